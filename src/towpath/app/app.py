@@ -1,0 +1,196 @@
+"""App: one database and what is done with it."""
+
+import asyncio
+import os
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+
+from towpath.app.connect import open_database
+from towpath.app.jobs import Jobs
+from towpath.app.marks import Marks
+from towpath.app.queue import Queue
+from towpath.app.sessions import Sessions
+from towpath.app.topics import Topics
+from towpath.app.upkeep import Upkeep
+from towpath.app.waiting import WaitingRoom
+from towpath.database.borrowed import arun_borrowed, run_borrowed
+from towpath.database.clock import Clock
+from towpath.errors import DatabaseDenied, SchemaMissing
+from towpath.operation import Operation, Steps
+from towpath.settings import Settings
+from towpath.store import schema, stats
+
+T = TypeVar("T")
+
+
+class Recovery(Struct, frozen=True, kw_only=True):
+    """What a restart found. Nothing lives only in memory, so there is nothing left to load."""
+
+    ready: int
+    delayed: int
+    reserved: int
+    buried: int
+    complete: bool = True
+
+
+class App:
+    """One database, and the jobs in it.
+
+    Nothing is opened before first use, and it is safe to fork. Every verb has an async twin whose
+    name begins with a: `enqueue` and `aenqueue`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        **given: Any,
+    ) -> None:
+        self.url = url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db")
+        self.settings = settings or Settings.from_environment(**given)
+        self._database, bell = open_database(self.url, self.settings, clock)
+        self._room = WaitingRoom(
+            bell,
+            poll_interval=self.settings.poll_interval,
+            max_waiters=self.settings.max_waiters_per_topic,
+        )
+        self._marks = Marks()
+        self._migrated = False
+        self._migrating = Lock()
+        self.jobs = Jobs(self, self._room, self._marks)
+        self.topics = Topics(self)
+        self.sessions = Sessions(self)
+        self.upkeep = Upkeep(self)
+
+    def queue(self, topic: str) -> Queue:
+        """Return the delay-queue door to a topic."""
+        return Queue(self, topic, self._room)
+
+    def run(self, operation: Operation[T], connection: object = None) -> T:
+        """Run an operation, in the caller's transaction if one is given."""
+        if connection is not None:
+            return run_borrowed(self._ready_for(operation), connection, self.settings)
+        if not self._migrated:
+            self.migrate()
+        return self._told(operation, self._database.run(operation))
+
+    async def arun(self, operation: Operation[T], connection: object = None) -> T:
+        """Run an operation, in the caller's transaction if one is given."""
+        if connection is not None:
+            return await arun_borrowed(self._ready_for(operation), connection, self.settings)
+        if not self._migrated:
+            await self.amigrate()
+        return self._told(operation, await self._database.arun(operation))
+
+    def migrate(self) -> None:
+        """Make sure that our tables are here and up to date."""
+        with self._migrating:
+            if self._migrated:
+                return
+            if not self._database.run(schema.is_current()):
+                if not self.settings.migrate:
+                    self._database.run(schema.require_current())
+                with _explaining_denial():
+                    self._database.run(schema.migrate())
+            self._migrated = True
+
+    async def amigrate(self) -> None:
+        """Make sure that our tables are here and up to date."""
+        if not await self._database.arun(schema.is_current()):
+            if not self.settings.migrate:
+                await self._database.arun(schema.require_current())
+            with _explaining_denial():
+                await self._database.arun(schema.migrate())
+        self._migrated = True
+
+    def recovery(self) -> Recovery:
+        """Say what is stored and unfinished; after a restart it is all there, as it was."""
+        return _recovery(self.run(stats.overall()))
+
+    async def arecovery(self) -> Recovery:
+        """Say what is stored and unfinished; after a restart it is all there, as it was."""
+        return _recovery(await self.arun(stats.overall()))
+
+    def wait_for_recovery(self, timeout: float | None = None) -> Recovery:  # noqa: ARG002 - never long
+        """Return when every job of before the restart can be reserved, which is at once."""
+        return self.recovery()
+
+    def close(self) -> None:
+        """Finish what is under way and close every connection. The app cannot be used again."""
+        self.upkeep.stop()
+        self._room.close()
+        self._database.close()
+
+    async def aclose(self) -> None:
+        """Close, from an event loop."""
+        await asyncio.to_thread(self.upkeep.stop)
+        await asyncio.to_thread(self._room.close)
+        closing = getattr(self._database, "aclose", None)
+        if closing:
+            await closing()
+        else:
+            await asyncio.to_thread(self._database.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _told(self, operation: Operation[T], result: T) -> T:
+        if operation.wakes:
+            topics = operation.wakes(result)
+            if not operation.fresh:
+                self._marks.drop(topics)
+            self._room.ring(topics)
+        return result
+
+    def _ready_for(self, operation: Operation[T]) -> Operation[T]:
+        """Migrate first if need be, in the caller's own transaction."""
+        if self._migrated:
+            return operation
+
+        def steps() -> Steps[T]:
+            if not (yield from schema.is_current().start()):
+                yield from schema.migrate().start()
+            return (yield from operation.start())
+
+        return Operation(operation.name, steps, wakes=operation.wakes)
+
+
+class _explaining_denial:  # noqa: N801 - reads as a word in `with`
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if isinstance(error, DatabaseDenied):
+            msg = (
+                "the tables of Towpath are not there and this role may not create them: run "
+                f"`towpath migrate` as one that may, or grant it ({error})"
+            )
+            raise SchemaMissing(msg) from error
+
+
+def _recovery(found: stats.Stats) -> Recovery:
+    return Recovery(
+        ready=found.ready, delayed=found.delayed, reserved=found.reserved, buried=found.buried
+    )
+
+

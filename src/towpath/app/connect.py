@@ -1,0 +1,82 @@
+"""From a URL to a database and its bell. The only module that knows every kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from towpath.database.clock import Clock
+from towpath.database.sqlite import SqliteDatabase
+from towpath.database.wakeups import Bell, PostgresBell, QuietBell, SqliteBell
+from towpath.errors import InvalidUrl
+from towpath.operation import Operation
+from towpath.settings import Settings
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """Anything that can run an operation, blocking or not."""
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation and block until it is committed."""
+        ...
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """Run an operation and await its commit."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+def open_database(
+    url: str, settings: Settings, clock: Clock | None
+) -> tuple[Database, Callable[[], Bell]]:
+    """Return the database that a URL names, and how to make its bell. Nothing is opened yet."""
+    scheme = url.partition(":")[0].lower()
+    if url in {"memory://", "memory:"}:
+        return SqliteDatabase(None, settings, clock), QuietBell
+    if scheme == "sqlite":
+        path = _sqlite_path(url)
+        return SqliteDatabase(path, settings, clock), lambda: SqliteBell(path, settings)
+    if scheme in {"postgresql", "postgres"}:
+        return _postgres(url, settings, clock), lambda: PostgresBell(url, settings)
+    msg = f"{_safe(url)!r} is not a database: use sqlite:///app.db, memory:// or postgresql://…"
+    raise InvalidUrl(msg)
+
+
+def _sqlite_path(url: str) -> Path:
+    # As elsewhere, three slashes lead to a relative path and four to an absolute one.
+    parts = urlsplit(url)
+    path = unquote(parts.path[1:])
+    if parts.netloc or not path or parts.query:
+        msg = f"{url!r} is not a SQLite URL: use sqlite:///relative.db or sqlite:////absolute.db"
+        raise InvalidUrl(msg)
+    return Path(path)
+
+
+def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
+    try:
+        import psycopg  # noqa: PLC0415 - an extra that SQLite does without
+
+        from towpath.database.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra
+    except ImportError as error:
+        msg = "PostgreSQL needs psycopg: pip install 'towpath[postgres]'"
+        raise InvalidUrl(msg) from error
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        msg = f"{_safe(url)!r} is not a PostgreSQL URL: {error}"
+        raise InvalidUrl(msg) from error
+    return PostgresDatabase(url, settings, clock)
+
+
+def _safe(url: str) -> str:
+    """Return a URL that may be shown: without its password."""
+    before, at, after = url.rpartition("@")
+    scheme, slashes, login = before.partition("://")
+    return f"{scheme}{slashes}{login.partition(':')[0]}:***@{after}" if at else url
+
+

@@ -1,0 +1,67 @@
+"""Low-water marks: where in each line the last reservation ended.
+
+They spare PostgreSQL the dead rows that an old transaction elsewhere keeps it from removing. They
+live in one process, for a second at most, so that nothing that sorts before them stays hidden.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Final
+
+from towpath.store.jobs import Range, Reserved
+
+MOST_AGE: Final = 1.0  # seconds
+
+
+class Marks:
+    """The marks of one process, by topic and priority."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._marks: dict[str, dict[int, int]] = {}
+        self._due_from: dict[str, int] = {}
+        self._born: dict[str, float] = {}
+
+    def ranges(self, topics: Sequence[str]) -> list[Range]:
+        """Return the stretches of these lines that are worth looking at."""
+        with self._lock:
+            return [part for topic in topics for part in self._ranges(topic)]
+
+    def _ranges(self, topic: str) -> list[Range]:
+        if time.monotonic() - self._born.get(topic, 0) > MOST_AGE:
+            self._drop(topic)
+        due_from = self._due_from.get(topic, 0)
+        parts: list[Range] = []
+        behind: tuple[int, int] = (-1, 0)
+        for priority, seq in sorted(self._marks.get(topic, {}).items()):
+            parts.append(Range(topic, *behind, upto=priority - 1, due_from=due_from))
+            behind = (priority, seq)
+        return [*parts, Range(topic, *behind, due_from=due_from)]
+
+    def note(self, topics: Sequence[str], limit: int, reserved: Reserved) -> None:
+        """Learn from a reservation: move the marks, or drop them after a short one."""
+        with self._lock:
+            if len(reserved.leases) < limit:
+                for topic in topics:
+                    self._drop(topic)
+                return
+            now = time.monotonic()
+            for topic in topics:
+                self._born.setdefault(topic, now)
+                self._due_from[topic] = reserved.now
+            for lease in reserved.leases:
+                marks = self._marks.setdefault(lease.job.topic, {})
+                mark = marks.get(lease.job.priority, 0)
+                marks[lease.job.priority] = max(mark, lease.job.seq)
+
+    def drop(self, topics: Iterable[str]) -> None:
+        """Forget the marks of these topics: a job went back in line."""
+        with self._lock:
+            for topic in topics:
+                self._drop(topic)
+
+    def _drop(self, topic: str) -> None:
+        self._marks.pop(topic, None)
+        self._due_from.pop(topic, None)
+        self._born.pop(topic, None)

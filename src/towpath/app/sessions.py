@@ -1,0 +1,61 @@
+"""The verbs of sessions: a worker's sign of life."""
+
+import os
+import secrets
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from towpath.model.job import Lease
+from towpath.store import sessions
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+
+class Sessions:
+    """Start, beat, end. A session's leases live as long as it beats."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    def start(self, worker: str | None = None) -> int:
+        """Begin a session."""
+        return self._app.run(sessions.start(new_number(), worker or worker_name()))
+
+    async def astart(self, worker: str | None = None) -> int:
+        """Begin a session."""
+        return await self._app.arun(sessions.start(new_number(), worker or worker_name()))
+
+    def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
+        """Say that the session lives, and which of its leases have started.
+
+        Returns number and epoch of the jobs that were asked to stop. LeaseLost if it was called dead.
+        """
+        return self._app.run(sessions.beat(session, _places(started)))
+
+    async def abeat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
+        """Say that the session lives, and which of its leases have started."""
+        return await self._app.arun(sessions.beat(session, _places(started)))
+
+    def end(self, session: int) -> None:
+        """End a session; what it still holds is released, uncounted."""
+        self._app.run(sessions.end(session))
+
+    async def aend(self, session: int) -> None:
+        """End a session; what it still holds is released, uncounted."""
+        await self._app.arun(sessions.end(session))
+
+
+def new_number() -> int:
+    """Return a random number that fits a signed 64-bit column."""
+    return secrets.randbits(62)
+
+
+def worker_name() -> str:
+    """Return a name for this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _places(leases: Iterable[Lease]) -> list[tuple[int, int]]:
+    return [(lease.job.seq, lease.epoch) for lease in leases]

@@ -1,0 +1,45 @@
+"""The verbs of topics."""
+
+from typing import TYPE_CHECKING
+
+from towpath.model.instants import Duration, microseconds
+from towpath.model.topics import checked
+from towpath.store import topics
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+
+class Topics:
+    """Topics: pause, resume, list."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    def list(self) -> list[str]:
+        """Name every topic."""
+        return self._app.run(topics.list_topics())
+
+    async def alist(self) -> "list[str]":
+        """Name every topic."""
+        return await self._app.arun(topics.list_topics())
+
+    def pause(self, topic: str, duration: Duration | None = None) -> None:
+        """Hand out no job of this topic for a while, or until it is resumed."""
+        self._app.run(topics.pause(checked(topic), _pause(duration)))
+
+    async def apause(self, topic: str, duration: Duration | None = None) -> None:
+        """Hand out no job of this topic for a while, or until it is resumed."""
+        await self._app.arun(topics.pause(checked(topic), _pause(duration)))
+
+    def resume(self, topic: str) -> None:
+        """Hand out jobs of this topic again."""
+        self._app.run(topics.resume(checked(topic)))
+
+    async def aresume(self, topic: str) -> None:
+        """Hand out jobs of this topic again."""
+        await self._app.arun(topics.resume(checked(topic)))
+
+
+def _pause(duration: Duration | None) -> int | None:
+    return None if duration is None else microseconds(duration)

@@ -1,0 +1,109 @@
+"""Upkeep: promote what is due, rescue what is lost, forget what is old. On any process, no leader.
+
+Reservations promote and rescue in their own topics, so upkeep only bounds how long things take.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from towpath.errors import TowpathError
+from towpath.operation import Operation
+from towpath.store import jobs, sessions, stats, topics, upkeep
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+log: Final = logging.getLogger("towpath")
+
+EVERY: Final = 1.0  # seconds between two rounds
+MOST_BATCHES: Final = 100  # of one kind in one round
+
+
+class Seen(Struct, frozen=True):
+    """A session as this observer knows it."""
+
+    beats: int
+    since: int  # the database's clock when this beat was first seen
+
+
+class Upkeep:
+    """What every process may do for all."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._seen: dict[int, Seen] = {}
+        self._looked_at: int | None = None
+        self._stopping = Event()
+        self._thread: Thread | None = None
+
+    def run(self) -> None:
+        """Do one round. What fails is logged and does not keep the rest from being done."""
+        names: list[str] = self._do(topics.list_topics()) or []
+        self._repeat(lambda: self._do(jobs.promote(names)))
+        self._repeat(lambda: self._do(jobs.rescue(names)))
+        self._watch_sessions()
+        self._do(sessions.adopt_orphans())
+        self._repeat(lambda: self._do(upkeep.prune()))
+        self._do(stats.roll_up())
+        if self._app.settings.topic_cleanup:
+            self._do(topics.forget_empty())
+
+    def start(self) -> None:
+        """Do a round every second, in a thread."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = Thread(target=self._go_on, name="towpath-upkeep", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def _go_on(self) -> None:
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            self.run()
+            self._stopping.wait(max(0, EVERY - (time.monotonic() - started)))
+
+    def _do(self, operation: Operation[Any]) -> Any:
+        try:
+            return self._app.run(operation)
+        except TowpathError as error:
+            log.warning("upkeep could not %s: %s", operation.name, error)
+            return None
+
+    def _repeat(self, step: Callable[[], Any]) -> None:
+        for _ in range(MOST_BATCHES):
+            if not step():
+                return
+
+    def _watch_sessions(self) -> None:
+        """Call a session dead only when this observer itself saw it silent for long enough.
+
+        After a gap in its own looking, such as an outage of the database, it starts to count anew.
+        """
+        found: list[tuple[int, int, int]] | None = self._do(sessions.observe())
+        if not found:
+            self._seen.clear()
+            return
+        now = found[0][2]
+        dead_after = int(self._app.settings.dead_after * 1e6)
+        gap = self._looked_at is None or now - self._looked_at > dead_after // 2
+        self._looked_at = now
+        seen: dict[int, Seen] = {}
+        for session, beats, _ in found:
+            known = self._seen.get(session)
+            if known is None or gap or known.beats != beats:
+                known = Seen(beats, now)
+            seen[session] = known
+            if now - known.since >= dead_after:
+                self._do(sessions.bury_session(session, beats))
+        self._seen = seen

@@ -1,0 +1,1 @@
+"""How we talk to a database: connections, group commit, borrowed transactions, wakeups, clock."""

@@ -1,0 +1,68 @@
+"""Operations that share a commit: those of one kind become one plural operation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from towpath.operation import Operation
+
+
+class Call(Protocol):
+    """An operation on its way, and whoever waits for it."""
+
+    operation: Operation[Any]
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Tell whoever waits. Only the first word counts."""
+        ...
+
+
+class Group:
+    """Calls that run as one operation."""
+
+    __slots__ = ("calls", "operation")
+
+    def __init__(self, calls: list[Call]) -> None:
+        self.calls = calls
+        first = calls[0].operation
+        if len(calls) > 1 and first.merge:
+            items = [item for call in calls for item in call.operation.items]
+            self.operation = first.merge(items)
+        else:
+            self.operation = first
+
+    def settle(self, result: Any) -> None:  # noqa: ANN401 - whatever the operation returns
+        """Give each call its share of the result."""
+        if len(self.calls) == 1:
+            self.calls[0].settle(result, None)
+            return
+        start = 0
+        for call in self.calls:
+            end = start + len(call.operation.items)
+            call.settle(result[start:end], None)
+            start = end
+
+
+def grouped(calls: Sequence[Call]) -> list[Group]:
+    """Put calls of the same kind together. Concurrent calls have no order that could matter."""
+    kinds: dict[object, list[Call]] = {}
+    for call in calls:
+        operation = call.operation
+        kinds.setdefault(operation.name if operation.merge else id(call), []).append(call)
+    return [Group(same) for same in kinds.values()]
+
+
+def run_batch(calls: Sequence[Call], run: Callable[[list[Group]], list[Any]]) -> None:
+    """Run calls together, and one by one if that fails, so that a bad one fails alone."""
+    groups = grouped(calls)
+    try:
+        results = run(groups)
+    except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
+        if len(calls) == 1:
+            calls[0].settle(None, error)
+            return
+    else:
+        for group, result in zip(groups, results, strict=True):
+            group.settle(result)
+        return
+    for call in calls:
+        run_batch([call], run)

@@ -1,0 +1,167 @@
+"""Lanes: connections that take turns at one inbox, so that concurrent calls share commits.
+
+Whoever finds a lane free leads it: takes all that has gathered, runs it in its own thread or loop
+tick, and hands the lane to the next one waiting. No timer adds latency and no thread stands between
+a lone caller and its database. Callers wait for their own commit; that is the back-pressure.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from towpath.operation import Operation
+
+L = TypeVar("L")
+T = TypeVar("T")
+
+
+class ThreadCall(Generic[L]):
+    """A call whose thread waits."""
+
+    __slots__ = ("error", "operation", "result", "settled", "signals")
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        self.operation = operation
+        self.signals: SimpleQueue[L | None] = SimpleQueue()
+        self.settled = False
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Wake the thread with what came of it."""
+        if not self.settled:
+            self.result, self.error, self.settled = result, error, True
+            self.signals.put(None)
+
+    def lead(self, lane: L) -> bool:
+        """Ask the thread to lead."""
+        self.signals.put(lane)
+        return True
+
+
+class LoopCall(Generic[L]):
+    """A call that a task awaits."""
+
+    __slots__ = ("future", "loop", "operation", "take_lead", "take_over")
+
+    def __init__(
+        self,
+        operation: Operation[Any],
+        loop: asyncio.AbstractEventLoop,
+        take_lead: Callable[[L], None],
+        take_over: Callable[[Operation[Any]], None],
+    ) -> None:
+        self.operation = operation
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.take_lead = take_lead
+        self.take_over = take_over
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Finish the future, in its own loop."""
+        if _running_loop() is self.loop:
+            self._finish(result, error)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has closed, nobody waits
+                self.loop.call_soon_threadsafe(self._finish, result, error)
+
+    def _finish(self, result: object, error: BaseException | None) -> None:
+        if self.future.cancelled():
+            if error is None and self.operation.abandon:
+                self.take_over(self.operation.abandon(result))
+        elif not self.future.done():
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+
+    def lead(self, lane: L) -> bool:
+        """Ask the loop to lead, unless it has closed."""
+        try:
+            self.loop.call_soon_threadsafe(self.take_lead, lane)
+        except RuntimeError:
+            return False
+        return True
+
+
+class Lanes(Generic[L]):
+    """Some lanes and their inbox, for threads and event loops alike."""
+
+    def __init__(
+        self,
+        lanes: list[L],
+        serve: Callable[[L, list[Any]], None],
+        batch_size: int,
+    ) -> None:
+        self._idle = lanes
+        self._serve = serve
+        self._batch_size = batch_size
+        self._inbox: deque[ThreadCall[L] | LoopCall[L]] = deque()
+        self._mutex = Lock()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation, alone or with those that wait beside it."""
+        call: ThreadCall[L] = ThreadCall(operation)
+        lane = self.put(call)
+        while not call.settled:
+            if lane is None:
+                lane = call.signals.get()
+                if lane is None:
+                    break
+            self.lead(lane)
+            lane = None
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value] # settle was given the operation's own
+
+    def put(self, call: ThreadCall[L] | LoopCall[L]) -> L | None:
+        """Put a call into the inbox; return a lane if the caller is to lead it."""
+        with self._mutex:
+            self._inbox.append(call)
+            return self._idle.pop() if self._idle else None
+
+    def lead(self, lane: L) -> None:
+        """Serve what has gathered, then hand the lane on."""
+        batch = self.take()
+        try:
+            if batch:
+                self._serve(lane, batch)
+        except BaseException as error:
+            for call in batch:
+                call.settle(None, error)
+            raise
+        finally:
+            self.hand_on(lane)
+
+    def take(self) -> list[ThreadCall[L] | LoopCall[L]]:
+        """Take a batch out of the inbox, without those that nobody waits for any more."""
+        batch: list[ThreadCall[L] | LoopCall[L]] = []
+        size = 0
+        with self._mutex:
+            while self._inbox and size < self._batch_size:
+                call = self._inbox.popleft()
+                if isinstance(call, LoopCall) and call.future.cancelled():
+                    continue
+                batch.append(call)
+                size += len(call.operation.items) or 1
+        return batch
+
+    def hand_on(self, lane: L) -> None:
+        """Let the next one lead, or let the lane rest."""
+        with self._mutex:
+            while self._inbox:
+                if self._inbox[0].lead(lane):
+                    return
+                self._inbox.popleft()
+            self._idle.append(lane)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,369 @@
+"""SQLite: one file, one writer at a time, and everybody's turn in order."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from towpath.database.batch import Group, run_batch
+from towpath.database.clock import Clock, machine_clock
+from towpath.database.forks import begin_anew_after_fork, keep_inherited
+from towpath.database.lanes import Lanes, LoopCall
+from towpath.errors import (
+    AppClosed,
+    DatabaseBusy,
+    DatabaseDenied,
+    DatabaseError,
+    DatabaseFull,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+    NotADatabase,
+)
+from towpath.operation import Mode, Operation, Row, drive
+from towpath.settings import Settings
+from towpath.statement import Query, Statement
+
+T = TypeVar("T")
+
+SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+_ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
+    sqlite3.SQLITE_BUSY: DatabaseBusy,
+    sqlite3.SQLITE_LOCKED: DatabaseBusy,
+    sqlite3.SQLITE_FULL: DatabaseFull,
+    sqlite3.SQLITE_READONLY: DatabaseReadOnly,
+    sqlite3.SQLITE_NOTADB: NotADatabase,
+    sqlite3.SQLITE_CORRUPT: NotADatabase,
+    sqlite3.SQLITE_CANTOPEN: DatabaseUnavailable,
+    sqlite3.SQLITE_PERM: DatabaseDenied,
+    sqlite3.SQLITE_IOERR: DatabaseUnavailable,
+}
+_PRIMARY: Final = 0xFF  # the low byte of an extended error code
+
+
+class SqliteDatabase:
+    """Runs operations on a SQLite file, or on a private database in memory."""
+
+    def __init__(self, path: Path | None, settings: Settings, clock: Clock | None = None) -> None:
+        self.path = path
+        self._settings = settings
+        self._clock = clock or machine_clock
+        self._closed = False
+        self._start()
+        begin_anew_after_fork(self)
+
+    def _start(self) -> None:
+        self._writer = Writer(self.path, self._settings, self._clock)
+        self._lanes: Lanes[Writer] = Lanes(
+            [self._writer], self._serve, self._settings.batch_size
+        )
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = Lock()
+        self._thread: ThreadPoolExecutor | None = None
+
+    def start_again(self) -> None:
+        """Begin anew in a forked child, where the parent's connections must not be touched."""
+        keep_inherited(self._writer, self._readers, self._thread)
+        self._start()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation and block until it is committed."""
+        self._check_open()
+        if operation.mode is Mode.WRITE or self.path is None:
+            return self._lanes.run(operation)
+        return self._read(operation)
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """Run an operation and await its commit."""
+        self._check_open()
+        if operation.mode is Mode.WRITE or self.path is None:
+            loop = asyncio.get_running_loop()
+            call: LoopCall[Writer] = LoopCall(operation, loop, self._lead_in_loop, self._take_over)
+            lane = self._lanes.put(call)
+            if lane is not None:
+                # Not at once but in the next tick: whoever else is ready now shares the commit.
+                loop.call_soon(self._lead_in_loop, lane)
+            result: T = await call.future
+            return result
+        if operation.mode is Mode.READ:
+            return self._read(operation)
+        return await asyncio.to_thread(self._read, operation)
+
+    def close(self) -> None:
+        """Finish what is under way and close the file."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread:
+            self._thread.shutdown()
+        if self._writer.is_open:
+            self._lanes.run(Operation("close", _nothing))  # behind whatever is under way
+            self._writer.close()
+        with self._readers_lock:
+            while self._readers:
+                self._readers.pop().close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
+
+    def _serve(self, writer: "Writer", calls: list[Any]) -> None:
+        run_batch(calls, writer.run)
+
+    def _lead_in_loop(self, writer: "Writer") -> None:
+        """Lead from an event loop: at once if that is quick, else in a thread."""
+        if writer.quick and writer.try_lock():
+            try:
+                self._lanes.lead(writer)
+            finally:
+                writer.unlock()
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
+        self._thread.submit(self._lanes.lead, writer)
+
+    def _take_over(self, operation: Operation[Any]) -> None:
+        """Run an operation that nobody waits for."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
+        self._thread.submit(self._lanes.run, operation)
+
+    def _read(self, operation: Operation[T]) -> T:
+        with self._readers_lock:
+            connection = self._readers.pop() if self._readers else None
+        with translated(self.path):
+            connection = connection or connect(self.path, self._settings)
+            try:
+                now = self._clock()
+                if operation.whole:
+                    return drive(operation.steps(), lambda query: execute(connection, query, now))
+                connection.execute("begin")  # one snapshot for all of its queries
+                try:
+                    return drive(operation.steps(), lambda query: execute(connection, query, now))
+                finally:
+                    connection.execute("commit")
+            finally:
+                with self._readers_lock:
+                    self._readers.append(connection)
+
+
+class Writer:
+    """The connection that writes, and its place in the line of processes."""
+
+    def __init__(self, path: Path | None, settings: Settings, clock: Clock) -> None:
+        self._path = path
+        self._settings = settings
+        self._clock = clock
+        self._connection: sqlite3.Connection | None = None
+        self._turn: int | None = None  # the lock file
+        self._locked = False
+        self._commit_time = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was opened."""
+        return self._connection is not None
+
+    @property
+    def quick(self) -> bool:
+        """Whether recent commits were quick enough to run in an event loop."""
+        return self._connection is not None and self._commit_time < SLOW_COMMIT
+
+    def run(self, groups: list[Group]) -> list[Any]:
+        """Run operations in one transaction."""
+        with translated(self._path):
+            connection = self._open()
+            held = self._locked
+            if not held:
+                self._lock()
+            elif not connection.in_transaction:
+                connection.execute("begin immediate")
+            try:
+                now = self._clock()
+                results = [
+                    drive(group.operation.steps(), lambda query: execute(connection, query, now))
+                    for group in groups
+                ]
+                started = time.perf_counter()
+                connection.execute("commit")
+                self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+            finally:
+                if not held:
+                    self._unlock()
+            return results
+
+    def try_lock(self) -> bool:
+        """Begin a transaction if nobody else is in one."""
+        connection = self._connection
+        if connection is None:
+            return False
+        try:
+            if self._turn is not None:
+                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            connection.execute("begin immediate")
+        except (OSError, sqlite3.Error):
+            self._unlock()
+            return False
+        self._locked = True
+        return True
+
+    def unlock(self) -> None:
+        """Let the next process have its turn."""
+        self._locked = False
+        if self._connection and self._connection.in_transaction:
+            self._connection.execute("rollback")
+        self._unlock()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection:
+            self._connection.close()
+        if self._turn is not None:
+            os.close(self._turn)
+        self._connection = self._turn = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path, self._settings)
+            if self._path:
+                # busy_timeout alone starves: processes take turns by this lock, which the kernel
+                # hands out in order. Never a lock on the database itself, which is SQLite's own.
+                self._turn = os.open(f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return self._connection
+
+    def _lock(self) -> None:
+        if self._turn is not None:
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        try:
+            begin_immediate(self._open(), self._settings.busy_timeout)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _unlock(self) -> None:
+        if self._turn is not None:
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+
+def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
+    """Open the file, creating it if needed."""
+    if path and path.is_dir():
+        msg = f"{path} is a directory; name a file in it"
+        raise NotADatabase(msg)
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=settings.busy_timeout,  # before journal_mode, which needs a lock of its own
+        cached_statements=512,
+    )
+    connection.execute("pragma journal_mode = wal").fetchall()
+    connection.execute(f"pragma synchronous = {settings.durability}")
+    connection.execute("pragma busy_timeout = 0")  # from here on we wait by ourselves
+    return connection
+
+
+def begin_immediate(connection: sqlite3.Connection, patience: float) -> None:
+    """Begin a write transaction, waiting for one that somebody else has open."""
+    deadline = time.monotonic() + patience
+    pause = 0.0005
+    while True:
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & _PRIMARY != sqlite3.SQLITE_BUSY:
+                raise
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+        else:
+            return
+
+
+def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]:
+    """Run a query: the chain of statements, once for each item."""
+    chain, last = _chain(query.statement)
+    cursor = connection.cursor()
+    params = {name: _bound(value) for name, value in query.params.items()}
+    params["now"] = now
+    if query.items is None:
+        return _follow(cursor, chain, last, 0, params)
+    rows: list[Row] = []
+    for item in query.items:
+        if "id" in item:
+            item = {**item, "id": item["id"].bytes}  # noqa: PLW2901 - the same item, as SQLite has it
+        rows += _follow(cursor, chain, last, 0, {**params, **item})
+    return rows
+
+
+def _follow(
+    cursor: sqlite3.Cursor, chain: list[str], last: int, start: int, params: dict[str, Any]
+) -> list[Row]:
+    for place in range(start, len(chain)):
+        cursor.execute(chain[place], params)
+        if cursor.description is None:
+            continue
+        rows: list[Row] = cursor.fetchall()
+        if place + 1 == len(chain):
+            return rows
+        names = [column[0] for column in cursor.description]
+        below = [
+            _follow(cursor, chain, last, place + 1, {**params, **dict(zip(names, row, strict=True))})
+            for row in rows
+        ]
+        return rows if place == last else [row for found in below for row in found]
+    return []
+
+
+@cache
+def _chain(statement: Statement) -> tuple[list[str], int]:
+    """Return a statement's chain, and the place of the last link that returns rows."""
+    chain = [part.strip() for part in statement.text("sqlite").split(";") if part.strip()]
+    returning = [
+        place
+        for place, text in enumerate(chain)
+        if text.startswith(("select", "with")) or "returning" in text
+    ]
+    return chain, returning[-1] if returning else -1
+
+
+def _bound(value: Any) -> Any:  # noqa: ANN401 - a parameter can be anything
+    if isinstance(value, list | tuple):
+        return msgspec.json.encode(value).decode()
+    return value.bytes if isinstance(value, UUID) else value
+
+
+@contextlib.contextmanager
+def translated(path: Path | None) -> Generator[None]:
+    """Raise SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+        ours = _ERRORS.get(code, DatabaseError)
+        msg = f"{path or 'memory'}: {error}. {(ours.__doc__ or '').splitlines()[0]}"
+        raise ours(msg) from error
+    except OSError as error:
+        msg = f"{path}: {error}. {(DatabaseUnavailable.__doc__ or '').splitlines()[0]}"
+        raise DatabaseUnavailable(msg) from error
+
+
+def _nothing() -> Generator[Query, list[Row], None]:
+    return
+    yield

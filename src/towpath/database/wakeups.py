@@ -1,0 +1,230 @@
+"""Doorbells between processes: a hint that something is new, without data, that may be lost.
+
+One thread of a process waits at its bell; polling behind it stays the truth.
+"""
+
+import contextlib
+import logging
+import os
+import select
+import sqlite3
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+
+from towpath.database import sqlite
+from towpath.settings import Settings
+
+log: Final = logging.getLogger("towpath")
+
+LOOK_EVERY: Final = 0.01  # seconds between two looks at PRAGMA data_version
+COALESCE: Final = 0.005  # seconds within which announcements share one NOTIFY
+Rung = frozenset[str] | None
+"""The topics in which something is new; None if that may be anywhere."""
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Bell(Protocol):
+    """Where one thread waits and any thread can interrupt it."""
+
+    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
+        """Wait for another process's ring, an interruption or the timeout."""
+        ...
+
+    def interrupt(self) -> None:
+        """Have the waiting thread return at once."""
+        ...
+
+    def announce(self, topics: Iterable[str]) -> None:
+        """Ring in every other process. Called only by the waiting thread."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open. Called only by the waiting thread, or when there is none."""
+        ...
+
+
+class Pipe:
+    """Interrupts a thread that waits, by a pipe that it watches."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def interrupt(self) -> None:
+        """Have the waiting thread return at once."""
+        with contextlib.suppress(OSError):  # full: it is on its way already
+            os.write(self._write, b"!")
+
+    def sleep(self, timeout: float | None, *also: int) -> bool:
+        """Wait until interrupted or one of `also` can be read; say whether one can."""
+        ready, _, _ = select.select([self._read, *also], [], [], timeout)
+        if self._read in ready:
+            os.read(self._read, 4096)
+        return any(fd in ready for fd in also)
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._read)
+        os.close(self._write)
+
+
+class QuietBell:
+    """For a database that no other process sees."""
+
+    def __init__(self) -> None:
+        self._pipe = Pipe()
+        self.interrupt = self._pipe.interrupt
+        self.close = self._pipe.close
+
+    def wait(self, timeout: float | None, *, listening: bool) -> Rung:  # noqa: ARG002 - nobody rings
+        """Wait for an interruption or the timeout."""
+        self._pipe.sleep(timeout)
+        return NOTHING
+
+    def announce(self, topics: Iterable[str]) -> None:
+        """Nobody else is there."""
+
+
+class SqliteBell:
+    """Watches the file's data_version, which every commit of another connection changes."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+        self._pipe = Pipe()
+        self.interrupt = self._pipe.interrupt
+        self._connection: sqlite3.Connection | None = None
+        self._seen: int | None = None
+
+    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
+        """Look every 10 ms while somebody listens."""
+        if not listening:
+            self._pipe.sleep(timeout)
+            return NOTHING
+        self._pipe.sleep(LOOK_EVERY if timeout is None else min(timeout, LOOK_EVERY))
+        return None if self._changed() else NOTHING
+
+    def announce(self, topics: Iterable[str]) -> None:
+        """The commit itself was the ring."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection:
+            self._connection.close()
+        self._pipe.close()
+
+    def _changed(self) -> bool:
+        try:
+            if self._connection is None:
+                self._connection = sqlite.connect(self._path, self._settings)
+            [version] = self._connection.execute("pragma data_version").fetchone()
+        except sqlite3.Error:
+            return False  # the safety net still looks
+        changed = self._seen is not None and version != self._seen
+        self._seen = version
+        return changed
+
+
+class PostgresBell:
+    """LISTEN and NOTIFY on one connection of its own, which is always drained."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._url = url
+        self._settings = settings
+        self.channel = f"{settings.schema}_wakeup"
+        self._pipe = Pipe()
+        self.interrupt = self._pipe.interrupt
+        self._connection: Any = None
+        self._listens = False
+        self._not_before = 0.0
+        self._pause = 0.1
+
+    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
+        """Wait for a notification while somebody listens."""
+        if not listening:
+            self._pipe.sleep(timeout)
+            return NOTHING
+        came_back = self._connection is None and self._connect()
+        if came_back:
+            return None  # what was announced meanwhile was missed
+        if self._connection is None or not self._listens:
+            self._pipe.sleep(timeout)
+            return NOTHING
+        if self._pipe.sleep(timeout, self._connection.fileno()):
+            return self._heard()
+        return NOTHING
+
+    def announce(self, topics: Iterable[str]) -> None:
+        """Ring once for all of these topics."""
+        import psycopg  # noqa: PLC0415 - only with this database
+
+        if self._connection is None and not self._connect():
+            return
+        try:
+            self._connection.execute(
+                "select pg_notify(%s, %s)", (self.channel, ring_text(topics)), prepare=False
+            )
+        except psycopg.Error:
+            self._connection = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection:
+            self._connection.close()
+        self._pipe.close()
+
+    def _connect(self) -> bool:
+        import psycopg  # noqa: PLC0415 - only with this database
+
+        from towpath.database import postgres  # noqa: PLC0415 - only with this database
+
+        if time.monotonic() < self._not_before:
+            return False
+        try:
+            connection = postgres.connect(self._url, self._settings)
+            row = connection.execute("select pg_backend_pid()").fetchone()
+            self._listens = not postgres.behind_a_pooler(connection, row)
+            if self._listens:
+                connection.execute(f'listen "{self.channel}"'.encode())
+            else:
+                log.warning(
+                    "a pooler such as PgBouncer stands before the database: wakeups from other "
+                    "processes are found by polling, every %g s",
+                    self._settings.poll_interval,
+                )
+        except psycopg.Error:
+            self._not_before = time.monotonic() + self._pause
+            self._pause = min(self._pause * 2, 5)
+            return False
+        self._connection, self._pause = connection, 0.1
+        return True
+
+    def _heard(self) -> Rung:
+        import psycopg  # noqa: PLC0415 - only with this database
+
+        own = self._connection.info.backend_pid
+        topics: set[str] = set()
+        everything = False
+        try:
+            self._connection.pgconn.consume_input()
+            while notification := self._connection.pgconn.notifies():
+                if notification.be_pid != own:
+                    text = notification.extra.decode()
+                    topics.update(text.split(","))
+                    everything = everything or not text
+        except psycopg.Error:
+            self._connection = None
+            return None
+        return None if everything else frozenset(topics)
+
+
+def ring_text(topics: Iterable[str]) -> str:
+    """Return what a NOTIFY carries: the topics, or nothing when they would not fit."""
+    text = ",".join(sorted(set(topics)))
+    return text if len(text) < 7_900 else ""  # noqa: PLR2004 - PostgreSQL allows 8,000 bytes
+
+

@@ -1,0 +1,1 @@
+"""What things are: values and rules, without I/O and without a clock."""

@@ -1,0 +1,56 @@
+"""Instants and durations. Inside, both are whole microseconds; outside, datetime and timedelta."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from towpath.errors import Invalid
+
+Duration = timedelta | float | str
+"""A timedelta, seconds, or text such as "250ms", "90s", "15m", "1h30m", "3d"."""
+
+FOREVER: Final = 2**62  # an instant that never comes, yet fits a signed 64-bit column
+LONGEST: Final = timedelta(days=36_500)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNITS: Final = {"ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+_TEXT: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.ASCII)
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+
+
+def microseconds(duration: Duration, name: str = "duration") -> int:
+    """Read a duration, which is never negative."""
+    match duration:
+        case timedelta():
+            us = duration // _MICROSECOND
+        case str() if _TEXT.fullmatch(duration):
+            us = round(sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(duration)))
+        case int() | float() if not isinstance(duration, bool) and math.isfinite(duration):
+            us = round(duration * 10**6)
+        case _:
+            msg = f'{name} {duration!r} is not a timedelta, seconds, or text such as "15m"'
+            raise Invalid(msg)
+    if not 0 <= us <= LONGEST // _MICROSECOND:
+        msg = f"{name} {duration!r} is not between 0 and {LONGEST.days} days"
+        raise Invalid(msg)
+    return us
+
+
+def instant(at: datetime, name: str = "run_at") -> int:
+    """Read a datetime, which must say its time zone."""
+    if at.tzinfo is None:
+        msg = f"{name} {at!r} has no time zone; use datetime.now(UTC) and the like"
+        raise Invalid(msg)
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def as_datetime(us: int) -> datetime:
+    """Return the instant as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def as_timedelta(us: int) -> timedelta:
+    """Return the duration as a timedelta."""
+    return timedelta(microseconds=us)

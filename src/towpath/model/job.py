@@ -1,0 +1,89 @@
+"""A job, and the right to run it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from towpath.model import payload
+from towpath.model.backoff import DEFAULT, Backoff
+from towpath.model.states import STATUS, State, Status
+
+
+class Options(Struct, frozen=True, omit_defaults=True):
+    """How a job is run; stored with it only where it differs from these defaults."""
+
+    max_retries: int = 3  # the failure that reaches it is the last
+    max_crashes: int = 3  # workers it may take down with it
+    timeout: float = 600.0  # seconds that one run may last
+    retention: float = 259_200.0  # seconds that a finished job is kept
+    backoff: Backoff = DEFAULT
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One piece of work, as it was when it was read."""
+
+    seq: int  # its number: allocation order, never reused
+    id: UUID
+    topic: str
+    state: State
+    priority: int  # smaller is more urgent
+    key: str | None
+    body: str  # the payload as stored
+    encoding: str
+    ttr: timedelta
+    options: Options
+    created_at: datetime
+    run_at: datetime  # not before; between tries, the time of the next
+    epoch: int = 0  # reservations so far
+    retries: int = 0  # failures so far
+    crashes: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    reserved_at: datetime | None = None
+    until: datetime | None = None  # the end of its lease, unless a session holds it
+    cancel_requested: bool = False
+    finished_at: datetime | None = None
+    duration: timedelta | None = None
+    result_body: str | None = None
+    last_error: str | None = None
+
+    @property
+    def payload(self) -> Any:  # noqa: ANN401 - JSON can be anything
+        """The data it was enqueued with."""
+        return payload.decode(self.body, self.encoding)
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401 - JSON can be anything
+        """What `complete` was told, or None."""
+        return None if self.result_body is None else payload.decode(self.result_body, "json")
+
+    @property
+    def status(self) -> Status:
+        """Its state in coarser words."""
+        return STATUS[self.state]
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """The right to run one job for a while.
+
+    Every later word about the job presents it; a stale one is refused with LeaseLost.
+    """
+
+    job: Job
+    epoch: int  # grows with every reservation, never goes back: the fencing number
+    until: datetime | None  # None while a session holds it
+    session: int | None = None
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One failed try."""
+
+    epoch: int
+    kind: str  # error, crash
+    error: str
+    traceback: str | None
+    failed_at: datetime

@@ -1,0 +1,81 @@
+"""Payloads as they are stored: JSON text, or base64 of raw bytes."""
+
+import base64
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import msgspec
+
+from towpath.errors import InvalidPayload, PayloadTooLarge
+
+
+class Encoding(StrEnum):
+    """How a stored body is read."""
+
+    JSON = "json"
+    BASE64 = "base64"
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder()
+
+
+def encode(payload: object, most: int) -> tuple[str, Encoding]:
+    """Return the body to store, or say why there is none."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        _check_size(memoryview(payload).nbytes, most)
+        return base64.b64encode(payload).decode("ascii"), Encoding.BASE64
+    return encode_json(payload, most), Encoding.JSON
+
+
+def encode_json(value: object, most: int) -> str:
+    """Return a value as JSON text."""
+    try:
+        text = _encoder.encode(value)
+        # msgspec writes NaN and Infinity as null, so only a text with a null in it can hide one.
+        if b"null" in text and not _finite(msgspec.to_builtins(value)):
+            msg = "NaN and Infinity are not JSON; use None or text"
+            raise InvalidPayload(msg)
+        body = text.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"the payload is not JSON: {error}"
+        raise InvalidPayload(msg) from error
+    _check_size(len(text), most)
+    return body
+
+
+def decode(body: str, encoding: str) -> Any:  # noqa: ANN401 - JSON can be anything
+    """Return the payload that a body stands for."""
+    if encoding == Encoding.BASE64:
+        return base64.b64decode(body)
+    return _decoder.decode(body)
+
+
+def clean_text(text: str, most: int) -> str:
+    """Return text that every database can hold: no NUL, no lone surrogates, not endless."""
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def _finite(value: object) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case Mapping():
+            return all(map(_finite, cast("Mapping[str, object]", value).values()))
+        case list():
+            return all(map(_finite, cast("list[object]", value)))
+        case _:
+            return True
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        msg = (
+            f"the payload has {size:,} bytes, {most:,} are allowed: store it elsewhere and "
+            "enqueue a reference, or raise max_payload"
+        )
+        raise PayloadTooLarge(msg)

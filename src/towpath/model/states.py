@@ -1,0 +1,83 @@
+"""The life of a job, as one table.
+
+A job's state is the table in which its ticket lies. Nothing else decides which state may follow
+which; `tests/behaviour/test_transitions.py` tries every action in every state on every database.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class State(StrEnum):
+    """Where a job's ticket lies."""
+
+    DELAYED = "delayed"  # waiting for its time
+    READY = "ready"  # waiting for a worker
+    RESERVED = "reserved"  # leased to a worker
+    COMPLETED = "completed"  # finished well
+    BURIED = "buried"  # failed for good, or put aside; waits for somebody to act
+    CANCELLED = "cancelled"  # stopped on request
+
+
+class Status(StrEnum):
+    """What people ask of a job: coarser than its state."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Action(StrEnum):
+    """What can happen to a job."""
+
+    PROMOTE = "promote"  # its time has come
+    RESERVE = "reserve"
+    COMPLETE = "complete"
+    BACK_OFF = "back_off"  # this try failed, another follows
+    GIVE_UP = "give_up"  # this try failed and was the last
+    RELEASE = "release"
+    POSTPONE = "postpone"  # release with a delay
+    BURY = "bury"
+    RESCUE = "rescue"  # its lease ended
+    DISCARD = "discard"  # delete with a lease: done and gone without a trace
+    KICK = "kick"
+    REQUEUE = "requeue"
+    CANCEL = "cancel"
+    DELETE = "delete"
+
+
+S, A = State, Action
+
+STATUS: Final = {
+    S.DELAYED: Status.PENDING,
+    S.READY: Status.PENDING,
+    S.RESERVED: Status.PROCESSING,
+    S.COMPLETED: Status.COMPLETED,
+    S.BURIED: Status.FAILED,
+    S.CANCELLED: Status.CANCELLED,
+}
+
+TRANSITIONS: Final[dict[Action, tuple[frozenset[State], State | None]]] = {
+    # action      from                                                        to (None: gone)
+    A.PROMOTE:  (frozenset({S.DELAYED}),                                      S.READY),
+    A.RESERVE:  (frozenset({S.READY}),                                        S.RESERVED),
+    A.COMPLETE: (frozenset({S.RESERVED}),                                     S.COMPLETED),
+    A.BACK_OFF: (frozenset({S.RESERVED}),                                     S.DELAYED),
+    A.GIVE_UP:  (frozenset({S.RESERVED}),                                     S.BURIED),
+    A.RELEASE:  (frozenset({S.RESERVED}),                                     S.READY),
+    A.POSTPONE: (frozenset({S.RESERVED}),                                     S.DELAYED),
+    A.BURY:     (frozenset({S.RESERVED}),                                     S.BURIED),
+    A.RESCUE:   (frozenset({S.RESERVED}),                                     S.READY),
+    A.DISCARD:  (frozenset({S.RESERVED}),                                     None),
+    A.KICK:     (frozenset({S.BURIED, S.DELAYED}),                            S.READY),
+    A.REQUEUE:  (frozenset({S.BURIED, S.CANCELLED}),                          S.READY),
+    A.CANCEL:   (frozenset({S.DELAYED, S.READY}),                             S.CANCELLED),
+    A.DELETE:   (frozenset({S.DELAYED, S.READY, S.BURIED, S.CANCELLED}),      None),
+}  # fmt: skip
+
+
+def allows(state: State, action: Action) -> bool:
+    """Say whether the table allows this action in this state."""
+    return state in TRANSITIONS[action][0]

@@ -1,0 +1,117 @@
+"""Operations: what we do to the database, free of how we talk to it.
+
+An operation yields queries, is sent their rows, and returns a result. It does no I/O itself, so
+the same one runs on every database, blocking or async, on our connection or the caller's. One
+operation is one transaction; `yield from` makes one operation out of several.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import wraps
+from typing import Any, Generic, TypeVar
+
+from towpath.errors import TowpathError
+from towpath.statement import Query
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+Row = Sequence[Any]
+Steps = Generator[Query, list[Row], T]
+
+
+class Mode(Enum):
+    """What running an operation asks of the database."""
+
+    WRITE = auto()
+    READ = auto()  # a few rows, quick enough for an event loop
+    SCAN = auto()  # may read many rows
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """Something to do in one transaction, and to do again if that has to be."""
+
+    name: str
+    start: Callable[[], Steps[T]]
+    mode: Mode = Mode.WRITE
+    whole: bool = False  # each of its statements is whole by itself: it needs no BEGIN and COMMIT
+    repeatable: bool = True  # may run again when nobody knows whether it has run
+    restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
+    abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
+    wakes: Callable[[T], Iterable[str]] | None = None  # topics in which its result has changed something
+    fresh: bool = False  # it only adds to the end of lines
+    items: Sequence[Any] = field(default=())  # of a plural operation
+    merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
+
+    def steps(self, *, again: bool = False) -> Steps[T]:
+        """Start, or start again after an answer was lost."""
+        return self.restart() if again and self.restart else self.start()
+
+
+Answer = T | TowpathError
+"""What a plural operation says of one item."""
+
+
+def answered(answer: Answer[T]) -> T:
+    """Return an answer, or raise it."""
+    if isinstance(answer, TowpathError):
+        raise answer
+    return answer
+
+
+def plural(
+    whole: Callable[[Sequence[Any]], bool] = lambda _: True,
+    wakes: Callable[[Any], Iterable[str]] | None = None,
+    *,
+    fresh: bool = False,
+) -> Callable[
+    [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
+    Callable[[Sequence[I]], Operation[list[Answer[T]]]],
+]:
+    """Turn a generator function over items into operations that can be merged.
+
+    It answers for each item in turn and raises only what concerns them all. `whole` says for which
+    items it is a single write.
+    """
+
+    def decorate(
+        steps: Callable[[Sequence[I]], Steps[list[Answer[T]]]],
+    ) -> Callable[[Sequence[I]], Operation[list[Answer[T]]]]:
+        @wraps(steps)
+        def make(items: Sequence[I]) -> Operation[list[Answer[T]]]:
+            return Operation(
+                steps.__name__,
+                lambda: steps(items),
+                whole=whole(items),
+                wakes=wakes,
+                fresh=fresh,
+                items=items,
+                merge=make,
+            )
+
+        return make
+
+    return decorate
+
+
+def drive(steps: Steps[T], execute: Callable[[Query], list[Row]]) -> T:
+    """Run an operation to its end, blocking on each query."""
+    try:
+        query = next(steps)
+        while True:
+            query = steps.send(execute(query))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def adrive(steps: Steps[T], execute: Callable[[Query], Awaitable[list[Row]]]) -> T:
+    """Run an operation to its end, awaiting each query."""
+    try:
+        query = next(steps)
+        while True:
+            query = steps.send(await execute(query))
+    except StopIteration as end:
+        result: T = end.value
+        return result

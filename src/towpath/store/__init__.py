@@ -1,0 +1,1 @@
+"""What we do to the database: operations, each file beside its SQL."""

@@ -1,0 +1,473 @@
+"""Jobs with a lease and on their way to one: enqueue, reserve, complete and the other outcomes."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from towpath.errors import (
+    IncompatibleData,
+    InvalidTouchTime,
+    JobExists,
+    LeaseLost,
+    MaxJobsReached,
+    MaxTopicsReached,
+    NotFound,
+    TouchLimitExceeded,
+)
+from towpath.model.instants import FOREVER, as_datetime, as_timedelta
+from towpath.model.job import Job, Lease, Options
+from towpath.model.states import State
+from towpath.operation import Answer, Operation, Row, Steps, plural
+from towpath.statement import load
+from towpath.store.rows import job_from, lease_from
+
+sql: Final = load(__package__, "jobs.sql")
+
+PROMOTE_AT_ONCE: Final = 1_000
+RESCUE_AT_ONCE: Final = 1_000
+
+_DEFAULTS: Final = Options()
+
+
+# ---------------------------------------------------------------- enqueue
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job to store."""
+
+    id: UUID
+    topic: str
+    body: str
+    encoding: str
+    priority: int
+    ttr: int
+    delay: int = 0
+    run_at: int | None = None  # instead of a delay
+    key: str | None = None
+    options: Options = _DEFAULTS
+
+    def as_item(self, nth: int) -> dict[str, Any]:
+        """Return the parameters of its statement."""
+        return {
+            "nth": nth,
+            "id": self.id,
+            "topic": self.topic,
+            "priority": self.priority,
+            "key": self.key,
+            "payload": self.body,
+            "encoding": self.encoding,
+            "ttr": self.ttr,
+            "options": stored_options(self.options),
+            "run_at": self.run_at,
+            "delay": self.delay,
+        }
+
+
+def stored_options(options: Options) -> str | None:
+    """Return the options as they are stored: nothing where they are the defaults."""
+    return None if options == _DEFAULTS else msgspec.json.encode(options).decode()
+
+
+def _stored(new: NewJob, seq: int, created_at: int, run_at: int) -> Job:
+    return Job(
+        seq=seq,
+        id=new.id,
+        topic=new.topic,
+        state=State.DELAYED if run_at > created_at else State.READY,
+        priority=new.priority,
+        key=new.key,
+        body=new.body,
+        encoding=new.encoding,
+        ttr=as_timedelta(new.ttr),
+        options=new.options,
+        created_at=as_datetime(created_at),
+        run_at=as_datetime(run_at),
+    )
+
+
+def _topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
+    return {answer.topic for answer in answers if isinstance(answer, Job)}
+
+
+@plural(lambda new: len({job.key is None for job in new}) == 1, _topics_of, fresh=True)
+def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
+    """Store jobs, in order.
+
+    A job whose id is stored already with the same content, or whose key an unfinished job of its
+    topic holds, is not stored again: the standing job is the answer.
+    """
+    answers: list[Answer[Job] | None] = [None] * len(new)
+    items = [job.as_item(nth) for nth, job in enumerate(new)]
+    for statement, some in (
+        (sql["enqueue"], [item for item in items if item["key"] is None]),
+        (sql["enqueue_keyed"], [item for item in items if item["key"] is not None]),
+    ):
+        if some:
+            for seq, nth, created_at, run_at in (yield statement(some)):
+                answers[nth] = _stored(new[nth], seq, created_at, run_at)
+    refused = [item for item, answer in zip(items, answers, strict=True) if answer is None]
+    if refused:
+        for nth, *row in (yield sql["standing"](refused)):
+            answers[nth] = _standing(new[nth], job_from(row))
+        # The holder of a key may finish between the two looks; whoever asks again gets the key.
+        lost = [nth for nth, answer in enumerate(answers) if answer is None]
+        if lost:
+            again = yield from enqueue([new[nth] for nth in lost]).start()
+            answers = _filled(answers, lost, again)
+    return [answer for answer in answers if answer is not None]
+
+
+def _filled(
+    answers: list[Answer[Job] | None], gaps: Iterable[int], filling: Iterable[Answer[Job]]
+) -> list[Answer[Job] | None]:
+    by_place = dict(zip(gaps, filling, strict=True))
+    return [by_place.get(nth, answer) for nth, answer in enumerate(answers)]
+
+
+def enqueue_all(
+    new: Sequence[NewJob], *, batch_size: int, batch_bytes: int
+) -> Operation[list[Answer[Job]]]:
+    """Store many jobs in one transaction, some in each statement."""
+    parts = list(_parts(new, batch_size, batch_bytes))
+    if len(parts) == 1:
+        return enqueue(new)
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        answers: list[Answer[Job]] = []
+        for part in parts:
+            answers += yield from enqueue(part).start()
+        return answers
+
+    return Operation("enqueue_all", steps, wakes=_topics_of, fresh=True)
+
+
+def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
+    start = size = 0
+    for nth, job in enumerate(new):
+        size += len(job.body)
+        if nth > start and (nth - start == most or size > most_bytes):
+            yield new[start:nth]
+            start, size = nth, len(job.body)
+    yield new[start:]
+
+
+def enqueue_within(
+    new: Sequence[NewJob], *, max_topics: int, max_jobs: int
+) -> Operation[list[Answer[Job]]]:
+    """Store jobs unless one would break a limit; that is checked before anything is stored."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        yield sql["lock_topics"]()
+        counts = Counter(job.topic for job in new)
+        for opened, (topic, count) in enumerate(counts.items()):
+            if max_topics and not (yield sql["topic_exists"](topic=topic)):
+                [[topics]] = yield sql["count_topics"]()
+                if topics + opened >= max_topics:
+                    msg = f"there are {topics} topics; {topic!r} would be one more than {max_topics}"
+                    raise MaxTopicsReached(msg)
+            if max_jobs:
+                [[jobs]] = yield sql["count_unfinished"](topic=topic)
+                if jobs + count > max_jobs:
+                    msg = f"topic {topic!r} holds {jobs} jobs; {max_jobs} are allowed"
+                    raise MaxJobsReached(msg)
+        return (yield from enqueue(new).start())
+
+    return Operation("enqueue_within", steps, wakes=_topics_of, fresh=True)
+
+
+def _standing(new: NewJob, job: Job) -> Answer[Job]:
+    if job.id != new.id:
+        return job  # another job holds the key
+    same = (job.topic, job.body, job.encoding, job.key) == (
+        new.topic, new.body, new.encoding, new.key,
+    )  # fmt: skip
+    return job if same else JobExists(f"job {new.id} is stored already with other content")
+
+
+# ---------------------------------------------------------------- reserve
+
+
+class Range(Struct, frozen=True):
+    """A stretch of a topic's line: behind (priority, seq), up to and including a priority."""
+
+    topic: str
+    priority: int = -1
+    seq: int = 0
+    upto: int = FOREVER
+    due_from: int = 0  # nothing before this instant is due any more
+
+
+class Reserved(Struct, frozen=True):
+    """What a reservation brought; without leases, in how many microseconds to look again."""
+
+    leases: list[Lease]
+    due_in: int | None = None
+    now: int = 0
+
+
+def reserve(
+    topics: tuple[str, ...],
+    *,
+    limit: int,
+    token: int,
+    session: int | None = None,
+    ranges: Sequence[Range] = (),
+    known_token: bool = False,
+) -> Operation[Reserved]:
+    """Lease up to `limit` ready jobs, most urgent first.
+
+    What is due in these topics is promoted and rescued before. No one else is given the jobs until
+    their leases end. Repeated with the same token after a lost answer, it returns the same leases.
+    """
+    holder = {"token": token, "session": session}
+    everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
+    marked = msgspec.to_builtins(list(ranges)) or everywhere
+
+    def look(where: object, limit: int) -> Steps[list[Row]]:
+        if len(topics) == 1:
+            return (yield sql["reserve"](topic=topics[0], ranges=where, limit=limit, **holder))
+        rows: list[Row] = []
+        while len(rows) < limit:
+            short = limit - len(rows)
+            places = yield sql["candidates"](topics=topics, ranges=where, limit=short)
+            best = sorted(places, key=lambda place: (place[1], place[2]))[:short]
+            if not best:
+                break
+            names = ("topic", "priority", "seq")
+            rows += yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
+        return sorted(rows, key=lambda row: (row[4], row[0]))
+
+    def steps() -> Steps[Reserved]:
+        while True:
+            rows = yield from look(marked, limit)
+            if len(rows) < limit and marked != everywhere:
+                rows += yield from look(everywhere, limit - len(rows))
+            if rows:
+                return (yield from _leases(rows))
+            [[due_at, now]] = yield sql["next_due"](topics=topics)
+            if due_at is None or due_at > now:
+                return Reserved([], None if due_at is None else due_at - now, now)
+            yield from promote(topics).start()
+            yield from rescue(topics).start()
+
+    def again() -> Steps[Reserved]:
+        rows = yield sql["reserved_before"](token=token)
+        return (yield from _leases(rows)) if rows else (yield from steps())
+
+    return Operation(
+        "reserve",
+        again if known_token else steps,
+        whole=True,
+        restart=again,
+        abandon=lambda reserved: give_back(reserved.leases),
+    )
+
+
+def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
+    """Read the rows of a reservation; a job that cannot be read is buried and spoils no other."""
+    leases: list[Lease] = []
+    unreadable: list[Outcome] = []
+    for row in rows:
+        try:
+            leases.append(lease_from(row))
+        except IncompatibleData as error:
+            unreadable.append(
+                Outcome(seq=row[0], epoch=row[12], goal="buried", kind="error", error=str(error))
+            )
+    if unreadable:
+        yield from settle(unreadable).start()
+    return Reserved(leases, now=rows[0][19])
+
+
+def give_back(leases: Sequence[Lease]) -> Operation[list[Answer["Settled"]]]:
+    """Release leases that nobody has seen, uncounted."""
+    return settle(
+        [Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="ready") for lease in leases]
+    )
+
+
+def promote(topics: Sequence[str]) -> Operation[list[str]]:
+    """Make ready what is due, a batch from each topic; return the topics that gained a job."""
+
+    def steps() -> Steps[list[str]]:
+        rows = yield sql["promote"]([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
+        return list(dict.fromkeys(row[1] for row in rows))
+
+    return Operation("promote", steps, whole=True, wakes=lambda promoted: promoted)
+
+
+# ---------------------------------------------------------------- with a lease
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a lease ends, other than by completion."""
+
+    seq: int
+    epoch: int
+    goal: str  # ready, delayed, buried or gone
+    delay: int = 0
+    priority: int | None = None  # None keeps it
+    retried: int = 0
+    crashed: int = 0
+    timed_out: int = 0
+    released: int = 0
+    retention: int = 0
+    kind: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """How a lease ends well."""
+
+    seq: int
+    epoch: int
+    retention: int
+    result: str | None = None
+
+
+class Touch(Struct, frozen=True, kw_only=True):
+    """A wish for more time, within limits where they are given."""
+
+    seq: int
+    epoch: int
+    ttr: int
+    max_touches: int | None = None
+    min_interval: int | None = None
+    max_duration: int | None = None
+
+
+class Settled(Struct, frozen=True):
+    """What became of a lease."""
+
+    seq: int
+    topic: str
+    state: State | None  # None: gone
+
+
+@plural()
+def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
+    """Finish jobs. Said twice with the same lease, it holds once."""
+    rows = yield sql["complete"](_items(completions))
+    answers = {row[12]: Settled(row[0], row[1], State.COMPLETED) for row in rows}
+    return (yield from _explained(completions, answers, {State.COMPLETED}))
+
+
+def topics_back(answers: Iterable[Answer[Settled]]) -> set[str]:
+    """Name the topics that got a job back."""
+    return {
+        answer.topic
+        for answer in answers
+        if isinstance(answer, Settled) and answer.state in {State.READY, State.DELAYED}
+    }
+
+
+@plural(wakes=topics_back)
+def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
+    """End leases as told; a job whose cancellation was requested ends cancelled instead."""
+    rows = yield sql["settle"](_items(outcomes))
+    answers = {
+        row[13]: Settled(row[0], row[1], None if row[11] == "gone" else State(row[11]))
+        for row in rows
+    }
+    return (yield from _explained(outcomes, answers, set()))
+
+
+@plural()
+def touch(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]]]]:
+    """Extend leases; answer with the new end, and whether cancellation was requested."""
+    rows = yield sql["touch"](_items(touches))
+    answers: dict[int, Answer[tuple[int | None, bool]]] = {
+        nth: (until, bool(cancelled)) for nth, until, cancelled in rows
+    }
+    for nth, epoch, _, _, touches_so_far, idle in (yield from _whereabouts(touches, answers)):
+        wish = touches[nth]
+        if touches_so_far is None or epoch != wish.epoch:
+            continue
+        if wish.min_interval is not None and idle < wish.min_interval:
+            answers[nth] = InvalidTouchTime(
+                f"touched {idle / 1e6:g} s ago; wait {wish.min_interval / 1e6:g} s between touches"
+            )
+        else:
+            answers[nth] = TouchLimitExceeded(f"touched {touches_so_far} times, or for too long")
+    return [
+        answers[nth] if nth in answers else _lost(wish.seq) for nth, wish in enumerate(touches)
+    ]
+
+
+def _explained(
+    said: Sequence[Completion] | Sequence[Outcome],
+    answers: dict[int, Settled],
+    same: set[State],
+) -> Steps[list[Answer[Settled]]]:
+    """Fill in what did not match: said before with the same lease, or refused."""
+    explained: dict[int, Answer[Settled]] = dict(answers)
+    for nth, epoch, state, failed, *_ in (yield from _whereabouts(said, answers)):
+        outcome = said[nth]
+        if epoch == outcome.epoch and _said_before(outcome, State(state), failed, same):
+            explained[nth] = Settled(outcome.seq, "", State(state))
+        else:
+            explained[nth] = _lost(outcome.seq)
+    for nth, outcome in enumerate(said):
+        if nth not in explained:
+            gone = isinstance(outcome, Outcome) and outcome.goal == "gone"
+            explained[nth] = (
+                Settled(outcome.seq, "", None)
+                if gone
+                else NotFound(f"job number {outcome.seq} does not exist any more")
+            )
+    return [explained[nth] for nth in range(len(said))]
+
+
+def _said_before(
+    outcome: Completion | Outcome, state: State, failed: object, same: set[State]
+) -> bool:
+    if isinstance(outcome, Completion):
+        return state in same
+    if outcome.error is not None:  # a failure leaves its own record
+        return bool(failed) and state is not State.RESERVED
+    return {"ready": State.READY, "delayed": State.DELAYED, "buried": State.BURIED}.get(
+        outcome.goal
+    ) is state
+
+
+def _whereabouts(
+    said: Sequence[Completion] | Sequence[Outcome] | Sequence[Touch], answers: dict[int, Any]
+) -> Steps[list[Row]]:
+    lost = [
+        {"nth": nth, "seq": outcome.seq, "epoch": outcome.epoch}
+        for nth, outcome in enumerate(said)
+        if nth not in answers
+    ]
+    if not lost:
+        return []
+    rows = yield sql["whereabouts"](lost)
+    return [(nth, epoch, state, *more) for nth, state, epoch, *more in rows]
+
+
+def _items(said: Sequence[Completion] | Sequence[Outcome] | Sequence[Touch]) -> list[dict[str, Any]]:
+    return [{"nth": nth, **msgspec.structs.asdict(outcome)} for nth, outcome in enumerate(said)]
+
+
+def _lost(seq: int) -> LeaseLost:
+    return LeaseLost(f"the lease of job number {seq} ended; stop working on it")
+
+
+def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
+    """Take back leases past their end, each at the epoch that was read."""
+
+    def steps() -> Steps[list[Settled]]:
+        rows = yield sql["expired"]([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
+        if not rows:
+            return []
+        outcomes = [
+            Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=1) for seq, epoch in rows
+        ]
+        answers = yield from settle(outcomes).start()
+        return [answer for answer in answers if isinstance(answer, Settled)]
+
+    return Operation("rescue", steps, whole=True, wakes=topics_back)

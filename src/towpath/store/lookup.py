@@ -1,0 +1,94 @@
+"""Reading jobs: one, a list, the next of a topic, the history of failures."""
+
+from typing import Final
+from uuid import UUID
+
+from towpath.errors import NotFound
+from towpath.model.instants import as_datetime
+from towpath.model.job import Failure, Job
+from towpath.model.states import State, Status
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import load
+from towpath.store.rows import job_from
+
+sql: Final = load(__package__, "lookup.sql")
+
+
+def get(id: UUID) -> Operation[Job]:
+    """Read one job."""
+
+    def steps() -> Steps[Job]:
+        rows = yield sql["get"](id=id)
+        if not rows:
+            msg = f"there is no job {id}"
+            raise NotFound(msg)
+        return job_from(rows[0])
+
+    return Operation("get", steps, Mode.READ, whole=True)
+
+
+def get_by_number(seq: int) -> Operation[Job]:
+    """Read one job by its number."""
+
+    def steps() -> Steps[Job]:
+        rows = yield sql["get_by_number"](seq=seq)
+        if not rows:
+            msg = f"there is no job number {seq}"
+            raise NotFound(msg)
+        return job_from(rows[0])
+
+    return Operation("get_by_number", steps, Mode.READ, whole=True)
+
+
+def list_jobs(
+    *,
+    topic: str | None,
+    status: Status | None,
+    key: str | None,
+    text: str | None,
+    before: int | None,
+    limit: int,
+    offset: int,
+) -> Operation[list[Job]]:
+    """Read a page of jobs, newest first; `before` is the number of the last job of the page above."""
+
+    def steps() -> Steps[list[Job]]:
+        rows = yield sql[f"list_{status or 'any'}"](
+            topic=topic,
+            key=key,
+            text=None if text is None else f"%{_literal(text)}%",
+            before=before,
+            limit=limit,
+            offset=offset,
+        )
+        return [job_from(row) for row in rows]
+
+    return Operation("list_jobs", steps, Mode.SCAN, whole=True)
+
+
+def peek(topic: str, state: State) -> Operation[Job | None]:
+    """Read the next ready, delayed or buried job of a topic, without taking it."""
+
+    def steps() -> Steps[Job | None]:
+        rows = yield sql[f"peek_{state}"](topic=topic)
+        return job_from(rows[0]) if rows else None
+
+    return Operation("peek", steps, Mode.READ, whole=True)
+
+
+def failures(id: UUID) -> Operation[list[Failure]]:
+    """Read the failed tries of a job, oldest first."""
+
+    def steps() -> Steps[list[Failure]]:
+        rows = yield sql["failures"](id=id)
+        return [
+            Failure(epoch=epoch, kind=kind, error=error, traceback=traceback, failed_at=as_datetime(at))
+            for epoch, kind, error, traceback, at in rows
+        ]
+
+    return Operation("failures", steps, Mode.READ, whole=True)
+
+
+def _literal(text: str) -> str:
+    """Return a LIKE pattern that matches the text itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,0 +1,75 @@
+-- Reading jobs.
+
+-- name: get
+select * from towpath.located where id = :id;
+
+-- name: get_by_number
+select * from towpath.located where seq = :seq;
+
+-- name: failures
+select epoch, kind, error, traceback, failed_at from towpath.failure
+ where seq = (select seq from towpath.job where id = :id) order by epoch;
+
+-- A list by status starts from that status's own table, so finished jobs never slow the others.
+-- name: list_any
+select l.* from towpath.located l
+ where (cast(:topic as text) is null or l.topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or l.seq < :before)
+ order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_pending
+select l.* from towpath.located l
+ where l.seq in (
+       select seq from towpath.ready where cast(:topic as text) is null or topic = :topic
+       union all
+       select seq from towpath.delayed where cast(:topic as text) is null or topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or l.seq < :before)
+ order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_processing
+select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
+ where (cast(:topic as text) is null or t.topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or t.seq < :before)
+ order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_failed
+select l.* from towpath.located l join towpath.buried t on t.seq = l.seq
+ where (cast(:topic as text) is null or t.topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or t.seq < :before)
+ order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_completed
+select l.* from towpath.located l join towpath.done t on t.seq = l.seq and not t.cancelled
+ where (cast(:topic as text) is null or t.topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or t.seq < :before)
+ order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_cancelled
+select l.* from towpath.located l join towpath.done t on t.seq = l.seq and t.cancelled
+ where (cast(:topic as text) is null or t.topic = :topic)
+   and (cast(:key as text) is null or l.key = :key)
+   and (cast(:text as text) is null or l.payload {like} :text escape '\')
+   and (cast(:before as bigint) is null or t.seq < :before)
+ order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: peek_ready
+select * from towpath.located where seq = (
+    select seq from towpath.ready where topic = :topic order by priority, seq limit 1);
+
+-- name: peek_delayed
+select * from towpath.located where seq = (
+    select seq from towpath.delayed where topic = :topic order by run_at, seq limit 1);
+
+-- name: peek_buried
+select * from towpath.located where seq = (
+    select seq from towpath.buried where topic = :topic order by no limit 1);

@@ -1,0 +1,204 @@
+-- Jobs, and the tables in which their tickets lie.
+-- oldest: 1
+
+create table towpath.topic (
+    name         text   not null primary key,
+    created_at   bigint not null,
+    paused_until bigint not null default 0
+) {without_rowid};
+
+-- Written once; only a change of priority touches it again.
+create table towpath.job (
+    seq        {identity},
+    created_at bigint not null,
+    run_at     bigint not null,
+    priority   bigint not null,
+    ttr        bigint not null,
+    id         {uuid} not null unique,
+    topic      text   not null,
+    key        text,
+    encoding   text   not null,
+    options    text,
+    payload    text   not null
+);
+
+-- The primary key is the order of reservation.
+create table towpath.ready (
+    seq       bigint  not null,
+    priority  bigint  not null,
+    epoch     bigint  not null default 0,
+    retries   integer not null default 0,
+    crashes   integer not null default 0,
+    timeouts  integer not null default 0,
+    releases  integer not null default 0,
+    buries    integer not null default 0,
+    kicks     integer not null default 0,
+    topic     text    not null,
+    key       text,
+    primary key (topic, priority, seq)
+) {hot};
+
+create table towpath.delayed (
+    seq       bigint  not null,
+    run_at    bigint  not null,
+    priority  bigint  not null,
+    epoch     bigint  not null default 0,
+    retries   integer not null default 0,
+    crashes   integer not null default 0,
+    timeouts  integer not null default 0,
+    releases  integer not null default 0,
+    buries    integer not null default 0,
+    kicks     integer not null default 0,
+    topic     text    not null,
+    key       text,
+    primary key (topic, run_at, seq)
+) {hot};
+create unique index towpath_delayed_seq on towpath.delayed (seq);
+
+create table towpath.lease (
+    seq         bigint  not null primary key,
+    epoch       bigint  not null,
+    priority    bigint  not null,
+    reserved_at bigint  not null,
+    token       bigint  not null,
+    until       bigint,
+    session     bigint,
+    retries     integer not null,
+    crashes     integer not null,
+    timeouts    integer not null,
+    releases    integer not null,
+    buries      integer not null,
+    kicks       integer not null,
+    touches     integer not null default 0,
+    touched_at  bigint,
+    started     boolean not null default false,
+    cancelled   boolean not null default false,
+    topic       text    not null,
+    key         text
+) {hot_by_number};
+-- A lease that a session holds has no end of its own and no entry here.
+create index towpath_lease_until on towpath.lease (topic, until) where until is not null;
+
+create table towpath.buried (
+    no        {identity},
+    seq       bigint  not null unique,
+    buried_at bigint  not null,
+    priority  bigint  not null,
+    epoch     bigint  not null,
+    retries   integer not null,
+    crashes   integer not null,
+    timeouts  integer not null,
+    releases  integer not null,
+    buries    integer not null,
+    kicks     integer not null,
+    topic     text    not null,
+    key       text
+);
+create index towpath_buried_topic on towpath.buried (topic, no);
+
+create table towpath.done (
+    seq         bigint  not null primary key,
+    finished_at bigint  not null,
+    prune_at    bigint  not null,
+    duration    bigint,
+    priority    bigint  not null,
+    epoch       bigint  not null,
+    retries     integer not null,
+    crashes     integer not null,
+    timeouts    integer not null,
+    releases    integer not null,
+    buries      integer not null,
+    kicks       integer not null,
+    cancelled   boolean not null,
+    topic       text    not null,
+    key         text,
+    result      text
+);
+create index towpath_done_prune on towpath.done (prune_at);
+create index towpath_done_cancelled on towpath.done (seq) where cancelled;
+
+create table towpath.failure (
+    seq       bigint not null,
+    epoch     bigint not null,
+    failed_at bigint not null,
+    kind      text   not null,
+    error     text   not null,
+    traceback text,
+    primary key (seq, epoch)
+) {without_rowid};
+
+-- A key outlives nothing but its own job, so a conflict never wedges a sweep.
+create table towpath.unique_key (
+    topic text not null,
+    key   text not null,
+    id    {uuid} not null,
+    primary key (topic, key)
+) {without_rowid};
+
+-- One row per batch of outcomes; upkeep rolls them up into minutes, so no row is hot.
+create table towpath.tally (
+    at        bigint  not null,
+    completed integer not null,
+    failed    integer not null,
+    duration  bigint  not null,
+    topic     text    not null
+);
+
+create table towpath.minute (
+    minute    bigint not null,
+    completed bigint not null,
+    failed    bigint not null,
+    duration  bigint not null,
+    topic     text   not null,
+    primary key (minute, topic)
+) {without_rowid};
+
+create table towpath.session (
+    id         bigint not null primary key,
+    started_at bigint not null,
+    beat_at    bigint not null,
+    beats      bigint not null default 0,
+    worker     text   not null
+) {without_rowid};
+
+-- A job together with its ticket, wherever that lies.
+create view towpath.located as
+select j.seq, j.id, j.topic,
+       case when r.seq is not null then 'ready'
+            when d.seq is not null then 'delayed'
+            when l.seq is not null then 'reserved'
+            when b.seq is not null then 'buried'
+            when f.cancelled then 'cancelled'
+            when f.seq is not null then 'completed' end as state,
+       j.priority, j.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
+       coalesce(d.run_at, j.run_at) as run_at,
+       coalesce(r.epoch, d.epoch, l.epoch, b.epoch, f.epoch) as epoch,
+       coalesce(r.retries, d.retries, l.retries, b.retries, f.retries) as retries,
+       coalesce(r.crashes, d.crashes, l.crashes, b.crashes, f.crashes) as crashes,
+       coalesce(r.timeouts, d.timeouts, l.timeouts, b.timeouts, f.timeouts) as timeouts,
+       coalesce(r.releases, d.releases, l.releases, b.releases, f.releases) as releases,
+       coalesce(r.buries, d.buries, l.buries, b.buries, f.buries) as buries,
+       coalesce(r.kicks, d.kicks, l.kicks, b.kicks, f.kicks) as kicks,
+       l.reserved_at, l.until, coalesce(l.cancelled, false) as cancel_requested,
+       coalesce(f.finished_at, b.buried_at) as finished_at, f.duration, f.result,
+       (select e.error from towpath.failure e
+         where e.seq = j.seq order by e.epoch desc limit 1) as last_error,
+       l.session
+  from towpath.job j
+  left join towpath.ready r on r.topic = j.topic and r.priority = j.priority and r.seq = j.seq
+  left join towpath.delayed d on d.seq = j.seq
+  left join towpath.lease l on l.seq = j.seq
+  left join towpath.buried b on b.seq = j.seq
+  left join towpath.done f on f.seq = j.seq;
+
+-- For people.
+create view towpath.jobs as
+select id, topic,
+       case state when 'ready' then 'pending' when 'delayed' then 'pending'
+                  when 'reserved' then 'processing' when 'buried' then 'failed'
+                  else state end as status,
+       state, priority, key, payload, retries, last_error, result,
+       {timestamp created_at} as created_at, {timestamp run_at} as run_at,
+       {timestamp reserved_at} as reserved_at, {timestamp finished_at} as finished_at,
+       duration / 1e3 as duration_ms, epoch, crashes, timeouts, releases, buries, kicks, seq
+  from towpath.located;

@@ -1,0 +1,78 @@
+"""From rows to values."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from towpath.errors import IncompatibleData
+from towpath.model.instants import as_datetime, as_timedelta
+from towpath.model.job import Job, Lease, Options
+from towpath.model.payload import Encoding
+from towpath.model.states import State
+from towpath.operation import Row
+
+_ENCODINGS: Final = frozenset(Encoding)
+_DEFAULTS: Final = Options()
+_options: Final = msgspec.json.Decoder(Options)
+
+
+def job_from(row: Row) -> Job:
+    """Read a row of the view `located`."""
+    return Job(
+        seq=row[0],
+        id=_uuid(row[1]),
+        topic=row[2],
+        state=State(row[3]),
+        priority=row[4],
+        key=row[5],
+        body=row[6],
+        encoding=_encoding(row[7]),
+        ttr=as_timedelta(row[8]),
+        options=options_from(row[9]),
+        created_at=as_datetime(row[10]),
+        run_at=as_datetime(row[11]),
+        epoch=row[12],
+        retries=row[13],
+        crashes=row[14],
+        timeouts=row[15],
+        releases=row[16],
+        buries=row[17],
+        kicks=row[18],
+        reserved_at=None if row[19] is None else as_datetime(row[19]),
+        until=None if row[20] is None else as_datetime(row[20]),
+        cancel_requested=bool(row[21]),
+        finished_at=None if row[22] is None else as_datetime(row[22]),
+        duration=None if row[23] is None else as_timedelta(row[23]),
+        result_body=row[24],
+        last_error=row[25],
+    )
+
+
+def lease_from(row: Row) -> Lease:
+    """Read a row of `located` that is reserved."""
+    job = job_from(row)
+    return Lease(job=job, epoch=job.epoch, until=job.until, session=row[26])
+
+
+def options_from(text: str | None) -> Options:
+    """Read stored options, never half of them."""
+    if text is None:
+        return _DEFAULTS
+    try:
+        return _options.decode(text)
+    except msgspec.DecodeError as error:
+        msg = f"the options of this job cannot be read: {error}"
+        raise IncompatibleData(msg) from error
+
+
+def _encoding(name: str) -> str:
+    if name not in _ENCODINGS:
+        msg = f"the payload of this job is encoded as {name!r}, which this version cannot read"
+        raise IncompatibleData(msg)
+    return name
+
+
+def _uuid(value: UUID | bytes) -> UUID:
+    return UUID(bytes=value) if isinstance(value, bytes) else value  # SQLite has no uuid type
+

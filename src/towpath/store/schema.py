@@ -1,0 +1,93 @@
+"""Our tables: numbered migrations, additive, the same on every database.
+
+Each records the oldest version of Towpath that can still work with it, so that old processes go
+on during a rolling deploy, and refuse clearly when they cannot.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from towpath.errors import SchemaMissing, SchemaTooNew
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import Statement, load
+
+sql: Final = load(__package__, "schema.sql")
+
+VERSION: Final = 1
+"""The newest migration that this code knows."""
+
+
+def is_current() -> Operation[bool]:
+    """Say whether our tables are here and up to date; raise SchemaTooNew if they are newer."""
+
+    def steps() -> Steps[bool]:
+        return (yield from _version()) >= VERSION
+
+    return Operation("is_current", steps, Mode.READ)
+
+
+def require_current() -> Operation[None]:
+    """Raise unless our tables are here and up to date."""
+
+    def steps() -> Steps[None]:
+        version = yield from _version()
+        if version < VERSION:
+            msg = (
+                f"the tables of Towpath are at version {version} and {VERSION} is needed: run "
+                "`towpath migrate` as a role that may create them"
+            )
+            raise SchemaMissing(msg)
+
+    return Operation("require_current", steps, Mode.READ)
+
+
+def migrate() -> Operation[int]:
+    """Bring our tables up to date; return the version that was there before."""
+
+    def steps() -> Steps[int]:
+        yield sql["take_turns"]()
+        before = yield from _version()
+        if before >= VERSION:
+            return before
+        if not before:
+            if not (yield sql["namespace_exists"]()):
+                yield sql["create_namespace"]()
+            yield sql["create_migration"]()
+        for version in range(before + 1, VERSION + 1):
+            oldest, statements = _migration(version)
+            for statement in statements:
+                yield statement()
+            yield sql["record"](version=version, oldest=oldest)
+        return before
+
+    return Operation("migrate", steps)
+
+
+def _version() -> Steps[int]:
+    if not (yield sql["schema_exists"]()):
+        return 0
+    rows = yield sql["applied"]()
+    if not rows:
+        return 0
+    [[version, oldest]] = rows
+    if oldest > VERSION:
+        msg = (
+            f"the tables of Towpath are at version {version}, which needs code of version {oldest} "
+            f"or newer; this is {VERSION}: upgrade this process"
+        )
+        raise SchemaTooNew(msg)
+    return int(version)
+
+
+@cache
+def _migration(version: int) -> tuple[int, list[Statement]]:
+    name = f"{version:04}.sql"
+    text = files(__package__).joinpath("migrations", name).read_text(encoding="utf-8")
+    oldest = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
+    assert oldest, f"{name} does not say which version can still work with it"  # noqa: S101 - ours
+    parts = re.sub(r"--.*", "", text).split(";")
+    return int(oldest[1]), [
+        Statement(f"migration {version}", {"any": part.strip()}) for part in parts if part.strip()
+    ]

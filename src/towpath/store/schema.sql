@@ -1,0 +1,34 @@
+-- name: schema_exists [sqlite]
+select 1 from sqlite_master where type = 'table' and name = 'towpath_migration';
+
+-- name: schema_exists [postgres]
+select 1 where to_regclass('towpath.migration') is not null;
+
+-- The namespace may be ours already, made by somebody who may.
+-- name: namespace_exists [sqlite]
+select 1;
+
+-- name: namespace_exists [postgres]
+select 1 where to_regnamespace('{schema}') is not null;
+
+-- name: create_namespace [sqlite]
+select 1;
+
+-- name: create_namespace [postgres]
+create schema {schema};
+
+-- name: applied
+select version, oldest from towpath.migration order by version desc limit 1;
+
+-- name: create_migration
+create table towpath.migration (version integer not null primary key, oldest integer not null, applied_at bigint not null);
+
+-- name: record
+insert into towpath.migration (version, oldest, applied_at) values (:version, :oldest, {now});
+
+-- Two processes that start together take turns; DDL waits a while for its locks, not for ever.
+-- name: take_turns [sqlite]
+select 1;
+
+-- name: take_turns [postgres]
+select pg_advisory_xact_lock(8460972114), set_config('lock_timeout', '10s', true);

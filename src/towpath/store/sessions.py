@@ -1,0 +1,111 @@
+"""Sessions: a worker's sign of life, and the rescue of what a dead one held."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from towpath.errors import IncompatibleData, LeaseLost
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import load
+from towpath.store.jobs import Outcome, Settled, settle, topics_back
+from towpath.store.rows import options_from
+
+sql: Final = load(__package__, "sessions.sql")
+
+
+def start(session: int, worker: str) -> Operation[int]:
+    """Begin a session."""
+
+    def steps() -> Steps[int]:
+        yield sql["start"](session=session, worker=worker)
+        return session
+
+    return Operation("start_session", steps, whole=True)
+
+
+def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tuple[int, int]]]:
+    """Say that the session lives and which of its leases have started.
+
+    Returns the leases whose jobs were asked to stop. A session that was called dead is told so.
+    """
+
+    def steps() -> Steps[list[tuple[int, int]]]:
+        if not (yield sql["beat"](session=session)):
+            msg = f"session {session} was called dead and its leases were taken back"
+            raise LeaseLost(msg)
+        if started:
+            yield sql["mark_started"]([{"seq": seq, "epoch": epoch} for seq, epoch in started])
+        return [(seq, epoch) for seq, epoch in (yield sql["cancelled_of"](session=session))]
+
+    return Operation("beat", steps)
+
+
+def end(session: int) -> Operation[list[Settled]]:
+    """End a session; what it still holds is released, uncounted."""
+
+    def steps() -> Steps[list[Settled]]:
+        yield sql["end_session"](session=session, beats=None)
+        return (yield from _released(session, crashed=False))
+
+    return Operation("end_session", steps, wakes=topics_back)
+
+
+def observe() -> Operation[list[tuple[int, int, int]]]:
+    """Read each session's id, its number of beats, and the clock."""
+
+    def steps() -> Steps[list[tuple[int, int, int]]]:
+        return [(id, beats, now) for id, beats, now in (yield sql["observe"]())]
+
+    return Operation("observe", steps, Mode.READ, whole=True)
+
+
+def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
+    """Take back the leases of a session that is silent since this beat.
+
+    Jobs that had started count a crash; one that has taken down too many workers is buried.
+    """
+
+    def steps() -> Steps[list[Settled]]:
+        if not (yield sql["end_session"](session=session, beats=beats)):
+            return []
+        return (yield from _released(session, crashed=True))
+
+    return Operation("bury_session", steps, wakes=topics_back)
+
+
+def adopt_orphans() -> Operation[list[Settled]]:
+    """Take back leases whose session is gone."""
+
+    def steps() -> Steps[list[Settled]]:
+        settled: list[Settled] = []
+        for (session,) in (yield sql["orphans"]()):
+            settled += yield from _released(session, crashed=True)
+        return settled
+
+    return Operation("adopt_orphans", steps, wakes=topics_back)
+
+
+def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
+    rows = yield sql["leases_of"](session=session)
+    outcomes: list[Outcome] = []
+    for seq, epoch, _, started, crashes, options in rows:
+        crash = crashed and bool(started)
+        dead = crash and crashes + 1 >= _max_crashes(options)
+        outcomes.append(
+            Outcome(
+                seq=seq,
+                epoch=epoch,
+                goal="buried" if dead else "ready",
+                crashed=int(crash),
+                kind="crash" if crash else None,
+                error="the worker died while it ran this job" if crash else None,
+            )
+        )
+    answers = (yield from settle(outcomes).start()) if outcomes else []
+    return [answer for answer in answers if isinstance(answer, Settled)]
+
+
+def _max_crashes(options: str | None) -> int:
+    try:
+        return options_from(options).max_crashes
+    except IncompatibleData:
+        return 0  # whoever reserves it next could not read it either

@@ -1,0 +1,36 @@
+-- Sessions: who is alive, and what becomes of the leases of who is not.
+
+-- name: start
+insert into towpath.session (id, worker, started_at, beat_at) values (:session, :worker, {now}, {now})
+on conflict do nothing;
+
+-- name: beat
+update towpath.session set beat_at = {now}, beats = beats + 1 where id = :session returning id;
+
+-- name: mark_started [sqlite]
+update towpath.lease set started = true where seq = :seq and epoch = :epoch;
+
+-- name: mark_started [postgres]
+update towpath.lease l set started = true
+  from json_to_recordset(cast(:items as json)) as i(seq bigint, epoch bigint)
+ where l.seq = i.seq and l.epoch = i.epoch;
+
+-- name: cancelled_of
+select seq, epoch from towpath.lease where session = :session and cancelled;
+
+-- name: observe
+select id, beats, {now} from towpath.session;
+
+-- Matches the beat that was read, so one that came meanwhile keeps the session alive.
+-- name: end_session
+delete from towpath.session where id = :session and (cast(:beats as bigint) is null or beats = :beats)
+returning id;
+
+-- name: leases_of
+select l.seq, l.epoch, l.topic, l.started, l.crashes, j.options
+  from towpath.lease l join towpath.job j on j.seq = l.seq where l.session = :session;
+
+-- A reservation may have been on its way while its session died.
+-- name: orphans
+select distinct session from towpath.lease l where session is not null
+   and not exists (select 1 from towpath.session s where s.id = l.session);

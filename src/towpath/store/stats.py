@@ -1,0 +1,140 @@
+"""Statistics: what waits and what is done."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from towpath.errors import NotFound
+from towpath.model.instants import as_datetime
+from towpath.operation import Mode, Operation, Row, Steps
+from towpath.statement import load
+
+sql: Final = load(__package__, "stats.sql")
+
+
+class TopicStats(Struct, frozen=True, kw_only=True):
+    """One topic in numbers."""
+
+    topic: str
+    ready: int
+    delayed: int
+    reserved: int
+    buried: int
+    paused: bool
+    completed: int  # since the tables were made
+    failed: int  # for good, since the tables were made
+    avg_duration_ms: float | None
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """The whole database in numbers."""
+
+    topics: int
+    ready: int
+    delayed: int
+    reserved: int
+    buried: int
+    cancelled: int
+    completed: int
+    failed: int
+    success_rate: float | None  # of all that ended well or for good
+    avg_duration_ms: float | None
+
+    @property
+    def pending(self) -> int:
+        """Jobs that wait."""
+        return self.ready + self.delayed
+
+
+class Minute(Struct, frozen=True, kw_only=True):
+    """One minute of outcomes."""
+
+    at: str
+    completed: int
+    failed: int
+    avg_duration_ms: float | None
+
+
+def by_topic(topic: str | None = None) -> Operation[list[TopicStats]]:
+    """Count each topic's jobs, or one topic's."""
+
+    def steps() -> Steps[list[TopicStats]]:
+        rows = yield sql["by_topic"](topic=topic)
+        if topic is not None and not rows:
+            msg = f"there is no topic {topic!r}"
+            raise NotFound(msg)
+        return [_topic_stats(row) for row in rows]
+
+    return Operation("stats_by_topic", steps, Mode.SCAN, whole=True)
+
+
+def overall() -> Operation[Stats]:
+    """Count every job."""
+
+    def steps() -> Steps[Stats]:
+        rows = yield sql["by_topic"](topic=None)
+        [[cancelled]] = yield sql["count_cancelled"]()
+        ready, delayed, reserved, buried, _, completed, failed, duration = (
+            sum(int(row[column]) for row in rows) for column in range(1, 9)
+        )
+        ended = completed + failed
+        return Stats(
+            topics=len(rows),
+            ready=ready,
+            delayed=delayed,
+            reserved=reserved,
+            buried=buried,
+            cancelled=cancelled,
+            completed=completed,
+            failed=failed,
+            success_rate=completed / ended if ended else None,
+            avg_duration_ms=_milliseconds(duration, completed),
+        )
+
+    return Operation("stats", steps, Mode.SCAN, whole=True)
+
+
+def throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
+    """Count the outcomes of each of the last minutes in which there were any."""
+
+    def steps() -> Steps[list[Minute]]:
+        rows = yield sql["throughput"](topic=topic, minutes=minutes)
+        return [
+            Minute(
+                at=as_datetime(int(minute) * 60_000_000).isoformat(),
+                completed=int(completed),
+                failed=int(failed),
+                avg_duration_ms=_milliseconds(int(duration), int(completed)),
+            )
+            for minute, completed, failed, duration in rows
+        ]
+
+    return Operation("throughput", steps, Mode.SCAN, whole=True)
+
+
+def roll_up() -> Operation[None]:
+    """Fold the tally of past minutes into one row a minute."""
+
+    def steps() -> Steps[None]:
+        yield sql["roll_up"]()
+
+    return Operation("roll_up", steps, whole=True)
+
+
+def _topic_stats(row: Row) -> TopicStats:
+    name, ready, delayed, reserved, buried, paused, completed, failed, duration = row
+    return TopicStats(
+        topic=name,
+        ready=ready,
+        delayed=delayed,
+        reserved=reserved,
+        buried=buried,
+        paused=bool(paused),
+        completed=int(completed),
+        failed=int(failed),
+        avg_duration_ms=_milliseconds(int(duration), int(completed)),
+    )
+
+
+def _milliseconds(total: int, count: int) -> float | None:
+    return total / count / 1_000 if count else None

@@ -1,0 +1,66 @@
+-- Tickets that move without a lease, one by one: each is taken at the epoch that was read.
+
+-- name: take_ready
+delete from towpath.ready
+ where topic = :topic and priority = :priority and seq = :seq and epoch = :epoch
+returning {ticket};
+
+-- name: take_delayed
+delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticket};
+
+-- name: take_buried
+delete from towpath.buried where seq = :seq and epoch = :epoch returning {ticket};
+
+-- name: take_cancelled
+delete from towpath.done where seq = :seq and epoch = :epoch and cancelled returning {ticket};
+
+-- name: put_ready
+insert into towpath.ready ({ticket})
+values (:seq, :topic, :priority, :epoch, :key,
+        :retries, :crashes, :timeouts, :releases, :buries, :kicks);
+
+-- name: put_delayed
+insert into towpath.delayed ({ticket}, run_at)
+values (:seq, :topic, :priority, :epoch, :key,
+        :retries, :crashes, :timeouts, :releases, :buries, :kicks, :run_at);
+
+-- name: put_cancelled
+insert into towpath.done ({ticket}, finished_at, prune_at, cancelled)
+values (:seq, :topic, :priority, :epoch, :key,
+        :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+        {now}, {now} + cast(:retention as bigint), true);
+
+-- name: request_cancel
+update towpath.lease set cancelled = true where seq = :seq and epoch = :epoch returning seq;
+
+-- name: claim_key
+insert into towpath.unique_key (topic, key, id)
+select topic, key, id from towpath.job where seq = :seq and key is not null
+on conflict do nothing
+returning key;
+
+-- name: free_key
+delete from towpath.unique_key where topic = :topic and key = :key;
+
+-- name: reprioritise
+update towpath.job set priority = :priority where seq = :seq;
+
+-- name: forget_failures
+delete from towpath.failure where seq = :seq;
+
+-- name: forget_job
+delete from towpath.job where seq = :seq;
+
+-- name: next_buried
+select seq, epoch, key, no from towpath.buried
+ where topic = :topic and no > :after order by no limit :limit;
+
+-- name: next_delayed
+select seq, epoch, key, run_at from towpath.delayed
+ where topic = :topic and (run_at, seq) > (:after, :after_seq)
+ order by run_at, seq limit :limit;
+
+-- name: unfinished_of
+select l.* from towpath.located l join towpath.job j on j.seq = l.seq
+ where j.topic = :topic and l.state in ('ready', 'delayed', 'buried')
+ order by j.seq limit :limit;

@@ -1,0 +1,47 @@
+"""Topics: pause, resume, list, forget."""
+
+from typing import Final
+
+from towpath.errors import NotFound
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import load
+
+sql: Final = load(__package__, "topics.sql")
+
+
+def pause(topic: str, duration: int | None) -> Operation[None]:
+    """Hand out no job of this topic for a while, or until it is resumed."""
+
+    def steps() -> Steps[None]:
+        yield sql["pause"](topic=topic, duration=duration)
+
+    return Operation("pause", steps, whole=True)
+
+
+def resume(topic: str) -> Operation[None]:
+    """Hand out jobs of this topic again."""
+
+    def steps() -> Steps[None]:
+        if not (yield sql["resume"](topic=topic)):
+            msg = f"there is no topic {topic!r}"
+            raise NotFound(msg)
+
+    return Operation("resume", steps, whole=True, wakes=lambda _: [topic])
+
+
+def list_topics() -> Operation[list[str]]:
+    """Name every topic."""
+
+    def steps() -> Steps[list[str]]:
+        return [name for (name,) in (yield sql["list_topics"]())]
+
+    return Operation("list_topics", steps, Mode.READ, whole=True)
+
+
+def forget_empty() -> Operation[list[str]]:
+    """Forget topics without a job; they come back on first use."""
+
+    def steps() -> Steps[list[str]]:
+        return [name for (name,) in (yield sql["forget_empty_topics"]())]
+
+    return Operation("forget_empty", steps, whole=True)

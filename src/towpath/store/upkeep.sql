@@ -1,0 +1,20 @@
+-- Taking away what is old.
+
+-- name: prune [sqlite]
+delete from towpath.done where seq in (
+    select seq from towpath.done where prune_at <= :now order by prune_at limit :limit)
+returning seq;
+delete from towpath.failure where seq = :seq;
+delete from towpath.job where seq = :seq;
+
+-- name: prune [postgres]
+with picked as materialized (
+    select seq from towpath.done where prune_at <= {now} order by prune_at
+     limit cast(:limit as bigint) for update skip locked),
+gone as (
+    delete from towpath.done d using picked p where d.seq = p.seq returning d.seq),
+forgotten as (
+    delete from towpath.failure f using gone g where f.seq = g.seq),
+deleted as (
+    delete from towpath.job j using gone g where j.seq = g.seq)
+select seq from gone;

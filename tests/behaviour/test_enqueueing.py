@@ -1,0 +1,178 @@
+"""Enqueueing: what is stored, and what is refused before anything is."""
+
+import math
+import uuid
+from datetime import datetime, timedelta
+
+import pytest
+
+from towpath import State, Status
+from towpath.errors import (
+    Invalid,
+    InvalidPayload,
+    InvalidTopic,
+    JobExists,
+    PayloadTooLarge,
+    TopicRequired,
+)
+
+
+def test_us1_1_an_enqueued_job_is_stored_and_returned_with_its_id(app):
+    job = app.jobs.enqueue("mail_digest", {"userId": "123"})
+
+    assert app.jobs.get(job.id) == job
+    assert job.payload == {"userId": "123"}
+
+
+def test_us1_2_a_fresh_job_is_pending(app):
+    job = app.jobs.enqueue("mail", {})
+
+    assert job.status is Status.PENDING
+    assert job.state is State.READY
+
+
+def test_ec_6_ids_are_uuid7_and_sort_by_time(app):
+    ids = [app.jobs.enqueue("mail").id for _ in range(3)]
+
+    assert {id.version for id in ids} == {7}
+    assert ids == sorted(ids)
+
+
+def test_us3_3_the_due_time_of_a_delayed_job_can_be_read(app, clock):
+    job = app.jobs.enqueue("mail", {}, delay="15m")
+
+    assert job.state is State.DELAYED
+    assert app.jobs.get(job.id).run_at == clock.now + timedelta(minutes=15)
+
+
+def test_a_run_at_in_the_past_means_now(app, clock):
+    job = app.jobs.enqueue("mail", {}, run_at=clock.now - timedelta(hours=1))
+
+    assert job.state is State.READY
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x00\xff raw", "", "text", None, 0, [], {}, {"ä": "\0"}])
+def test_a_payload_comes_back_as_it_was(app, payload):
+    """S11: empty bodies too."""
+    app.jobs.enqueue("mail", payload)
+
+    [lease] = app.jobs.reserve("mail")
+
+    assert lease.job.payload == payload
+
+
+def test_us1_4_ec_1_a_payload_over_the_limit_is_refused(app):
+    app.jobs.enqueue("mail", "x" * (2**20 - 2))
+    with pytest.raises(PayloadTooLarge, match="1,048,577"):
+        app.jobs.enqueue("mail", "x" * (2**20 - 1))
+    with pytest.raises(PayloadTooLarge):
+        app.jobs.enqueue("mail", b"x" * (2**20 + 1))
+
+    assert len(app.jobs.list()) == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [math.nan, {"a": [math.inf]}, -math.inf, "\ud800", {"\udfff": 1}, object(), {(1, 2): 3}],
+)
+def test_what_is_not_json_is_refused(app, payload):
+    with pytest.raises(InvalidPayload):
+        app.jobs.enqueue("mail", payload)
+
+    assert app.jobs.list() == []
+
+
+def test_a_payload_may_hold_null(app):
+    assert app.jobs.enqueue("mail", {"a": None, "b": [1.5, None]}).payload == {"a": None, "b": [1.5, None]}
+
+
+@pytest.mark.parametrize("topic", ["a b", "a@b", "中文", "a" * 201, "a\n", "a.b", "../x"])
+def test_dq_1_a_topic_outside_the_alphabet_is_refused(app, topic):
+    with pytest.raises(InvalidTopic):
+        app.jobs.enqueue(topic, {})
+    with pytest.raises(InvalidTopic):
+        app.jobs.reserve(topic)
+
+
+def test_dq_1_a_topic_is_required(app):
+    with pytest.raises(TopicRequired):
+        app.jobs.enqueue("", {})
+    with pytest.raises(TopicRequired):
+        app.jobs.reserve([])
+
+
+def test_dq_1_topics_are_made_on_first_use_and_isolated(app):
+    app.jobs.enqueue("a" * 200, 1)
+    app.jobs.enqueue("B-2_c", 2)
+
+    assert app.topics.list() == ["B-2_c", "a" * 200]
+    [lease] = app.jobs.reserve("B-2_c", limit=10)
+    assert lease.job.payload == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": -1},
+        {"delay": math.nan},
+        {"delay": "soon"},
+        {"delay": timedelta(seconds=-1)},
+        {"priority": -1},
+        {"priority": 2**32},
+        {"priority": 1.5},
+        {"priority": True},
+        {"run_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is the point
+        {"ttr": -1},
+        {"key": ""},
+        {"key": "a\0b"},
+        {"key": "x" * 256},
+        {"max_retries": -1},
+        {"id": "not-a-uuid"},
+        {"wait": 5},
+        {"delay": 1, "run_at": datetime.fromisoformat("2027-01-01T00:00:00Z")},
+    ],
+    ids=str,
+)
+def test_an_option_that_makes_no_sense_is_refused(app, options):
+    with pytest.raises(Invalid):
+        app.jobs.enqueue("mail", {}, **options)
+
+    assert app.jobs.list() == []
+
+
+def test_enqueue_again_with_the_same_id_and_content_returns_the_job(app):
+    id = uuid.uuid4()
+    first = app.jobs.enqueue("mail", {"a": 1}, id=id)
+
+    assert app.jobs.enqueue("mail", {"a": 1}, id=id) == first
+    assert len(app.jobs.list()) == 1
+
+
+def test_dq_16_enqueue_again_with_the_same_id_and_other_content_is_refused(app):
+    id = uuid.uuid4()
+    app.jobs.enqueue("mail", {"a": 1}, id=id)
+
+    with pytest.raises(JobExists):
+        app.jobs.enqueue("mail", {"a": 2}, id=id)
+    with pytest.raises(JobExists):
+        app.jobs.enqueue("post", {"a": 1}, id=id)
+    assert [job.payload for job in app.jobs.list()] == [{"a": 1}]
+
+
+def test_many_jobs_are_stored_in_order(app):
+    jobs = app.jobs.enqueue_many("mail", range(2_500))
+
+    assert [job.payload for job in jobs] == list(range(2_500))
+    assert [job.seq for job in jobs] == sorted(job.seq for job in jobs)
+    assert app.jobs.reserve("mail", limit=3)[2].job.payload == 2
+
+
+def test_many_jobs_are_stored_all_or_none(app):
+    with pytest.raises(InvalidPayload):
+        app.jobs.enqueue_many("mail", [1, 2, object()])
+
+    assert app.jobs.list() == []
+
+
+def test_no_jobs_are_no_trouble(app):
+    assert app.jobs.enqueue_many("mail", []) == []

@@ -1,0 +1,141 @@
+"""One app fixture, over every database and both colours."""
+
+import asyncio
+import inspect
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+
+import psycopg
+import pytest
+
+from tests.servers import PostgresServer
+from towpath import App
+from towpath.app.queue import Queue, Reservation
+from towpath.model.instants import instant, microseconds
+
+_numbers = itertools.count(1)
+
+
+class Clock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.us = instant(datetime(2026, 11, 15, 12, 0, tzinfo=UTC))
+
+    def __call__(self) -> int:
+        return self.us
+
+    def advance(self, duration: timedelta | float | str) -> None:
+        self.us += microseconds(duration)
+
+    @property
+    def now(self) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.us)
+
+
+class InLoop:
+    """Lets a blocking test drive the async twins: `x.verb(…)` runs `x.averb(…)` in a loop."""
+
+    def __init__(self, thing: object, loop: asyncio.AbstractEventLoop) -> None:
+        self._thing = thing
+        self._loop = loop
+
+    def __getattr__(self, name: str):
+        twin = getattr(self._thing, f"a{name}", None)
+        if inspect.iscoroutinefunction(twin):
+            return lambda *args, **kwargs: self._wrapped(
+                asyncio.run_coroutine_threadsafe(twin(*args, **kwargs), self._loop).result()
+            )
+        found = getattr(self._thing, name)
+        if name == "queue":
+            return lambda *args: self._wrapped(found(*args))
+        return InLoop(found, self._loop) if name in {"jobs", "topics", "sessions"} else found
+
+    def _wrapped(self, result):
+        return InLoop(result, self._loop) if isinstance(result, Queue | Reservation) else result
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for this test process."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def postgres_schema(postgres) -> Iterator[str]:
+    """The name of a schema that is gone after the test."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    yield name
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f'drop schema if exists "{name}" cascade')
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def kind(request) -> str:
+    """The kind of database."""
+    return request.param
+
+
+@pytest.fixture
+def place(kind, tmp_path, request) -> tuple[str, dict[str, str]]:
+    """A new database: its URL, and the settings that it needs."""
+    if kind == "memory":
+        return "memory://", {}
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db", {}
+    server = request.getfixturevalue("postgres")
+    return server.url(), {"schema": request.getfixturevalue("postgres_schema")}
+
+
+@pytest.fixture
+def make_app(place) -> Iterator[Callable[..., App]]:
+    """Make apps on one new database; they are closed after the test."""
+    url, needed = place
+    made: list[App] = []
+
+    def make(**settings) -> App:
+        made.append(App(url, **{**needed, **settings}))
+        return made[-1]
+
+    yield make
+    for app in made:
+        app.close()
+
+
+@pytest.fixture(params=["blocking", "async"])
+def colour(request, loop) -> Callable[[App], App]:
+    """Make an app blocking or async; the test reads the same."""
+    return (lambda app: app) if request.param == "blocking" else (lambda app: InLoop(app, loop))
+
+
+@pytest.fixture
+def app(make_app, colour, clock) -> App:
+    """An app on every database, in both colours, whose clock the test moves."""
+    return colour(make_app(clock=clock))
+
+
+@pytest.fixture
+def live(make_app, colour) -> App:
+    """An app on every database, in both colours, on real time."""
+    return colour(make_app())

@@ -1,0 +1,120 @@
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from tests.servers import PgBouncer, PostgresServer, postgres_programs
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def server():
+    with PostgresServer() as server:
+        yield server
+
+
+def answer(url, query):
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(query).fetchone()
+        return row and row[0]
+
+
+def test_a_server_answers(server):
+    assert answer(server.url(), "select 1 + 1") == 2
+
+
+def test_settings_are_applied():
+    with PostgresServer({"max_connections": 7}) as server:
+        assert answer(server.url(), "show max_connections") == "7"
+        assert answer(server.url(), "show synchronous_commit") == "on"
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_data_and_url_survive_a_restart(server, mode):
+    url, pid = server.url(), server.pid
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table kept as select 42 as number")
+
+    server.restart(mode)
+
+    assert (server.url(), server.pid == pid) == (url, False)
+    assert answer(url, "select number from kept") == 42
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop table kept")
+
+
+def test_a_closed_server_leaves_nothing():
+    with PostgresServer() as server:
+        processes = family(server.pid)
+
+    assert not any(map(is_alive, processes))
+    assert not server.directory.exists()
+
+
+def test_a_server_outlives_the_thread_that_started_it():
+    server = PostgresServer()
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+    try:
+        assert answer(server.url(), "select 1") == 1
+    finally:
+        server.close()
+
+
+def test_a_killed_process_leaves_no_server():
+    program = """if True:
+        from tests.servers import PostgresServer
+        server = PostgresServer()
+        server.start()
+        print(server.pid, server.directory, flush=True)
+        input()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        # Under root the programs may have to be copied, and nobody would remove a second copy.
+        env={**os.environ, "TEST_PG_BIN": str(postgres_programs())},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdout
+        pid, directory = owner.stdout.readline().split()
+        processes = family(int(pid))
+        owner.kill()
+    try:
+        deadline = time.monotonic() + 30
+        while any(map(is_alive, processes)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(is_alive, processes))
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(not PgBouncer.available(), reason="PgBouncer is not on the PATH")
+def test_pgbouncer_answers_for_its_server(server):
+    with PgBouncer(server) as bouncer:
+        assert answer(bouncer.url(), "show port") == str(server.port)
+        server.restart("immediate")
+        assert answer(bouncer.url(), "select 1") == 1
+
+
+def family(pid):
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def is_alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # an orphan waits for init to notice it
+    except psutil.NoSuchProcess:
+        return False
