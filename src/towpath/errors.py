@@ -170,7 +170,7 @@ class TouchLimitExceeded(LimitReached):
     code = "touch_limit_exceeded"
 
 
-class Timeout(TowpathError):  # noqa: A001 - the document's own name; nobody imports * from here
+class Timeout(TowpathError):
     """It did not happen in time."""
 
     code = "timeout"
@@ -231,13 +231,13 @@ class NotADatabase(DatabaseError):
 
 
 class IncompatibleData(DatabaseError):
-    """A stored job was written in a form that this version cannot read; upgrade, or delete the job."""
+    """A stored job has a form that this version cannot read; upgrade, or delete the job."""
 
     code = "incompatible_data"
 
 
 class SchemaMissing(DatabaseError):
-    """Our tables are not there and this role may not create them; run `towpath migrate` as one that may."""
+    """Our tables are not there; run `towpath migrate` as a role that may create them."""
 
     code = "schema_missing"
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import wraps
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from towpath.errors import TowpathError
 from towpath.statement import Query
@@ -39,7 +39,9 @@ class Operation(Generic[T]):
     repeatable: bool = True  # may run again when nobody knows whether it has run
     restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
     abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
-    wakes: Callable[[T], Iterable[str]] | None = None  # topics in which its result has changed something
+    wakes: Callable[[T], Iterable[str]] | None = (
+        None  # topics in which its result has changed something
+    )
     fresh: bool = False  # it only adds to the end of lines
     items: Sequence[Any] = field(default=())  # of a plural operation
     merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
@@ -49,7 +51,7 @@ class Operation(Generic[T]):
         return self.restart() if again and self.restart else self.start()
 
 
-Answer = T | TowpathError
+Answer: TypeAlias = T | TowpathError
 """What a plural operation says of one item."""
 
 

@@ -1,6 +1,7 @@
 """Everything that can be set. A field is its default, its environment name and its flag.
 
-`busy_timeout` is read from TOWPATH_BUSY_TIMEOUT and given as `--busy-timeout`. Durations are seconds.
+`busy_timeout` is read from TOWPATH_BUSY_TIMEOUT and given as `--busy-timeout`. Durations are in
+seconds.
 """
 
 import os
@@ -70,18 +71,24 @@ class Settings:
             if field.name in given:
                 values[field.name] = given.pop(field.name)
             elif text is not None:
-                values[field.name] = _read(field.name, text, type(field.default))
+                values[field.name] = _read(field.name, text, field.default)
         if given:
             msg = f"unknown settings: {', '.join(sorted(given))}"
             raise Invalid(msg)
         return cls(**values)  # type: ignore[arg-type] # _read gives each field its own type
 
 
-def _read(name: str, text: str, kind: type) -> object:
+def _read(name: str, text: str, default: object) -> object:
     try:
-        if kind is bool:
-            return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
-        return kind(text)
+        match default:
+            case bool():
+                return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+            case int():
+                return int(text)
+            case float():
+                return float(text)
+            case _:
+                return text
     except (KeyError, ValueError) as error:
-        msg = f"TOWPATH_{name.upper()}={text!r} is not a {kind.__name__}"
+        msg = f"TOWPATH_{name.upper()}={text!r} is not a {type(default).__name__}"
         raise Invalid(msg) from error

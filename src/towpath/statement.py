@@ -76,7 +76,7 @@ class Statement:
         self.name = name
         self.texts = texts
 
-    def __call__(self, items: Sequence[Mapping[str, Any]] | None = None, /, **params: Any) -> Query:  # noqa: ANN401 - a parameter can be anything
+    def __call__(self, items: Sequence[Mapping[str, Any]] | None = None, /, **params: Any) -> Query:
         """Bind parameters."""
         return Query(self, params, items)
 
@@ -88,9 +88,10 @@ class Statement:
         return f"<Statement {self.name}>"
 
 
-def load(package: str, name: str) -> Mapping[str, Statement]:
-    """Read a .sql file of a package."""
-    source = files(package).joinpath(name).read_text(encoding="utf-8")
+def load(module: str) -> Mapping[str, Statement]:
+    """Read the .sql file beside a module."""
+    package, _, name = module.rpartition(".")
+    source = files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     _, *parts = _HEADER.split(source)
     texts: dict[str, dict[str, str]] = {}
     for title, dialect, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):

@@ -51,7 +51,9 @@ def test_a_run_at_in_the_past_means_now(app, clock):
     assert job.state is State.READY
 
 
-@pytest.mark.parametrize("payload", [b"", b"\x00\xff raw", "", "text", None, 0, [], {}, {"ä": "\0"}])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x00\xff raw", "", "text", None, 0, [], {}, {"ä": "\0"}]
+)
 def test_a_payload_comes_back_as_it_was(app, payload):
     """S11: empty bodies too."""
     app.jobs.enqueue("mail", payload)
@@ -83,7 +85,10 @@ def test_what_is_not_json_is_refused(app, payload):
 
 
 def test_a_payload_may_hold_null(app):
-    assert app.jobs.enqueue("mail", {"a": None, "b": [1.5, None]}).payload == {"a": None, "b": [1.5, None]}
+    assert app.jobs.enqueue("mail", {"a": None, "b": [1.5, None]}).payload == {
+        "a": None,
+        "b": [1.5, None],
+    }
 
 
 @pytest.mark.parametrize("topic", ["a b", "a@b", "中文", "a" * 201, "a\n", "a.b", "../x"])

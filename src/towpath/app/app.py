@@ -140,7 +140,10 @@ class App:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -148,7 +151,10 @@ class App:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         await self.aclose()
 
@@ -178,7 +184,10 @@ class _explaining_denial:  # noqa: N801 - reads as a word in `with`
         return
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         if isinstance(error, DatabaseDenied):
             msg = (
@@ -192,5 +201,3 @@ def _recovery(found: stats.Stats) -> Recovery:
     return Recovery(
         ready=found.ready, delayed=found.delayed, reserved=found.reserved, buried=found.buried
     )
-
-

@@ -60,13 +60,14 @@ def _sqlite_path(url: str) -> Path:
 def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
     try:
         import psycopg  # noqa: PLC0415 - an extra that SQLite does without
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - likewise
 
         from towpath.database.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         msg = "PostgreSQL needs psycopg: pip install 'towpath[postgres]'"
         raise InvalidUrl(msg) from error
     try:
-        psycopg.conninfo.conninfo_to_dict(url)
+        conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         msg = f"{_safe(url)!r} is not a PostgreSQL URL: {error}"
         raise InvalidUrl(msg) from error
@@ -78,5 +79,3 @@ def _safe(url: str) -> str:
     before, at, after = url.rpartition("@")
     scheme, slashes, login = before.partition("://")
     return f"{scheme}{slashes}{login.partition(':')[0]}:***@{after}" if at else url
-
-

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from uuid import UUID
 
-from towpath.app.jobs import JobRef
+from towpath.app.checks import JobRef
 from towpath.app.waiting import WaitingRoom
 from towpath.errors import NotFound, ReserveTimeout
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.states import State
 from towpath.model.topics import checked
-from towpath.operation import Operation, answered
+from towpath.operation import Answer, Operation, answered
 from towpath.store import jobs as store
 from towpath.store.jobs import Touch
 from towpath.store.stats import TopicStats
@@ -38,7 +38,9 @@ class Queue:
         self._room = room
         self.topic = checked(topic)
 
-    def put(self, payload: object, *, connection: object = None, **options: Unpack[PutOptions]) -> Job:
+    def put(
+        self, payload: object, *, connection: object = None, **options: Unpack[PutOptions]
+    ) -> Job:
         """Add a job; bytes stay bytes."""
         return self._app.jobs.enqueue(
             self.topic, payload, connection=connection, **self._with_ttr(options)
@@ -63,7 +65,9 @@ class Queue:
         return self._reservation(leases, timeout)
 
     async def areserve(
-        self, timeout: float | None = None, topics: Iterable[str] | None = None  # noqa: ASYNC109 - the blocking twin has it too
+        self,
+        timeout: float | None = None,
+        topics: Iterable[str] | None = None,
     ) -> "Reservation":
         """Take the most urgent ready job, of this topic or of those named."""
         leases = await self._app.jobs.areserve(topics or [self.topic], timeout=timeout)
@@ -219,7 +223,7 @@ class Reservation:
         """Ask for more time, within the limits of the settings."""
         answered((await self._app.arun(self._touching()))[0])
 
-    def _touching(self) -> Operation[list[store.Answer[tuple[int | None, bool]]]]:
+    def _touching(self) -> Operation[list[Answer[tuple[int | None, bool]]]]:
         settings = self._app.settings
         return store.touch(
             [

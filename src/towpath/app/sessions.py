@@ -30,7 +30,7 @@ class Sessions:
     def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
         """Say that the session lives, and which of its leases have started.
 
-        Returns number and epoch of the jobs that were asked to stop. LeaseLost if it was called dead.
+        Returns number and epoch of the jobs that were asked to stop; LeaseLost if it is dead.
         """
         return self._app.run(sessions.beat(session, _places(started)))
 

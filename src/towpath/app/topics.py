@@ -16,14 +16,6 @@ class Topics:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def list(self) -> list[str]:
-        """Name every topic."""
-        return self._app.run(topics.list_topics())
-
-    async def alist(self) -> "list[str]":
-        """Name every topic."""
-        return await self._app.arun(topics.list_topics())
-
     def pause(self, topic: str, duration: Duration | None = None) -> None:
         """Hand out no job of this topic for a while, or until it is resumed."""
         self._app.run(topics.pause(checked(topic), _pause(duration)))
@@ -39,6 +31,15 @@ class Topics:
     async def aresume(self, topic: str) -> None:
         """Hand out jobs of this topic again."""
         await self._app.arun(topics.resume(checked(topic)))
+
+    async def alist(self) -> list[str]:
+        """Name every topic."""
+        return await self._app.arun(topics.list_topics())
+
+    # Last, because from here on the name is taken.
+    def list(self) -> list[str]:
+        """Name every topic."""
+        return self._app.run(topics.list_topics())
 
 
 def _pause(duration: Duration | None) -> int | None:

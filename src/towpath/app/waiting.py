@@ -71,9 +71,7 @@ class TaskWaiter(Waiter):
 class WaitingRoom:
     """Waiters in line for each topic, and the thread that wakes them."""
 
-    def __init__(
-        self, bell: Callable[[], Bell], *, poll_interval: float, max_waiters: int
-    ) -> None:
+    def __init__(self, bell: Callable[[], Bell], *, poll_interval: float, max_waiters: int) -> None:
         self._make_bell = bell
         self._poll_interval = poll_interval
         self._max_waiters = max_waiters
@@ -199,7 +197,9 @@ class WaitingRoom:
                     bell.announce(news)
                     announced = time.monotonic()
                     continue
-                rung: Rung = bell.wait(None if timeout is None else max(0, timeout), listening=listening)
+                rung: Rung = bell.wait(
+                    None if timeout is None else max(0, timeout), listening=listening
+                )
                 look_at = self._pass_on(rung, look_at)
         finally:
             bell.close()
@@ -229,4 +229,3 @@ class WaitingRoom:
 
 
 _NEVER = float("inf")
-

@@ -30,7 +30,7 @@ class Group:
         else:
             self.operation = first
 
-    def settle(self, result: Any) -> None:  # noqa: ANN401 - whatever the operation returns
+    def settle(self, result: Any) -> None:
         """Give each call its share of the result."""
         if len(self.calls) == 1:
             self.calls[0].settle(result, None)

@@ -47,11 +47,11 @@ async def arun_borrowed(operation: Operation[T], connection: Any, settings: Sett
         case "asyncpg":
             return await _in_asyncpg(operation, connection, settings)
         case "sqlalchemy" if hasattr(connection, "run_sync"):
-            result: T = await connection.run_sync(
-                lambda blocking: _in_sqlalchemy(
-                    operation, _sqlalchemy_connection(blocking), settings
-                )
-            )
+
+            def run(blocking: Any) -> T:
+                return _in_sqlalchemy(operation, _sqlalchemy_connection(blocking), settings)
+
+            result: T = await connection.run_sync(run)
             return result
         case _:
             msg = f"{connection!r} cannot be borrowed by an async call: give {_ASYNC_KINDS}"
@@ -60,17 +60,18 @@ async def arun_borrowed(operation: Operation[T], connection: Any, settings: Sett
 
 def _in_psycopg(operation: Operation[T], connection: Any, settings: Settings) -> T:
     import psycopg  # noqa: PLC0415 - only where it is used
+    from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
     from towpath.database import postgres  # noqa: PLC0415 - only where it is used
 
     if not isinstance(connection, psycopg.Connection):
         msg = f"{connection!r} belongs to an event loop: use the async twin of this verb"
         raise Invalid(msg)
-    with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor, postgres.translating():
+    with connection.cursor(row_factory=tuple_row) as cursor, postgres.translating():
 
         def execute(query: Query) -> list[Row]:
             text = postgres.rendered(query.statement, settings.schema)
-            cursor.execute(text, postgres.bound(query, None))  # type: ignore[arg-type] # our own text
+            cursor.execute(text, postgres.bound(query, None))
             return list(cursor.fetchall()) if cursor.description else []
 
         return drive(_ringing(operation, settings), execute)
@@ -78,17 +79,18 @@ def _in_psycopg(operation: Operation[T], connection: Any, settings: Settings) ->
 
 async def _in_async_psycopg(operation: Operation[T], connection: Any, settings: Settings) -> T:
     import psycopg  # noqa: PLC0415 - only where it is used
+    from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
     from towpath.database import postgres  # noqa: PLC0415 - only where it is used
 
     if not isinstance(connection, psycopg.AsyncConnection):
         msg = f"{connection!r} blocks: use the blocking twin of this verb"
         raise Invalid(msg)
-    async with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+    async with connection.cursor(row_factory=tuple_row) as cursor:
 
         async def execute(query: Query) -> list[Row]:
             text = postgres.rendered(query.statement, settings.schema)
-            await cursor.execute(text, postgres.bound(query, None))  # type: ignore[arg-type] # our own text
+            await cursor.execute(text, postgres.bound(query, None))
             return list(await cursor.fetchall()) if cursor.description else []
 
         with postgres.translating():
@@ -116,7 +118,7 @@ def _in_sqlalchemy(operation: Operation[T], connection: Any, settings: Settings)
 
     def pyformat(query: Query) -> list[Row]:
         text = postgres.rendered(query.statement, settings.schema)
-        return _rows(connection.exec_driver_sql(text, postgres.bound(query, None)))
+        return _rows(connection.exec_driver_sql(text.decode(), postgres.bound(query, None)))
 
     def dollars(query: Query) -> list[Row]:
         text, names = postgres.numbered(query.statement, settings.schema)
@@ -152,7 +154,8 @@ class _Cursors:
     def execute(self, text: str, params: dict[str, Any]) -> None:
         self._result = self._connection.exec_driver_sql(text, params)
         has_rows = self._result.returns_rows
-        self.description = [(name,) for name in self._result.keys()] if has_rows else None
+        names = list(self._result.keys()) if has_rows else []
+        self.description = [(name,) for name in names] or None
 
     def fetchall(self) -> list[Row]:
         return _rows(self._result)
@@ -160,7 +163,9 @@ class _Cursors:
 
 def _sqlalchemy_connection(connection: Any) -> Any:
     """Return the connection of a session, or the connection itself."""
-    return connection.connection() if callable(getattr(connection, "connection", None)) else connection
+    return (
+        connection.connection() if callable(getattr(connection, "connection", None)) else connection
+    )
 
 
 def _rows(result: Any) -> list[Row]:

@@ -52,7 +52,9 @@ _ERRORS: Final[Mapping[str, type[DatabaseError]]] = {
     "57014": DatabaseBusy,
 }
 # libpq gives no code for a refusal before the connection stands, only its words.
-_DENIED: Final = re.compile(r"authentication failed|no password supplied|pg_hba|role .* does not exist")
+_DENIED: Final = re.compile(
+    r"authentication failed|no password supplied|pg_hba|role .* does not exist"
+)
 _HOPELESS: Final = re.compile(r"database .* does not exist|invalid|missing")
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
@@ -117,7 +119,7 @@ class PostgresDatabase:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
 
-    def bound(self, query: Query) -> tuple[str, dict[str, Any]]:
+    def bound(self, query: Query) -> tuple[bytes, dict[str, Any]]:
         """Return a query as psycopg takes it."""
         return rendered(query.statement, self.settings.schema), bound(query, self._clock)
 
@@ -151,7 +153,7 @@ class Lane:
         cursor = connection.cursor()
 
         def execute(query: Query) -> list[Row]:
-            cursor.execute(*self._database.bound(query))  # type: ignore[arg-type] # our own text
+            cursor.execute(*self._database.bound(query))
             return cursor.fetchall() if cursor.description else []
 
         if len(groups) == 1 and groups[0].operation.whole:
@@ -299,7 +301,7 @@ class AsyncLane:
         cursor = connection.cursor()
 
         async def execute(query: Query) -> list[Row]:
-            await cursor.execute(*self._database.bound(query))  # type: ignore[arg-type] # our own text
+            await cursor.execute(*self._database.bound(query))
             return await cursor.fetchall() if cursor.description else []
 
         if len(groups) == 1 and groups[0].operation.whole:
@@ -354,7 +356,7 @@ class Trouble:
         self._since = self._since or now
         if now - self._since > self._patience:
             raise ours from error
-        return min(0.05 * 2 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
+        return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
 
 
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:
@@ -412,10 +414,10 @@ def _connect_options(settings: Settings) -> dict[str, Any]:
 
 
 @lru_cache(1024)
-def rendered(statement: Statement, schema: str) -> str:
+def rendered(statement: Statement, schema: str) -> bytes:
     """Return a statement's text as psycopg takes it."""
     text = qualified(statement, schema).replace("%", "%%")
-    return _PARAMETER.sub(r"%(\1)s", text)
+    return _PARAMETER.sub(r"%(\1)s", text).encode()
 
 
 @lru_cache(1024)

@@ -64,9 +64,7 @@ class SqliteDatabase:
 
     def _start(self) -> None:
         self._writer = Writer(self.path, self._settings, self._clock)
-        self._lanes: Lanes[Writer] = Lanes(
-            [self._writer], self._serve, self._settings.batch_size
-        )
+        self._lanes: Lanes[Writer] = Lanes([self._writer], self._serve, self._settings.batch_size)
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Lock()
         self._thread: ThreadPoolExecutor | None = None
@@ -243,7 +241,9 @@ class Writer:
             if self._path:
                 # busy_timeout alone starves: processes take turns by this lock, which the kernel
                 # hands out in order. Never a lock on the database itself, which is SQLite's own.
-                self._turn = os.open(f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._turn = os.open(
+                    f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
         return self._connection
 
     def _lock(self) -> None:
@@ -324,7 +324,9 @@ def _follow(
             return rows
         names = [column[0] for column in cursor.description]
         below = [
-            _follow(cursor, chain, last, place + 1, {**params, **dict(zip(names, row, strict=True))})
+            _follow(
+                cursor, chain, last, place + 1, {**params, **dict(zip(names, row, strict=True))}
+            )
             for row in rows
         ]
         return rows if place == last else [row for found in below for row in found]
@@ -343,7 +345,7 @@ def _chain(statement: Statement) -> tuple[list[str], int]:
     return chain, returning[-1] if returning else -1
 
 
-def _bound(value: Any) -> Any:  # noqa: ANN401 - a parameter can be anything
+def _bound(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return msgspec.json.encode(value).decode()
     return value.bytes if isinstance(value, UUID) else value

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-
 from towpath.database import sqlite
 from towpath.settings import Settings
 
@@ -86,7 +85,7 @@ class QuietBell:
         return NOTHING
 
     def announce(self, topics: Iterable[str]) -> None:
-        """Nobody else is there."""
+        """Do nothing: nobody else is there."""
 
 
 class SqliteBell:
@@ -109,7 +108,7 @@ class SqliteBell:
         return None if self._changed() else NOTHING
 
     def announce(self, topics: Iterable[str]) -> None:
-        """The commit itself was the ring."""
+        """Do nothing: the commit itself was the ring."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -162,10 +161,13 @@ class PostgresBell:
         """Ring once for all of these topics."""
         import psycopg  # noqa: PLC0415 - only with this database
 
-        if self._connection is None and not self._connect():
+        if self._connection is None:
+            self._connect()
+        connection: Any = self._connection
+        if connection is None:
             return
         try:
-            self._connection.execute(
+            connection.execute(
                 "select pg_notify(%s, %s)", (self.channel, ring_text(topics)), prepare=False
             )
         except psycopg.Error:
@@ -226,5 +228,3 @@ def ring_text(topics: Iterable[str]) -> str:
     """Return what a NOTIFY carries: the topics, or nothing when they would not fit."""
     text = ",".join(sorted(set(topics)))
     return text if len(text) < 7_900 else ""  # noqa: PLR2004 - PostgreSQL allows 8,000 bytes
-
-

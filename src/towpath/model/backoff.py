@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Backoff(Struct, frozen=True):
-    """Exponential: `first` seconds, then `factor` times as long after each failure, up to `most`."""
+    """Exponential: `first` seconds, then `factor` times as long each time, up to `most`."""
 
     first: float = 60.0
     factor: float = 4.0

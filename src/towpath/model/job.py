@@ -52,12 +52,12 @@ class Job(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
 
     @property
-    def payload(self) -> Any:  # noqa: ANN401 - JSON can be anything
+    def payload(self) -> Any:
         """The data it was enqueued with."""
         return payload.decode(self.body, self.encoding)
 
     @property
-    def result(self) -> Any:  # noqa: ANN401 - JSON can be anything
+    def result(self) -> Any:
         """What `complete` was told, or None."""
         return None if self.result_body is None else payload.decode(self.result_body, "json")
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -25,7 +25,7 @@ from towpath.operation import Answer, Operation, Row, Steps, plural
 from towpath.statement import load
 from towpath.store.rows import job_from, lease_from
 
-sql: Final = load(__package__, "jobs.sql")
+sql: Final = load(__name__)
 
 PROMOTE_AT_ONCE: Final = 1_000
 RESCUE_AT_ONCE: Final = 1_000
@@ -72,7 +72,8 @@ def stored_options(options: Options) -> str | None:
     return None if options == _DEFAULTS else msgspec.json.encode(options).decode()
 
 
-def _stored(new: NewJob, seq: int, created_at: int, run_at: int) -> Job:
+def _stored(new: NewJob, row: Row) -> Job:
+    seq, _, created_at, run_at = row
     return Job(
         seq=seq,
         id=new.id,
@@ -107,12 +108,14 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
         (sql["enqueue_keyed"], [item for item in items if item["key"] is not None]),
     ):
         if some:
-            for seq, nth, created_at, run_at in (yield statement(some)):
-                answers[nth] = _stored(new[nth], seq, created_at, run_at)
+            for row in (yield statement(some)):
+                nth: int = row[1]
+                answers[nth] = _stored(new[nth], row)
     refused = [item for item, answer in zip(items, answers, strict=True) if answer is None]
     if refused:
-        for nth, *row in (yield sql["standing"](refused)):
-            answers[nth] = _standing(new[nth], job_from(row))
+        for row in (yield sql["standing"](refused)):
+            nth = row[0]
+            answers[nth] = _standing(new[nth], job_from(row[1:]))
         # The holder of a key may finish between the two looks; whoever asks again gets the key.
         lost = [nth for nth, answer in enumerate(answers) if answer is None]
         if lost:
@@ -167,7 +170,9 @@ def enqueue_within(
             if max_topics and not (yield sql["topic_exists"](topic=topic)):
                 [[topics]] = yield sql["count_topics"]()
                 if topics + opened >= max_topics:
-                    msg = f"there are {topics} topics; {topic!r} would be one more than {max_topics}"
+                    msg = (
+                        f"there are {topics} topics; {topic!r} would be one more than {max_topics}"
+                    )
                     raise MaxTopicsReached(msg)
             if max_jobs:
                 [[jobs]] = yield sql["count_unfinished"](topic=topic)
@@ -223,23 +228,11 @@ def reserve(
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
     """
-    holder = {"token": token, "session": session}
     everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
     marked = msgspec.to_builtins(list(ranges)) or everywhere
 
     def look(where: object, limit: int) -> Steps[list[Row]]:
-        if len(topics) == 1:
-            return (yield sql["reserve"](topic=topics[0], ranges=where, limit=limit, **holder))
-        rows: list[Row] = []
-        while len(rows) < limit:
-            short = limit - len(rows)
-            places = yield sql["candidates"](topics=topics, ranges=where, limit=short)
-            best = sorted(places, key=lambda place: (place[1], place[2]))[:short]
-            if not best:
-                break
-            names = ("topic", "priority", "seq")
-            rows += yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
-        return sorted(rows, key=lambda row: (row[4], row[0]))
+        return _taken(topics, where, limit, token=token, session=session)
 
     def steps() -> Steps[Reserved]:
         while True:
@@ -267,6 +260,24 @@ def reserve(
     )
 
 
+def _taken(
+    topics: tuple[str, ...], ranges: object, limit: int, **holder: int | None
+) -> Steps[list[Row]]:
+    """Take the best of these lines: of one in one statement, of several by looking first."""
+    if len(topics) == 1:
+        return (yield sql["reserve"](topic=topics[0], ranges=ranges, limit=limit, **holder))
+    rows: list[Row] = []
+    while len(rows) < limit:
+        short = limit - len(rows)
+        places = yield sql["candidates"](topics=topics, ranges=ranges, limit=short)
+        best = sorted(places, key=lambda place: (place[1], place[2]))[:short]
+        if not best:
+            break
+        names = ("topic", "priority", "seq")
+        rows += yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
+    return sorted(rows, key=lambda row: (row[4], row[0]))
+
+
 def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
     """Read the rows of a reservation; a job that cannot be read is buried and spoils no other."""
     leases: list[Lease] = []
@@ -285,9 +296,7 @@ def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
 
 def give_back(leases: Sequence[Lease]) -> Operation[list[Answer["Settled"]]]:
     """Release leases that nobody has seen, uncounted."""
-    return settle(
-        [Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="ready") for lease in leases]
-    )
+    return settle([Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="ready") for lease in leases])
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:
@@ -354,7 +363,7 @@ def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
     """Finish jobs. Said twice with the same lease, it holds once."""
     rows = yield sql["complete"](_items(completions))
     answers = {row[12]: Settled(row[0], row[1], State.COMPLETED) for row in rows}
-    return (yield from _explained(completions, answers, {State.COMPLETED}))
+    return (yield from _explained(completions, answers))
 
 
 def topics_back(answers: Iterable[Answer[Settled]]) -> set[str]:
@@ -374,7 +383,7 @@ def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
         row[13]: Settled(row[0], row[1], None if row[11] == "gone" else State(row[11]))
         for row in rows
     }
-    return (yield from _explained(outcomes, answers, set()))
+    return (yield from _explained(outcomes, answers))
 
 
 @plural()
@@ -384,34 +393,37 @@ def touch(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]
     answers: dict[int, Answer[tuple[int | None, bool]]] = {
         nth: (until, bool(cancelled)) for nth, until, cancelled in rows
     }
-    for nth, epoch, _, _, touches_so_far, idle in (yield from _whereabouts(touches, answers)):
-        wish = touches[nth]
-        if touches_so_far is None or epoch != wish.epoch:
+    for found in (yield from _whereabouts(touches, answers)):
+        wish = touches[found.nth]
+        if found.touches is None or found.epoch != wish.epoch:
             continue
-        if wish.min_interval is not None and idle < wish.min_interval:
-            answers[nth] = InvalidTouchTime(
-                f"touched {idle / 1e6:g} s ago; wait {wish.min_interval / 1e6:g} s between touches"
+        if found.idle is not None and found.idle < (wish.min_interval or 0):
+            answers[found.nth] = InvalidTouchTime(
+                f"touched or reserved {found.idle / 1e6:g} s ago, which is too soon"
             )
         else:
-            answers[nth] = TouchLimitExceeded(f"touched {touches_so_far} times, or for too long")
-    return [
-        answers[nth] if nth in answers else _lost(wish.seq) for nth, wish in enumerate(touches)
-    ]
+            answers[found.nth] = TouchLimitExceeded(
+                f"touched {found.touches} times, or for too long in all"
+            )
+    return [answers[nth] if nth in answers else _lost(wish.seq) for nth, wish in enumerate(touches)]
+
+
+Said: TypeAlias = Completion | Outcome | Touch
+"""A word about a lease."""
 
 
 def _explained(
-    said: Sequence[Completion] | Sequence[Outcome],
+    said: Sequence[Completion | Outcome],
     answers: dict[int, Settled],
-    same: set[State],
 ) -> Steps[list[Answer[Settled]]]:
     """Fill in what did not match: said before with the same lease, or refused."""
     explained: dict[int, Answer[Settled]] = dict(answers)
-    for nth, epoch, state, failed, *_ in (yield from _whereabouts(said, answers)):
-        outcome = said[nth]
-        if epoch == outcome.epoch and _said_before(outcome, State(state), failed, same):
-            explained[nth] = Settled(outcome.seq, "", State(state))
+    for found in (yield from _whereabouts(said, answers)):
+        outcome = said[found.nth]
+        if found.epoch == outcome.epoch and _said_before(outcome, found):
+            explained[found.nth] = Settled(outcome.seq, "", State(found.state))
         else:
-            explained[nth] = _lost(outcome.seq)
+            explained[found.nth] = _lost(outcome.seq)
     for nth, outcome in enumerate(said):
         if nth not in explained:
             gone = isinstance(outcome, Outcome) and outcome.goal == "gone"
@@ -423,33 +435,36 @@ def _explained(
     return [explained[nth] for nth in range(len(said))]
 
 
-def _said_before(
-    outcome: Completion | Outcome, state: State, failed: object, same: set[State]
-) -> bool:
+def _said_before(outcome: Completion | Outcome, found: "Whereabouts") -> bool:
     if isinstance(outcome, Completion):
-        return state in same
+        return found.state == State.COMPLETED
     if outcome.error is not None:  # a failure leaves its own record
-        return bool(failed) and state is not State.RESERVED
-    return {"ready": State.READY, "delayed": State.DELAYED, "buried": State.BURIED}.get(
-        outcome.goal
-    ) is state
+        return bool(found.failed) and found.state != State.RESERVED
+    return found.state == outcome.goal
 
 
-def _whereabouts(
-    said: Sequence[Completion] | Sequence[Outcome] | Sequence[Touch], answers: dict[int, Any]
-) -> Steps[list[Row]]:
+class Whereabouts(Struct, frozen=True):
+    """Where a job is whose lease did not match."""
+
+    nth: int
+    state: str
+    epoch: int
+    failed: bool | int  # whether this very try was recorded as failed
+    touches: int | None
+    idle: int | None  # microseconds since it was touched or reserved
+
+
+def _whereabouts(said: Sequence[Said], answers: dict[int, Any]) -> Steps[list[Whereabouts]]:
     lost = [
         {"nth": nth, "seq": outcome.seq, "epoch": outcome.epoch}
         for nth, outcome in enumerate(said)
         if nth not in answers
     ]
-    if not lost:
-        return []
-    rows = yield sql["whereabouts"](lost)
-    return [(nth, epoch, state, *more) for nth, state, epoch, *more in rows]
+    rows = (yield sql["whereabouts"](lost)) if lost else []
+    return [Whereabouts(*row) for row in rows]
 
 
-def _items(said: Sequence[Completion] | Sequence[Outcome] | Sequence[Touch]) -> list[dict[str, Any]]:
+def _items(said: Sequence[Said]) -> list[dict[str, Any]]:
     return [{"nth": nth, **msgspec.structs.asdict(outcome)} for nth, outcome in enumerate(said)]
 
 
@@ -464,9 +479,7 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
         rows = yield sql["expired"]([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
         if not rows:
             return []
-        outcomes = [
-            Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=1) for seq, epoch in rows
-        ]
+        outcomes = [Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=1) for seq, epoch in rows]
         answers = yield from settle(outcomes).start()
         return [answer for answer in answers if isinstance(answer, Settled)]
 

@@ -3,6 +3,8 @@
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from towpath.errors import NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import Failure, Job
@@ -11,7 +13,7 @@ from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 from towpath.store.rows import job_from
 
-sql: Final = load(__package__, "lookup.sql")
+sql: Final = load(__name__)
 
 
 def get(id: UUID) -> Operation[Job]:
@@ -40,26 +42,29 @@ def get_by_number(seq: int) -> Operation[Job]:
     return Operation("get_by_number", steps, Mode.READ, whole=True)
 
 
-def list_jobs(
-    *,
-    topic: str | None,
-    status: Status | None,
-    key: str | None,
-    text: str | None,
-    before: int | None,
-    limit: int,
-    offset: int,
-) -> Operation[list[Job]]:
-    """Read a page of jobs, newest first; `before` is the number of the last job of the page above."""
+class Page(Struct, frozen=True, kw_only=True):
+    """Which jobs to list: those older than the number `before`, newest first."""
+
+    topic: str | None
+    status: Status | None
+    key: str | None
+    text: str | None
+    before: int | None
+    limit: int
+    offset: int
+
+
+def list_jobs(page: Page) -> Operation[list[Job]]:
+    """Read a page of jobs."""
 
     def steps() -> Steps[list[Job]]:
-        rows = yield sql[f"list_{status or 'any'}"](
-            topic=topic,
-            key=key,
-            text=None if text is None else f"%{_literal(text)}%",
-            before=before,
-            limit=limit,
-            offset=offset,
+        rows = yield sql[f"list_{page.status or 'any'}"](
+            topic=page.topic,
+            key=page.key,
+            text=None if page.text is None else f"%{_literal(page.text)}%",
+            before=page.before,
+            limit=page.limit,
+            offset=page.offset,
         )
         return [job_from(row) for row in rows]
 
@@ -82,7 +87,9 @@ def failures(id: UUID) -> Operation[list[Failure]]:
     def steps() -> Steps[list[Failure]]:
         rows = yield sql["failures"](id=id)
         return [
-            Failure(epoch=epoch, kind=kind, error=error, traceback=traceback, failed_at=as_datetime(at))
+            Failure(
+                epoch=epoch, kind=kind, error=error, traceback=traceback, failed_at=as_datetime(at)
+            )
             for epoch, kind, error, traceback, at in rows
         ]
 

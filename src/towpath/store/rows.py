@@ -75,4 +75,3 @@ def _encoding(name: str) -> str:
 
 def _uuid(value: UUID | bytes) -> UUID:
     return UUID(bytes=value) if isinstance(value, bytes) else value  # SQLite has no uuid type
-

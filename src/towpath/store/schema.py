@@ -13,7 +13,7 @@ from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import Statement, load
 
-sql: Final = load(__package__, "schema.sql")
+sql: Final = load(__name__)
 
 VERSION: Final = 1
 """The newest migration that this code knows."""
@@ -84,7 +84,7 @@ def _version() -> Steps[int]:
 @cache
 def _migration(version: int) -> tuple[int, list[Statement]]:
     name = f"{version:04}.sql"
-    text = files(__package__).joinpath("migrations", name).read_text(encoding="utf-8")
+    text = files("towpath.store").joinpath("migrations", name).read_text(encoding="utf-8")
     oldest = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
     assert oldest, f"{name} does not say which version can still work with it"  # noqa: S101 - ours
     parts = re.sub(r"--.*", "", text).split(";")

@@ -9,7 +9,7 @@ from towpath.statement import load
 from towpath.store.jobs import Outcome, Settled, settle, topics_back
 from towpath.store.rows import options_from
 
-sql: Final = load(__package__, "sessions.sql")
+sql: Final = load(__name__)
 
 
 def start(session: int, worker: str) -> Operation[int]:

@@ -9,7 +9,7 @@ from towpath.model.instants import as_datetime
 from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 
-sql: Final = load(__package__, "stats.sql")
+sql: Final = load(__name__)
 
 
 class TopicStats(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from towpath.statement import Statement, load
 from towpath.store.lookup import get
 from towpath.store.rows import job_from
 
-sql: Final = load(__package__, "tickets.sql")
+sql: Final = load(__name__)
 
 T = TypeVar("T")
 
@@ -71,7 +71,8 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
         if not rows:
             break
         found = True
-        for seq, epoch, key, after in rows:  # noqa: B007 - the last one is where the next page begins
+        after = rows[-1][3]
+        for seq, epoch, key, _ in rows:
             if key is not None and not (yield sql["claim_key"](seq=seq)):
                 continue
             for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
@@ -88,8 +89,8 @@ def _kick_delayed(topic: str, limit: int) -> Steps[int]:
         )
         if not rows:
             break
-        for seq, epoch, _, after in rows:
-            after_seq = seq
+        after_seq, _, _, after = rows[-1]
+        for seq, epoch, _, _ in rows:
             for row in (yield sql["take_delayed"](seq=seq, epoch=epoch)):
                 yield sql["put_ready"](**_row_ticket(row))
                 kicked += 1
@@ -97,7 +98,7 @@ def _kick_delayed(topic: str, limit: int) -> Steps[int]:
 
 
 def cancel(id: UUID) -> Operation[Job]:
-    """Stop a job wherever it is; a running one is asked to stop, and ends when its holder answers."""
+    """Stop a job wherever it is; a running one is asked to, and ends when its holder answers."""
 
     def steps() -> Steps[Job]:
         while True:
@@ -168,9 +169,7 @@ def _its_topic(job: Job) -> list[str]:
     return [job.topic]
 
 
-def _taken(
-    id: UUID, action: Action, error: type[TowpathError] = InvalidState
-) -> Steps[Job]:
+def _taken(id: UUID, action: Action, error: type[TowpathError] = InvalidState) -> Steps[Job]:
     """Take a job's ticket from where it lies, if the table of transitions allows it."""
     while True:
         job = yield from get(id).start()
@@ -213,7 +212,7 @@ def _ticket(job: Job, **changes: int) -> dict[str, Any]:
 _COUNTERS: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks")
 
 
-def _row_ticket(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a row
+def _row_ticket(row: Any) -> dict[str, Any]:
     names = ("seq", "topic", "priority", "epoch", "key", *_COUNTERS)
     ticket = dict(zip(names, row, strict=True))
     return ticket | {"kicks": ticket["kicks"] + 1}

@@ -6,7 +6,7 @@ from towpath.errors import NotFound
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 
-sql: Final = load(__package__, "topics.sql")
+sql: Final = load(__name__)
 
 
 def pause(topic: str, duration: int | None) -> Operation[None]:

@@ -5,7 +5,7 @@ from typing import Final
 from towpath.operation import Operation, Steps
 from towpath.statement import load
 
-sql: Final = load(__package__, "upkeep.sql")
+sql: Final = load(__name__)
 
 PRUNE_AT_ONCE: Final = 1_000
 

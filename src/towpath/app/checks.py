@@ -1,0 +1,179 @@
+"""What callers may say: checked before anything is stored."""
+
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Any, Final, TypedDict
+from uuid import UUID
+
+from towpath.errors import Invalid
+from towpath.model import payload as payloads
+from towpath.model.backoff import DEFAULT, Backoff
+from towpath.model.ids import uuid7
+from towpath.model.instants import Duration, instant, microseconds
+from towpath.model.job import Job, Options
+from towpath.model.states import State, Status
+from towpath.model.topics import checked
+from towpath.settings import Settings
+from towpath.store import lookup
+from towpath.store.jobs import NewJob
+
+PRIORITY: Final = 50
+MOST_PRIORITY: Final = 2**32 - 1
+MOST_KEY: Final = 255
+MOST_PAGE: Final = 1_000
+FOREVER: Final = 10.0**9  # seconds
+
+JobRef = Job | UUID | str
+"""A job, by itself or by its id."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """How a job is enqueued, apart from its topic and payload."""
+
+    id: UUID  # makes a repeated enqueue harmless
+    priority: int  # 0 is the most urgent; 50 unless told
+    delay: Duration
+    run_at: datetime  # instead of a delay
+    ttr: Duration  # how long a lease without a session lives
+    key: str  # unique among the unfinished jobs of the topic
+    max_retries: int
+    max_crashes: int
+    timeout: Duration
+    retention: Duration
+    backoff: Backoff
+
+
+class Filters(TypedDict, total=False):
+    """Which jobs a list shows."""
+
+    topic: str | None
+    status: Status | str | None
+    key: str | None
+    text: str | None  # anywhere in the payload
+    before: Job | None  # older than this one
+    limit: int  # 50 unless told
+    offset: int
+
+
+def page(given: Filters) -> lookup.Page:
+    """Check what a caller wants to see."""
+    _refuse_unknown(given.keys() - Filters.__optional_keys__)
+    topic, status = given.get("topic"), given.get("status")
+    text, before = given.get("text"), given.get("before")
+    if status is not None and status not in set(Status):
+        msg = f"{status!r} is not a status: use {', '.join(Status)}"
+        raise Invalid(msg)
+    return lookup.Page(
+        topic=None if topic is None else checked(topic),
+        status=None if status is None else Status(status),
+        key=given.get("key"),
+        text=None if text is None else payloads.clean_text(text, MOST_KEY),
+        before=None if before is None else before.seq,
+        limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
+        offset=count(given.get("offset", 0), "offset"),
+    )
+
+
+def new_job(topic: str, payload: object, given: EnqueueOptions, settings: Settings) -> NewJob:
+    """Check what a caller wants to store, before anything is stored."""
+    _refuse_unknown(given.keys() - EnqueueOptions.__optional_keys__)
+    if "delay" in given and "run_at" in given:
+        msg = "give a delay or run_at, not both"
+        raise Invalid(msg)
+    body, encoding = payloads.encode(payload, settings.max_payload)
+    return NewJob(
+        id=_uuid(given["id"]) if "id" in given else uuid7(),
+        topic=checked(topic),
+        body=body,
+        encoding=encoding,
+        priority=priority_of(given.get("priority", PRIORITY)),
+        ttr=max(1, microseconds(given.get("ttr", settings.ttr), "ttr")),
+        delay=microseconds(given.get("delay", 0), "delay"),
+        run_at=instant(given["run_at"]) if "run_at" in given else None,
+        key=_key(given["key"]) if "key" in given else None,
+        options=_options(given, settings),
+    )
+
+
+def job_id(job: JobRef) -> UUID:
+    """Return the id of a job, however it is named."""
+    return job.id if isinstance(job, Job) else _uuid(job)
+
+
+def _refuse_unknown(names: AbstractSet[str]) -> None:
+    if names:
+        msg = f"unknown options: {', '.join(sorted(names))}"
+        raise Invalid(msg)
+
+
+def _options(given: EnqueueOptions, settings: Settings) -> Options:
+    return Options(
+        max_retries=count(given.get("max_retries", settings.max_retries), "max_retries"),
+        max_crashes=count(given.get("max_crashes", settings.max_crashes), "max_crashes"),
+        timeout=microseconds(given.get("timeout", 600.0), "timeout") / 1e6,
+        retention=microseconds(given.get("retention", settings.retention), "retention") / 1e6,
+        backoff=given.get("backoff", DEFAULT),
+    )
+
+
+def _uuid(text: UUID | str) -> UUID:
+    if isinstance(text, UUID):
+        return text
+    try:
+        return UUID(text)
+    except (ValueError, AttributeError, TypeError) as error:
+        msg = f"{text!r} is not the id of a job"
+        raise Invalid(msg) from error
+
+
+def priority_of(priority: Any) -> int:
+    """Return a priority if it is one."""
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        msg = f"priority {priority!r} is not a whole number"
+        raise Invalid(msg)
+    if not 0 <= priority <= MOST_PRIORITY:
+        msg = f"priority {priority} is not between 0 and {MOST_PRIORITY}"
+        raise Invalid(msg)
+    return priority
+
+
+def _key(key: Any) -> str | None:
+    if key is None:
+        return None
+    if (
+        not isinstance(key, str)
+        or not 0 < len(key) <= MOST_KEY
+        or payloads.clean_text(key, MOST_KEY) != key
+    ):
+        msg = f"key {key!r} is not text of 1 to {MOST_KEY} characters without NUL"
+        raise Invalid(msg)
+    return key
+
+
+def count(number: Any, name: str) -> int:
+    """Return a whole number from 0 if it is one."""
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31:
+        msg = f"{name} {number!r} is not a whole number from 0"
+        raise Invalid(msg)
+    return number
+
+
+def at_least_one(number: int, name: str) -> int:
+    """Return a whole number from 1 if it is one."""
+    if count(number, name) < 1:
+        msg = f"{name} is at least 1"
+        raise Invalid(msg)
+    return number
+
+
+def seconds(timeout: float | None) -> float:
+    """Return a timeout in seconds."""
+    return FOREVER if timeout is None else microseconds(timeout, "timeout") / 1e6
+
+
+def peekable(state: State | str) -> State:
+    """Return a state that can be peeked at."""
+    if state not in {State.READY, State.DELAYED, State.BURIED}:
+        msg = f"peek looks at ready, delayed or buried jobs, not {state!r}"
+        raise Invalid(msg)
+    return State(state)

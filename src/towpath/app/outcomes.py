@@ -1,0 +1,106 @@
+"""How a lease ends, in the words of the store."""
+
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from towpath.app.checks import priority_of
+from towpath.model import payload as payloads
+from towpath.model.instants import Duration, as_datetime, microseconds
+from towpath.model.job import Lease
+from towpath.operation import Answer, answered
+from towpath.store.jobs import Completion, Outcome, Touch
+
+MOST_ERROR: Final = 20_000  # characters of an error message or traceback that are kept
+
+
+def completion(lease: Lease, result: object, most: int) -> Completion:
+    """Finish a job with a result of at most so many bytes."""
+    return Completion(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        retention=microseconds(lease.job.options.retention),
+        result=None if result is None else payloads.encode_json(result, most),
+    )
+
+
+def failure(lease: Lease, error: BaseException | str, delay: Duration | None) -> Outcome:
+    """Back off, or die if this try was the last."""
+    options, failures = lease.job.options, lease.job.retries + 1
+    last = failures >= options.max_retries
+    wait = options.backoff.seconds(failures) if delay is None else delay
+    return Outcome(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        goal="buried" if last else "delayed",
+        delay=microseconds(wait, "delay"),
+        retried=1,
+        retention=microseconds(options.retention),
+        kind="error",
+        error=payloads.clean_text(_message(error), MOST_ERROR),
+        traceback=_traceback(error),
+    )
+
+
+def _message(error: BaseException | str) -> str:
+    return error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+
+
+def _traceback(error: BaseException | str) -> str | None:
+    if isinstance(error, str) or error.__traceback__ is None:
+        return None
+    return payloads.clean_text("".join(traceback.format_exception(error)), MOST_ERROR)
+
+
+def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
+    """Give back, now or after a delay."""
+    wait = microseconds(delay, "delay")
+    return Outcome(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        goal="delayed" if wait else "ready",
+        delay=wait,
+        priority=None if priority is None else priority_of(priority),
+        released=1,
+        retention=microseconds(lease.job.options.retention),
+    )
+
+
+def burial(lease: Lease, priority: int | None) -> Outcome:
+    """Put aside."""
+    return Outcome(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        goal="buried",
+        priority=None if priority is None else priority_of(priority),
+        retention=microseconds(lease.job.options.retention),
+    )
+
+
+def discard(lease: Lease) -> Outcome:
+    """Done and gone."""
+    return Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="gone")
+
+
+def touch(lease: Lease) -> Touch:
+    """Ask for another ttr."""
+    return Touch(seq=lease.job.seq, epoch=lease.epoch, ttr=microseconds(lease.job.ttr))
+
+
+def touched(lease: Lease, answer: Answer[tuple[int | None, bool]]) -> Lease:
+    """Return a lease as it is after a touch."""
+    until, cancelled = answered(answer)
+    end = None if until is None else as_datetime(until)
+    job = msgspec.structs.replace(lease.job, until=end, cancel_requested=cancelled)
+    return msgspec.structs.replace(lease, job=job, until=end)
+
+
+def lost(leases: Sequence[Lease], answers: Sequence[Answer[Any]]) -> list[Lease]:
+    """Return the leases that were refused."""
+    return [
+        lease
+        for lease, answer in zip(leases, answers, strict=True)
+        if isinstance(answer, Exception)
+    ]
