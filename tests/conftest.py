@@ -4,8 +4,10 @@ import asyncio
 import inspect
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Thread
 
 import psycopg
@@ -17,6 +19,7 @@ from towpath.app.queue import Queue, Reservation
 from towpath.model.instants import instant, microseconds
 
 _numbers = itertools.count(1)
+Place = tuple[str, dict[str, str]]
 
 
 class Clock:
@@ -98,14 +101,32 @@ def kind(request) -> str:
 
 
 @pytest.fixture
-def place(kind, tmp_path, request) -> tuple[str, dict[str, str]]:
+def place(kind, tmp_path, request) -> Place:
     """A new database: its URL, and the settings that it needs."""
+    return new_place(kind, tmp_path, request)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable_place(request, tmp_path) -> Place:
+    """A new database that outlives its app and that several processes can share."""
+    return new_place(request.param, tmp_path, request)
+
+
+def new_place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     if kind == "memory":
         return "memory://", {}
     if kind == "sqlite":
         return f"sqlite:///{tmp_path}/test.db", {}
     server = request.getfixturevalue("postgres")
     return server.url(), {"schema": request.getfixturevalue("postgres_schema")}
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -265,12 +265,8 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
 
 -- The answer to a reservation was lost: these are its leases.
 -- name: reserved_before
-select l.* from towpath.located l join towpath.lease on lease.seq = l.seq
- where lease.token = :token order by l.priority, l.seq;
-
--- One ready job, whatever its place in line.
--- name: reserve_job
-select l.* from towpath.located l where l.id = :id;
+select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
+ where t.token = :token order by l.priority, l.seq;
 
 -- When something in these topics will next change by itself, and the clock that says so.
 -- name: next_due [sqlite]

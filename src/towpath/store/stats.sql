@@ -23,11 +23,11 @@ select count(*) from towpath.done where cancelled;
 -- name: throughput
 select minute, sum(completed), sum(failed), sum(duration) from (
     select minute, completed, failed, duration from towpath.minute
-     where minute >= {now} / 60000000 - :minutes
+     where minute >= {now} / 60000000 - cast(:minutes as bigint)
        and (cast(:topic as text) is null or topic = :topic)
     union all
     select at / 60000000, completed, failed, duration from towpath.tally
-     where at >= {now} - :minutes * 60000000
+     where at >= {now} - cast(:minutes as bigint) * 60000000
        and (cast(:topic as text) is null or topic = :topic)) as counted
  group by minute order by minute;
 

@@ -1,0 +1,183 @@
+"""Looking: lists, peeks, failures and statistics."""
+
+import pytest
+
+from towpath import State, Status
+from towpath.errors import Invalid, NotFound
+
+
+def one_of_each(app):
+    """Store a job in every state, named after it."""
+    for name in ("completed", "buried", "reserved"):
+        app.jobs.enqueue("mail", name)
+    app.jobs.enqueue("mail", "cancelled")
+    app.jobs.enqueue("mail", "delayed", delay=60)
+    app.jobs.enqueue("post", "ready", key="a%_b")
+    done, aside, _ = app.jobs.reserve("mail", limit=3)
+    app.jobs.complete(done)
+    app.jobs.bury(aside)
+    [job] = app.jobs.list(topic="mail", status="pending", text="cancelled")
+    app.jobs.cancel(job)
+
+
+def names(jobs):
+    return [job.payload for job in jobs]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (None, ["ready", "delayed", "cancelled", "reserved", "buried", "completed"]),
+        ("pending", ["ready", "delayed"]),
+        ("processing", ["reserved"]),
+        ("completed", ["completed"]),
+        ("failed", ["buried"]),
+        (Status.CANCELLED, ["cancelled"]),
+    ],
+)
+def test_us6_1_us6_3_jobs_are_listed_by_status_newest_first(app, status, expected):
+    """US7-3's list, without HTTP."""
+    one_of_each(app)
+
+    assert names(app.jobs.list(status=status)) == expected
+    assert names(app.jobs.list(status=status, topic="mail")) == [
+        n for n in expected if n != "ready"
+    ]
+
+
+def test_jobs_are_listed_by_topic_key_and_text(app):
+    one_of_each(app)
+
+    assert names(app.jobs.list(topic="post")) == ["ready"]
+    assert names(app.jobs.list(key="a%_b")) == ["ready"]
+    assert names(app.jobs.list(text="DEL")) == ["delayed"]
+    assert names(app.jobs.list(text="%")) == []
+    assert app.jobs.list(topic="nowhere") == []
+
+
+def test_us6_1_pages_by_offset_and_by_the_last_job_agree(app):
+    app.jobs.enqueue_many("mail", range(25))
+
+    by_offset, by_last, last = [], [], None
+    for page in range(3):
+        by_offset += names(app.jobs.list(limit=10, offset=10 * page))
+        jobs = app.jobs.list(limit=10, before=last)
+        last = jobs[-1]
+        by_last += names(jobs)
+
+    assert by_offset == by_last == list(range(24, -1, -1))
+
+
+@pytest.mark.parametrize("bad", [{"limit": 0}, {"offset": -1}, {"status": "done"}, {"colour": 1}])
+def test_a_list_that_makes_no_sense_is_refused(app, bad):
+    with pytest.raises(Invalid):
+        app.jobs.list(**bad)
+
+
+def test_us6_2_a_job_shows_what_people_ask_for(app, clock):
+    app.jobs.enqueue("mail", {}, max_retries=2)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, RuntimeError("no"))
+
+    [job] = app.jobs.list()
+
+    assert (job.topic, job.status, job.retries) == ("mail", "pending", 1)
+    assert (job.run_at - clock.now).total_seconds() == 60
+    assert job.last_error == "RuntimeError: no"
+
+
+def test_us6_4_failures_are_kept_oldest_first(app, clock):
+    app.jobs.enqueue("mail", {})
+    for number in range(3):
+        [lease] = app.jobs.reserve("mail")
+        app.jobs.fail(lease, f"no {number}")
+        clock.advance("1h")
+
+    failures = app.jobs.failures(lease.job)
+
+    assert [failure.error for failure in failures] == ["no 0", "no 1", "no 2"]
+    assert [failure.epoch for failure in failures] == [1, 2, 3]
+
+
+def test_dq_6_peeks_show_the_next_without_taking_it(app):
+    q = app.queue("mail")
+    for state in ("ready", "delayed", "buried"):
+        with pytest.raises(NotFound):
+            getattr(q, f"peek_{state}")()
+    one_of_each(app)
+    app.jobs.enqueue("mail", "urgent", priority=1)
+
+    assert q.peek_ready().payload == "urgent"
+    assert q.peek_delayed().payload == "delayed"
+    assert q.peek_buried().payload == "buried"
+    assert q.peek(q.peek_ready().id).state is State.READY
+    assert app.jobs.stats_topic("mail").ready == 1
+
+
+def test_us6_6_dq_15_stats_count_every_state(app, clock):
+    one_of_each(app)
+    clock.advance(2)
+    [lease] = app.jobs.reserve("post")
+    clock.advance(3)
+    app.jobs.complete(lease)
+
+    stats = app.jobs.stats()
+
+    assert (stats.topics, stats.ready, stats.delayed, stats.reserved) == (2, 0, 1, 1)
+    assert (stats.buried, stats.cancelled, stats.completed, stats.failed) == (1, 1, 2, 0)
+    assert stats.success_rate == 1
+    assert stats.avg_duration_ms == 1_500
+    assert app.jobs.stats_topic("post").avg_duration_ms == 3_000
+
+
+def test_us6_6_the_success_rate_counts_what_failed_for_good(app):
+    app.jobs.enqueue_many("mail", range(4), max_retries=1)
+    good, *others = app.jobs.reserve("mail", limit=4)
+    app.jobs.complete(good)
+    for lease in others:
+        app.jobs.fail(lease, "no")
+
+    assert app.jobs.stats().success_rate == 0.25
+    assert app.jobs.stats_topic("mail").failed == 3
+
+
+def test_statistics_survive_retention_and_rolling_up(app, clock):
+    app.jobs.enqueue_many("mail", range(10), retention=60)
+    for lease in app.jobs.reserve("mail", limit=10):
+        clock.advance(1)
+        app.jobs.complete(lease)
+    before = app.jobs.stats_topic("mail")
+    minutes = app.jobs.throughput("mail")
+
+    clock.advance("1h")
+    app.upkeep.run()
+
+    assert app.jobs.list() == []
+    assert app.jobs.stats_topic("mail") == before
+    assert sum(minute.completed for minute in minutes) == 10
+    assert app.jobs.throughput("mail", minutes=70) == minutes
+
+
+def test_stats_of_a_topic_that_does_not_exist(app):
+    with pytest.raises(NotFound):
+        app.jobs.stats_topic("nowhere")
+
+
+def test_dq_6_a_job_shows_its_counters(app, clock):
+    q = app.queue("mail")
+    job = q.put(b"x", ttr=10)
+    q.reserve(timeout=0).release()
+    q.reserve(timeout=0)
+    clock.advance(10)
+    q.reserve(timeout=0).bury()
+    q.kick(1)
+
+    stats = q.stats_job(job.id)
+
+    assert (stats.epoch, stats.releases, stats.timeouts, stats.buries, stats.kicks) == (
+        3,
+        1,
+        1,
+        1,
+        1,
+    )

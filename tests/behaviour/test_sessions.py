@@ -1,0 +1,166 @@
+"""Sessions and upkeep: crashes are noticed, outages forgiven, old things forgotten."""
+
+import pytest
+
+from tests.conftest import eventually
+from towpath import State
+from towpath.errors import LeaseLost
+
+
+def silence(app, clock, seconds):
+    """Let time pass while upkeep looks every second."""
+    for _ in range(seconds):
+        clock.advance(1)
+        app.upkeep.run()
+
+
+def test_us5_2_the_leases_of_a_silent_session_are_taken_back(app, clock):
+    """DESIGN promise 3: dead after 30 s, whatever the ttr."""
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start("w1")
+    [lease] = app.jobs.reserve("mail", session=session)
+    assert lease.until is None
+    app.sessions.beat(session, started=[lease])
+    app.upkeep.run()
+
+    silence(app, clock, 29)
+    assert app.jobs.get(lease.job).state is State.RESERVED
+    silence(app, clock, 1)
+
+    found = app.jobs.get(lease.job)
+    assert (found.state, found.crashes, found.retries, found.timeouts) == (State.READY, 1, 0, 0)
+    assert found.last_error == "the worker died while it ran this job"
+    with pytest.raises(LeaseLost):
+        app.jobs.complete(lease)
+    with pytest.raises(LeaseLost):
+        app.sessions.beat(session)
+
+
+def test_a_session_that_beats_keeps_its_leases_for_ever(app, clock):
+    app.jobs.enqueue("mail", {}, ttr=1)
+    session = app.sessions.start()
+    [lease] = app.jobs.reserve("mail", session=session)
+    for _ in range(10):
+        silence(app, clock, 20)
+        app.sessions.beat(session)
+
+    app.jobs.complete(lease)
+
+
+def test_a_job_that_had_not_started_is_not_blamed_for_a_crash(app, clock):
+    """A poison job's prefetched neighbours are not punished."""
+    app.jobs.enqueue_many("mail", ["poison", "neighbour"])
+    session = app.sessions.start()
+    poison, neighbour = app.jobs.reserve("mail", limit=2, session=session)
+    app.sessions.beat(session, started=[poison])
+    app.upkeep.run()
+
+    silence(app, clock, 30)
+
+    assert app.jobs.get(poison.job).crashes == 1
+    assert app.jobs.get(neighbour.job).crashes == 0
+
+
+def test_ms_5_a_job_that_kills_its_workers_ends_dead(app, clock):
+    app.jobs.enqueue("mail", {}, max_crashes=3)
+    for crash in range(3):
+        session = app.sessions.start()
+        [lease] = app.jobs.reserve("mail", session=session)
+        app.sessions.beat(session, started=[lease])
+        app.upkeep.run()
+        silence(app, clock, 30)
+        assert app.jobs.get(lease.job).crashes == crash + 1
+
+    assert app.jobs.get(lease.job).state is State.BURIED
+    assert [failure.kind for failure in app.jobs.failures(lease.job)] == ["crash"] * 3
+
+
+def test_an_outage_does_not_rescue_the_whole_fleet(app, clock):
+    """No session is called dead before the observer itself saw it silent through dead_after."""
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start()
+    [lease] = app.jobs.reserve("mail", session=session)
+    app.upkeep.run()
+
+    clock.advance("10m")  # nobody could look, and nobody could beat
+    app.upkeep.run()
+    silence(app, clock, 5)
+    app.sessions.beat(session)
+    silence(app, clock, 29)
+
+    assert app.jobs.get(lease.job).state is State.RESERVED
+
+
+def test_a_session_that_ends_gives_its_jobs_back_uncounted(app):
+    app.jobs.enqueue_many("mail", range(3))
+    session = app.sessions.start()
+    leases = app.jobs.reserve("mail", limit=3, session=session)
+    app.sessions.beat(session, started=leases)
+
+    app.sessions.end(session)
+
+    assert len(app.jobs.reserve("mail", limit=3)) == 3
+    assert {app.jobs.get(lease.job).crashes for lease in leases} == {0}
+
+
+def test_a_lease_taken_while_its_session_died_is_not_lost(app):
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start()
+    app.sessions.end(session)
+    [lease] = app.jobs.reserve("mail", session=session)
+
+    app.upkeep.run()
+
+    assert app.jobs.get(lease.job).state is State.READY
+
+
+def test_a_beat_tells_which_jobs_are_to_stop(app):
+    app.jobs.enqueue_many("mail", range(2))
+    session = app.sessions.start()
+    one, _ = app.jobs.reserve("mail", limit=2, session=session)
+
+    app.jobs.cancel(one.job)
+
+    assert app.sessions.beat(session) == [(one.job.seq, one.epoch)]
+
+
+def test_ms_11_finished_jobs_are_forgotten_after_their_retention(app, clock):
+    job = app.jobs.enqueue("mail", {})
+    brief = app.jobs.enqueue("mail", {}, retention="1m")
+    for lease in app.jobs.reserve("mail", limit=2):
+        app.jobs.complete(lease)
+    app.jobs.enqueue("mail", "buried")
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.bury(lease)
+
+    clock.advance("1m")
+    app.upkeep.run()
+    assert [j.id for j in app.jobs.list(status="completed")] == [job.id]
+    assert brief.id not in [j.id for j in app.jobs.list()]
+    clock.advance("3d")
+    app.upkeep.run()
+    assert [j.payload for j in app.jobs.list()] == ["buried"]
+
+
+def test_upkeep_promotes_and_rescues_in_every_topic(app, clock):
+    for number in range(5):
+        app.jobs.enqueue(f"t{number}", {}, delay=10)
+        app.jobs.enqueue(f"t{number}", {}, ttr=10)
+        app.jobs.reserve(f"t{number}")
+    clock.advance(10)
+
+    app.upkeep.run()
+
+    assert (app.jobs.stats().ready, app.jobs.stats().delayed, app.jobs.stats().reserved) == (
+        10,
+        0,
+        0,
+    )
+
+
+def test_upkeep_runs_by_itself_when_started(live):
+    job = live.jobs.enqueue("mail", {}, delay=0.05)
+    live.upkeep.start()
+
+    eventually(lambda: live.jobs.get(job).state is State.READY)
+    live.upkeep.stop()

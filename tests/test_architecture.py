@@ -1,0 +1,60 @@
+"""Imports point down the layers; no module has a name that says nothing."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "towpath"
+LAYERS = [  # each imports only from those below; those of one line do not know each other
+    {"cli", "server", "demo"},
+    {"worker", "webhooks"},
+    {"app"},
+    {"store", "database"},
+    {"model"},
+    {"operation"},
+    {"statement", "settings"},
+    {"errors"},
+]
+EMPTY_NAMES = {"utils", "util", "common", "helpers", "base", "core", "misc"}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def layer_of(name):
+    return next(depth for depth, names in enumerate(LAYERS) if name in names)
+
+
+def imports(path):
+    """The parts of our package that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "towpath":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("towpath."):
+            yield node.module.split(".")[1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_imports_point_down(path):
+    here = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if here == "__init__":
+        return
+    for there in imports(path):
+        if there != here and not there[0].isupper():
+            assert layer_of(here) < layer_of(there), f"{here} may not import {there}"
+
+
+def test_no_module_has_an_empty_name():
+    assert not [path for path in FILES if path.stem in EMPTY_NAMES]
+
+
+def test_only_the_database_layer_talks_to_drivers():
+    drivers = {"sqlite3", "psycopg", "asyncpg", "sqlalchemy"}
+    talking = {
+        path.relative_to(SOURCE).parts[0]
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and {alias.name for alias in node.names} & drivers
+    }
+
+    # app/connect.py only asks psycopg whether a URL can be read.
+    assert talking <= {"database", "app"}
