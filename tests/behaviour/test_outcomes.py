@@ -267,4 +267,5 @@ def test_a_cancelled_running_job_ends_when_its_lease_does(app, clock):
     clock.advance("5m")
 
     assert app.jobs.reserve("mail") == []
+    app.upkeep.run()
     assert app.jobs.get(lease.job).state is State.CANCELLED

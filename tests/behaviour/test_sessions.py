@@ -164,3 +164,14 @@ def test_upkeep_runs_by_itself_when_started(live):
 
     eventually(lambda: live.jobs.get(job).state is State.READY)
     live.upkeep.stop()
+
+
+def test_upkeep_notices_a_dead_session_by_itself_even_if_that_must_be_quick(make_app):
+    app = make_app(dead_after=0.5)
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start()
+    [lease] = app.jobs.reserve("mail", session=session)
+
+    app.upkeep.start()
+
+    eventually(lambda: app.jobs.get(lease.job).state is State.READY)

@@ -16,7 +16,7 @@ from towpath.app.sessions import Sessions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.app.waiting import WaitingRoom
-from towpath.database.borrowed import arun_borrowed, run_borrowed
+from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.errors import DatabaseDenied, SchemaMissing
 from towpath.operation import Operation, Steps
@@ -59,8 +59,12 @@ class App:
             poll_interval=self.settings.poll_interval,
             max_waiters=self.settings.max_waiters_per_topic,
         )
+        self._borrower = Borrower(
+            self._database.dialect, self.settings.schema, clock, self._room.ring
+        )
         self._marks = Marks()
         self._migrated = False
+        self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self._migrating = Lock()
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
@@ -74,7 +78,7 @@ class App:
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
-            return run_borrowed(self._ready_for(operation), connection, self.settings)
+            return run_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             self.migrate()
         return self._told(operation, self._database.run(operation))
@@ -82,7 +86,7 @@ class App:
     async def arun(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
-            return await arun_borrowed(self._ready_for(operation), connection, self.settings)
+            return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()
         return self._told(operation, await self._database.arun(operation))
@@ -173,7 +177,12 @@ class App:
 
         def steps() -> Steps[T]:
             if not (yield from schema.is_current().start()):
+                if not self.settings.migrate:
+                    yield from schema.require_current().start()
+                self._migrated_in_passing = True
                 yield from schema.migrate().start()
+            elif not self._migrated_in_passing:  # else a rollback may take our tables away again
+                self._migrated = True
             return (yield from operation.start())
 
         return Operation(operation.name, steps, wakes=operation.wakes)

@@ -11,12 +11,18 @@ from towpath.database.wakeups import Bell, PostgresBell, QuietBell, SqliteBell
 from towpath.errors import InvalidUrl
 from towpath.operation import Operation
 from towpath.settings import Settings
+from towpath.statement import Dialect
 
 T = TypeVar("T")
 
 
 class Database(Protocol):
     """Anything that can run an operation, blocking or not."""
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """What a borrowed connection to it must speak; None if no other connection sees it."""
+        ...
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""

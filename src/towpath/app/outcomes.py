@@ -81,7 +81,12 @@ def burial(lease: Lease, priority: int | None) -> Outcome:
 
 def discard(lease: Lease) -> Outcome:
     """Done and gone."""
-    return Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="gone")
+    return Outcome(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        goal="gone",
+        retention=microseconds(lease.job.options.retention),
+    )
 
 
 def touch(lease: Lease) -> Touch:

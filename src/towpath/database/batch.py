@@ -51,18 +51,26 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
     return [Group(same) for same in kinds.values()]
 
 
-def run_batch(calls: Sequence[Call], run: Callable[[list[Group]], list[Any]]) -> None:
-    """Run calls together, and one by one if that fails, so that a bad one fails alone."""
+def run_batch(
+    calls: Sequence[Call],
+    run: Callable[[list[Group]], list[Any]],
+    nobodys: tuple[type[Exception], ...] = (),
+) -> None:
+    """Run calls together, and one by one if that fails, so that a bad one fails alone.
+
+    What is `nobodys` fault fails them all: to wait for it once is enough.
+    """
     groups = grouped(calls)
     try:
         results = run(groups)
     except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-        if len(calls) == 1:
-            calls[0].settle(None, error)
+        if len(calls) == 1 or isinstance(error, nobodys):
+            for call in calls:
+                call.settle(None, error)
             return
     else:
         for group, result in zip(groups, results, strict=True):
             group.settle(result)
         return
     for call in calls:
-        run_batch([call], run)
+        run_batch([call], run, nobodys)

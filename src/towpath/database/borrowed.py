@@ -1,149 +1,290 @@
 """The caller's own connection: an operation in the caller's transaction shares its fate.
 
-We never begin, commit or roll back here, and nothing of ours raises inside the database, so the
-transaction stays usable whatever we answer. The doorbell is a NOTIFY that PostgreSQL delivers at
-the commit; on SQLite the commit itself is seen.
+We never commit or roll back here, and nothing of ours raises inside the database, so the
+transaction stays usable whatever we answer. The commit is the doorbell: a SQLAlchemy session tells
+us of it, PostgreSQL delivers a NOTIFY then, and on SQLite it is seen by itself.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Callable
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from towpath.database import sqlite
-from towpath.database.clock import machine_clock
+from towpath.database.clock import Clock, machine_clock
+from towpath.database.wakeups import ring_text
 from towpath.errors import Invalid
 from towpath.operation import Operation, Row, Steps, adrive, drive
-from towpath.settings import Settings
-from towpath.statement import Query, Statement
+from towpath.statement import Dialect, Query, Statement
 
 T = TypeVar("T")
 
 RING: Final = Statement("ring", {"any": "select pg_notify(:channel, :topics)"})
-_KINDS: Final = "sqlite3, psycopg or SQLAlchemy"
-_ASYNC_KINDS: Final = "psycopg.AsyncConnection, asyncpg or SQLAlchemy's AsyncConnection"
+_KINDS: Final = (
+    "a connection of sqlite3 or psycopg, or SQLAlchemy's Connection or Session; "
+    "the async twin of this verb takes those of an event loop"
+)
+_ASYNC_KINDS: Final = (
+    "psycopg's AsyncConnection, a connection of asyncpg, or SQLAlchemy's AsyncConnection or "
+    "AsyncSession; the blocking twin of this verb takes the others"
+)
+_WHERE: Final = "the connection"
+_RINGS: Final = "towpath"  # where a session's rings wait for its commit
 
 
-def run_borrowed(operation: Operation[T], connection: Any, settings: Settings) -> T:
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """An app that borrows connections: where its tables are, its clock and its bell."""
+
+    dialect: Dialect | None  # None: memory://, which no other connection can see
+    schema: str
+    clock: Clock | None
+    ring: Callable[[Iterable[str]], None]
+
+    def check(self, dialect: str) -> None:
+        """Refuse a connection to another kind of database: no worker would look there."""
+        if self.dialect is None:
+            msg = "memory:// is private to its app: use a file or PostgreSQL to share a transaction"
+            raise Invalid(msg)
+        if self.dialect != dialect:
+            msg = (
+                f"this app is on {_NAMES[self.dialect]} and the connection on "
+                f"{_NAMES.get(dialect, dialect)}: give one to the app's own database"
+            )
+            raise Invalid(msg)
+
+
+_NAMES: Final[dict[str, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+def run_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     """Run an operation inside the transaction of a blocking connection."""
     if isinstance(connection, sqlite3.Connection):
-        with sqlite.translated(None):
-            now = machine_clock()
-            return drive(operation.steps(), lambda query: sqlite.execute(connection, query, now))
-    match _module(connection):
-        case "psycopg":
-            return _in_psycopg(operation, connection, settings)
-        case "sqlalchemy":
-            return _in_sqlalchemy(operation, _sqlalchemy_connection(connection), settings)
-        case _:
-            msg = f"{connection!r} cannot be borrowed by a blocking call: give {_KINDS}"
-            raise Invalid(msg)
+        return _in_sqlite3(operation, connection, borrower)
+    if _is_a(connection, "psycopg", "Connection"):
+        return _in_psycopg(operation, connection, borrower)
+    if _is_a(connection, "sqlalchemy.orm", "scoped_session"):
+        connection = connection()
+    if _is_a(connection, "sqlalchemy.orm", "Session"):
+        return _in_session(operation, connection, borrower)
+    if _is_a(connection, "sqlalchemy", "Connection"):
+        return _in_sqlalchemy(operation, connection, borrower)
+    raise _refused("a blocking", connection, _KINDS)
 
 
-async def arun_borrowed(operation: Operation[T], connection: Any, settings: Settings) -> T:
+async def arun_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     """Run an operation inside the transaction of an async connection."""
-    match _module(connection):
-        case "psycopg":
-            return await _in_async_psycopg(operation, connection, settings)
-        case "asyncpg":
-            return await _in_asyncpg(operation, connection, settings)
-        case "sqlalchemy" if hasattr(connection, "run_sync"):
-
-            def run(blocking: Any) -> T:
-                return _in_sqlalchemy(operation, _sqlalchemy_connection(blocking), settings)
-
-            result: T = await connection.run_sync(run)
-            return result
-        case _:
-            msg = f"{connection!r} cannot be borrowed by an async call: give {_ASYNC_KINDS}"
-            raise Invalid(msg)
+    if _is_a(connection, "psycopg", "AsyncConnection"):
+        return await _in_async_psycopg(operation, connection, borrower)
+    if _is_a(connection, "asyncpg", "Connection") or _is_a(
+        connection, "asyncpg.pool", "PoolConnectionProxy"
+    ):
+        return await _in_asyncpg(operation, connection, borrower)
+    if _is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session"):
+        connection = connection()
+    if _is_a(connection, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession"):
+        # SQLAlchemy runs this in a greenlet and gives it the blocking face of the connection.
+        result: T = await connection.run_sync(_run_blocking, operation, borrower)
+        return result
+    raise _refused("an async", connection, _ASYNC_KINDS)
 
 
-def _in_psycopg(operation: Operation[T], connection: Any, settings: Settings) -> T:
+def _run_blocking(connection: Any, operation: Operation[T], borrower: Borrower) -> T:
+    return run_borrowed(operation, connection, borrower)
+
+
+def _is_a(connection: object, module: str, *names: str) -> bool:
+    """Say whether this is an instance of such a class, without importing what nobody uses."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(
+        connection, tuple(getattr(loaded, name) for name in names)
+    )
+
+
+def _refused(colour: str, connection: object, kinds: str) -> Invalid:
+    # Its type, not its text: a URL would carry its password into the message.
+    kind = type(connection)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return Invalid(f"{colour} call cannot borrow this {name}: give {kinds}")
+
+
+def _no_transaction() -> Invalid:
+    return Invalid(
+        "the connection commits each statement by itself and no transaction is open: "
+        "begin one, or leave the connection out"
+    )
+
+
+# ---------------------------------------------------------------- SQLite
+
+
+def _in_sqlite3(operation: Operation[T], connection: sqlite3.Connection, borrower: Borrower) -> T:
+    borrower.check("sqlite")
+    with sqlite.translated(_WHERE):
+        _begin_sqlite(connection, connection.execute)
+        now = (borrower.clock or machine_clock)()
+        text_factory, connection.text_factory = connection.text_factory, str
+        try:
+            return drive(operation.steps(), lambda query: sqlite.execute(connection, query, now))
+        finally:
+            connection.text_factory = text_factory
+
+
+def _begin_sqlite(connection: Any, execute: Callable[[str], Any]) -> None:
+    """Begin where sqlite3 would do so only before an INSERT, and not before CREATE TABLE."""
+    if connection.in_transaction:
+        return
+    if connection.isolation_level is None or getattr(connection, "autocommit", -1) is True:
+        raise _no_transaction()
+    execute("begin immediate")
+
+
+# ---------------------------------------------------------------- PostgreSQL
+
+
+def _in_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     import psycopg  # noqa: PLC0415 - only where it is used
     from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
-    from towpath.database import postgres  # noqa: PLC0415 - only where it is used
+    from towpath.database import postgres  # noqa: PLC0415 - likewise
 
-    if not isinstance(connection, psycopg.Connection):
-        msg = f"{connection!r} belongs to an event loop: use the async twin of this verb"
-        raise Invalid(msg)
-    with connection.cursor(row_factory=tuple_row) as cursor, postgres.translating():
+    _check_psycopg(connection, borrower)
+    # Not by connection.cursor(), which would make whatever the caller prefers.
+    with psycopg.Cursor[Any](connection, row_factory=tuple_row) as cursor:
 
         def execute(query: Query) -> list[Row]:
-            text = postgres.rendered(query.statement, settings.schema)
-            cursor.execute(text, postgres.bound(query, None))
+            text = postgres.rendered(query.statement, borrower.schema)
+            cursor.execute(text, postgres.bound(query, borrower.clock))
             return list(cursor.fetchall()) if cursor.description else []
 
-        return drive(_ringing(operation, settings), execute)
+        with postgres.translating(psycopg.Error):
+            return drive(_ringing(operation, borrower), execute)
 
 
-async def _in_async_psycopg(operation: Operation[T], connection: Any, settings: Settings) -> T:
+async def _in_async_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     import psycopg  # noqa: PLC0415 - only where it is used
     from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
-    from towpath.database import postgres  # noqa: PLC0415 - only where it is used
+    from towpath.database import postgres  # noqa: PLC0415 - likewise
 
-    if not isinstance(connection, psycopg.AsyncConnection):
-        msg = f"{connection!r} blocks: use the blocking twin of this verb"
-        raise Invalid(msg)
-    async with connection.cursor(row_factory=tuple_row) as cursor:
+    _check_psycopg(connection, borrower)
+    async with psycopg.AsyncCursor[Any](connection, row_factory=tuple_row) as cursor:
 
         async def execute(query: Query) -> list[Row]:
-            text = postgres.rendered(query.statement, settings.schema)
-            await cursor.execute(text, postgres.bound(query, None))
+            text = postgres.rendered(query.statement, borrower.schema)
+            await cursor.execute(text, postgres.bound(query, borrower.clock))
             return list(await cursor.fetchall()) if cursor.description else []
 
-        with postgres.translating():
-            return await adrive(_ringing(operation, settings), execute)
+        with postgres.translating(psycopg.Error):
+            return await adrive(_ringing(operation, borrower), execute)
 
 
-async def _in_asyncpg(operation: Operation[T], connection: Any, settings: Settings) -> T:
-    from towpath.database import postgres  # noqa: PLC0415 - only where it is used
+def _check_psycopg(connection: Any, borrower: Borrower) -> None:
+    from psycopg.pq import TransactionStatus  # noqa: PLC0415 - only where it is used
+
+    borrower.check("postgres")
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise _no_transaction()
+
+
+async def _in_asyncpg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+    import asyncpg  # noqa: PLC0415 - only where it is used
+
+    from towpath.database import postgres  # noqa: PLC0415 - likewise
+
+    borrower.check("postgres")
+    if not connection.is_in_transaction():
+        raise _no_transaction()
 
     async def execute(query: Query) -> list[Row]:
-        text, names = postgres.numbered(query.statement, settings.schema)
-        params = postgres.bound(query, None)
+        text, names = postgres.numbered(query.statement, borrower.schema)
+        params = postgres.bound(query, borrower.clock)
         return [tuple(row) for row in await connection.fetch(text, *(params[n] for n in names))]
 
-    return await adrive(_ringing(operation, settings), execute)
+    with postgres.translating(asyncpg.PostgresError, asyncpg.InterfaceError):
+        return await adrive(_ringing(operation, borrower), execute)
 
 
-def _in_sqlalchemy(operation: Operation[T], connection: Any, settings: Settings) -> T:
-    driver: str = connection.dialect.driver
-    if connection.dialect.name == "sqlite":
-        execute = _sqlalchemy_sqlite(connection)
-        return drive(operation.steps(), execute)
-
-    from towpath.database import postgres  # noqa: PLC0415 - only where it is used
-
-    def pyformat(query: Query) -> list[Row]:
-        text = postgres.rendered(query.statement, settings.schema)
-        return _rows(connection.exec_driver_sql(text.decode(), postgres.bound(query, None)))
-
-    def dollars(query: Query) -> list[Row]:
-        text, names = postgres.numbered(query.statement, settings.schema)
-        params = postgres.bound(query, None)
-        return _rows(connection.exec_driver_sql(text, tuple(params[name] for name in names)))
-
-    if driver not in {"psycopg", "psycopg_async", "psycopg2", "asyncpg"}:
-        msg = f"SQLAlchemy's driver {driver!r} cannot be borrowed: use psycopg or asyncpg"
-        raise Invalid(msg)
-    return drive(_ringing(operation, settings), dollars if driver == "asyncpg" else pyformat)
+def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T]:
+    """Run an operation, then ring: PostgreSQL does so at the commit, or never."""
+    result = yield from operation.steps()
+    topics = _news(operation, result)
+    if topics:
+        yield RING(channel=f"{borrower.schema}_wakeup", topics=ring_text(topics))
+    return result
 
 
-def _sqlalchemy_sqlite(connection: Any) -> Callable[[Query], list[Row]]:
-    now = machine_clock()
+def _news(operation: Operation[T], result: T) -> set[str]:
+    return set(operation.wakes(result)) if operation.wakes else set()
 
-    def execute(query: Query) -> list[Row]:
-        return sqlite.execute(_Cursors(connection), query, now)  # type: ignore[arg-type] # has what it uses
 
-    return execute
+# ---------------------------------------------------------------- SQLAlchemy
+
+
+def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T:
+    import sqlalchemy  # noqa: PLC0415 - only where it is used
+
+    connection = session.connection()
+    if isinstance(session.bind, sqlalchemy.Connection):
+        # It may live inside a transaction that somebody else will commit.
+        return _in_sqlalchemy(operation, connection, borrower)
+    result = _in_sqlalchemy(operation, connection, borrower, rings=False)
+    _ring_after_commit(session, _news(operation, result), borrower)
+    return result
+
+
+def _ring_after_commit(session: Any, topics: set[str], borrower: Borrower) -> None:
+    """Ring once the session has committed; a ring too many, after a rollback, does no harm."""
+    from sqlalchemy import event  # noqa: PLC0415 - only where it is used
+
+    if _RINGS not in session.info:
+        session.info[_RINGS] = defaultdict[Callable[[Iterable[str]], None], set[str]](set)
+
+        def committed(session: Any) -> None:
+            if session.in_nested_transaction():
+                return  # a savepoint, which the outer transaction may still take back
+            for ring, news in session.info[_RINGS].items():
+                ring(news)
+            session.info[_RINGS].clear()
+
+        def rolled_back(session: Any) -> None:
+            if not session.in_nested_transaction():
+                session.info[_RINGS].clear()
+
+        event.listen(session, "after_commit", committed)
+        event.listen(session, "after_rollback", rolled_back)
+    session.info[_RINGS][borrower.ring] |= topics
+
+
+def _in_sqlalchemy(
+    operation: Operation[T], connection: Any, borrower: Borrower, *, rings: bool = True
+) -> T:
+    if not connection.in_transaction():
+        connection.begin()  # as it would by itself at the first statement
+    with _translating_sqlalchemy():
+        if connection.dialect.name == "sqlite":
+            borrower.check("sqlite")
+            _begin_sqlite(connection.connection.driver_connection, connection.exec_driver_sql)
+            return drive(operation.steps(), _sqlalchemy_sqlite(connection, borrower))
+        borrower.check("postgres" if connection.dialect.name == "postgresql" else "")
+        execute = _sqlalchemy_postgres(connection, borrower)
+        return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
+
+
+def _sqlalchemy_sqlite(connection: Any, borrower: Borrower) -> Callable[[Query], list[Row]]:
+    now = (borrower.clock or machine_clock)()
+    cursors: Any = _Cursors(connection)
+    return lambda query: sqlite.execute(cursors, query, now)
 
 
 class _Cursors:
     """SQLAlchemy's connection with the few words of a sqlite3 cursor that we use."""
 
     description: Any
+    row_factory: Any
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -152,19 +293,41 @@ class _Cursors:
         return _Cursors(self._connection)
 
     def execute(self, text: str, params: dict[str, Any]) -> None:
-        self._result = self._connection.exec_driver_sql(text, params)
-        has_rows = self._result.returns_rows
-        names = list(self._result.keys()) if has_rows else []
+        self._result = _sqlalchemy_execute(self._connection, text, params)
+        names = list(self._result.keys()) if self._result.returns_rows else []
         self.description = [(name,) for name in names] or None
 
     def fetchall(self) -> list[Row]:
         return _rows(self._result)
 
 
-def _sqlalchemy_connection(connection: Any) -> Any:
-    """Return the connection of a session, or the connection itself."""
-    return (
-        connection.connection() if callable(getattr(connection, "connection", None)) else connection
+def _sqlalchemy_postgres(connection: Any, borrower: Borrower) -> Callable[[Query], list[Row]]:
+    from towpath.database import postgres  # noqa: PLC0415 - only where it is used
+
+    def pyformat(query: Query) -> list[Row]:
+        text = postgres.rendered(query.statement, borrower.schema).decode()
+        params = postgres.bound(query, borrower.clock)
+        return _rows(_sqlalchemy_execute(connection, text, params))
+
+    def dollars(query: Query) -> list[Row]:
+        text, names = postgres.numbered(query.statement, borrower.schema)
+        params = postgres.bound(query, borrower.clock)
+        return _rows(_sqlalchemy_execute(connection, text, tuple(params[n] for n in names)))
+
+    driver: str = connection.dialect.driver
+    if driver not in {"psycopg", "psycopg_async", "psycopg2", "asyncpg"}:
+        msg = f"SQLAlchemy's driver {driver!r} cannot be borrowed: use psycopg or asyncpg"
+        raise Invalid(msg)
+    detect = getattr(connection.dialect, "detect_autocommit_setting", None)
+    if detect and detect(connection.connection.dbapi_connection):
+        raise _no_transaction()
+    return dollars if driver == "asyncpg" else pyformat
+
+
+def _sqlalchemy_execute(connection: Any, text: str, params: object) -> Any:
+    # The caller may stream the rows of his own statements; a write cannot be streamed.
+    return connection.exec_driver_sql(
+        text, params, execution_options={"stream_results": False, "yield_per": None}
     )
 
 
@@ -172,14 +335,16 @@ def _rows(result: Any) -> list[Row]:
     return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
 
-def _ringing(operation: Operation[T], settings: Settings) -> Steps[T]:
-    """Run an operation, then ring: PostgreSQL does so at the commit, or never."""
-    result = yield from operation.steps()
-    topics = sorted(operation.wakes(result)) if operation.wakes else []
-    if topics:
-        yield RING(channel=f"{settings.schema}_wakeup", topics=",".join(topics))
-    return result
+@contextlib.contextmanager
+def _translating_sqlalchemy() -> Generator[None]:
+    """Raise SQLAlchemy's errors as ours."""
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - only where it is used
 
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.orig, sqlite3.Error):
+            raise sqlite.as_ours(error.orig, _WHERE) from error
+        from towpath.database import postgres  # noqa: PLC0415 - only where it is used
 
-def _module(connection: object) -> str:
-    return type(connection).__module__.partition(".")[0]
+        raise postgres.translated(error.orig or error) from error

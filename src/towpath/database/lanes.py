@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -107,13 +107,17 @@ class Lanes(Generic[L]):
         """Run an operation, alone or with those that wait beside it."""
         call: ThreadCall[L] = ThreadCall(operation)
         lane = self.put(call)
-        while not call.settled:
-            if lane is None:
-                lane = call.signals.get()
-                if lane is None:
-                    break
-            self.lead(lane)
-            lane = None
+        try:
+            while lane is not None or (lane := call.signals.get()) is not None:
+                # Several lanes may ask before one serves the call; none may be left lying.
+                asking, lane = lane, None
+                if call.settled:
+                    self.hand_on(asking)
+                else:
+                    self.lead(asking)
+        except BaseException:
+            self._withdraw(call)
+            raise
         if call.error is not None:
             raise call.error
         return call.result  # type: ignore[return-value] # settle was given the operation's own
@@ -124,8 +128,18 @@ class Lanes(Generic[L]):
             self._inbox.append(call)
             return self._idle.pop() if self._idle else None
 
-    def lead(self, lane: L) -> None:
-        """Serve what has gathered, then hand the lane on."""
+    def _withdraw(self, call: ThreadCall[L]) -> None:
+        """Take an interrupted thread out of line, and pass on what it was asked to lead."""
+        with self._mutex, contextlib.suppress(ValueError):
+            self._inbox.remove(call)
+        with contextlib.suppress(Empty):
+            while True:
+                lane = call.signals.get_nowait()
+                if lane is not None:
+                    self.hand_on(lane)
+
+    def lead(self, lane: L, after: Callable[[], None] = lambda: None) -> None:
+        """Serve what has gathered, then hand the lane on; `after` comes between the two."""
         batch = self.take()
         try:
             if batch:
@@ -135,7 +149,10 @@ class Lanes(Generic[L]):
                 call.settle(None, error)
             raise
         finally:
-            self.hand_on(lane)
+            try:
+                after()
+            finally:
+                self.hand_on(lane)
 
     def take(self) -> list[ThreadCall[L] | LoopCall[L]]:
         """Take a batch out of the inbox, without those that nobody waits for any more."""
@@ -143,11 +160,16 @@ class Lanes(Generic[L]):
         size = 0
         with self._mutex:
             while self._inbox and size < self._batch_size:
+                alone = not self._inbox[0].operation.repeatable
+                if alone and batch:
+                    break  # its answer may be lost, and it cannot be said again for the others' sake
                 call = self._inbox.popleft()
                 if isinstance(call, LoopCall) and call.future.cancelled():
                     continue
                 batch.append(call)
                 size += len(call.operation.items) or 1
+                if alone:
+                    break
         return batch
 
     def hand_on(self, lane: L) -> None:

@@ -31,7 +31,7 @@ from towpath.errors import (
 )
 from towpath.operation import Mode, Operation, Row, adrive, drive
 from towpath.settings import Settings
-from towpath.statement import Query, Statement
+from towpath.statement import Dialect, Query, Statement
 
 T = TypeVar("T")
 
@@ -57,15 +57,15 @@ _DENIED: Final = re.compile(
 )
 _HOPELESS: Final = re.compile(r"database .* does not exist|invalid|missing")
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
+_JSON_PARAMETER: Final = re.compile(r"cast\((:[a-z]\w*) as json\)")
 
 
 class PostgresDatabase:
     """Runs operations on a PostgreSQL server."""
 
-    path = None
-
     def __init__(self, url: str, settings: Settings, clock: Clock | None = None) -> None:
         self.url = url
+        self.dialect: Dialect | None = "postgres"
         self.settings = settings
         self._clock = clock
         self._closed = False
@@ -136,7 +136,7 @@ class Lane:
         trouble = Trouble(self._database.settings)
         while True:
             try:
-                return self._run(groups, again=trouble.seen)
+                return self._run(groups, trouble)
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
@@ -146,7 +146,8 @@ class Lane:
                         self._connection.rollback()
                 time.sleep(pause)
 
-    def _run(self, groups: list[Group], *, again: bool) -> list[Any]:
+    def _run(self, groups: list[Group], trouble: "Trouble") -> list[Any]:
+        again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
             connection = self._connection = connect(self._database.url, self._database.settings)
@@ -157,6 +158,7 @@ class Lane:
             return cursor.fetchall() if cursor.description else []
 
         if len(groups) == 1 and groups[0].operation.whole:
+            trouble.doubtful = True
             return [drive(groups[0].operation.steps(again=again), execute)]
         cursor.execute("begin")
         try:
@@ -165,6 +167,7 @@ class Lane:
             if not connection.closed:
                 cursor.execute("rollback")
             raise
+        trouble.doubtful = True
         cursor.execute("commit")
         return results
 
@@ -213,10 +216,16 @@ class LoopLanes:
         batch: list[LoopCall] = []
         size = 0
         while self._inbox and size < self._database.settings.batch_size:
+            alone = not self._inbox[0].operation.repeatable
+            if alone and batch:
+                break  # its answer may be lost, and it cannot be said again for the others' sake
             call = self._inbox.popleft()
-            if not call.future.cancelled():
-                batch.append(call)
-                size += len(call.operation.items) or 1
+            if call.future.cancelled():
+                continue
+            batch.append(call)
+            size += len(call.operation.items) or 1
+            if alone:
+                break
         return batch
 
     async def close(self) -> None:
@@ -267,8 +276,9 @@ class AsyncLane:
         try:
             results = await self.run(groups)
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-            if len(calls) == 1:
-                calls[0].settle(None, error)
+            if len(calls) == 1 or isinstance(error, DatabaseUnavailable):
+                for call in calls:
+                    call.settle(None, error)
                 return
         else:
             for group, result in zip(groups, results, strict=True):
@@ -282,7 +292,7 @@ class AsyncLane:
         trouble = Trouble(self._database.settings)
         while True:
             try:
-                return await self._run(groups, again=trouble.seen)
+                return await self._run(groups, trouble)
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
@@ -292,7 +302,8 @@ class AsyncLane:
                         await self._connection.rollback()
                 await asyncio.sleep(pause)
 
-    async def _run(self, groups: list[Group], *, again: bool) -> list[Any]:
+    async def _run(self, groups: list[Group], trouble: "Trouble") -> list[Any]:
+        again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
             connection = self._connection = await aconnect(
@@ -305,6 +316,7 @@ class AsyncLane:
             return await cursor.fetchall() if cursor.description else []
 
         if len(groups) == 1 and groups[0].operation.whole:
+            trouble.doubtful = True
             return [await adrive(groups[0].operation.steps(again=again), execute)]
         await cursor.execute("begin")
         try:
@@ -313,6 +325,7 @@ class AsyncLane:
             if not connection.closed:
                 await cursor.execute("rollback")
             raise
+        trouble.doubtful = True
         await cursor.execute("commit")
         return results
 
@@ -337,6 +350,7 @@ class Trouble:
         self._tries = 0
         self._since: float | None = None
         self.seen = False
+        self.doubtful = False  # it may have been done: the commit was on its way
 
     def pause(self, error: psycopg.Error, groups: list[Group]) -> float:
         """Return how long to wait before the next try, or raise."""
@@ -347,8 +361,7 @@ class Trouble:
         if not _passing(error, ours):
             raise ours from error
         writes = any(group.operation.mode is Mode.WRITE for group in groups)
-        connecting = error.sqlstate is None and getattr(error, "pgconn", None) is None
-        if writes and not connecting and not all(g.operation.repeatable for g in groups):
+        if writes and self.doubtful and not all(g.operation.repeatable for g in groups):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
             raise DatabaseUnavailable(msg) from error
         self.seen = True
@@ -366,9 +379,9 @@ def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:
     return error.sqlstate is not None or not _HOPELESS.search(str(error))
 
 
-def translated(error: psycopg.Error) -> DatabaseError:
-    """Return psycopg's error as ours."""
-    code = error.sqlstate or ""
+def translated(error: BaseException) -> DatabaseError:
+    """Return a driver's error as ours."""
+    code: str = getattr(error, "sqlstate", None) or ""
     ours = _ERRORS.get(code)
     if ours is None:
         if code.startswith(_GONE):
@@ -410,6 +423,7 @@ def _connect_options(settings: Settings) -> dict[str, Any]:
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,  # keepalives rest while a statement is on its way
     }
 
 
@@ -428,7 +442,10 @@ def numbered(statement: Statement, schema: str) -> tuple[str, tuple[str, ...]]:
     def number(match: re.Match[str]) -> str:
         return f"${names.setdefault(match[1], len(names) + 1)}"
 
-    return _PARAMETER.sub(number, qualified(statement, schema)), tuple(names)
+    # As text, for many an asyncpg connection has a JSON codec that would encode it once more.
+    text = qualified(statement, schema)
+    text = _JSON_PARAMETER.sub(r"cast(cast(\1 as text) as json)", text)
+    return _PARAMETER.sub(number, text), tuple(names)
 
 
 def qualified(statement: Statement, schema: str) -> str:
@@ -450,13 +467,13 @@ def bound(query: Query, clock: Clock | None) -> dict[str, Any]:
 
 
 def _serve(lane: Lane, calls: list[Any]) -> None:
-    run_batch(calls, lane.run)
+    run_batch(calls, lane.run, (DatabaseUnavailable,))
 
 
 @contextlib.contextmanager
-def translating() -> Generator[None]:
-    """Raise psycopg's errors as ours."""
+def translating(*errors: type[Exception]) -> Generator[None]:
+    """Raise a driver's errors as ours."""
     try:
         yield
-    except psycopg.Error as error:
+    except errors as error:
         raise translated(error) from error

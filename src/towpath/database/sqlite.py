@@ -32,7 +32,7 @@ from towpath.errors import (
 )
 from towpath.operation import Mode, Operation, Row, drive
 from towpath.settings import Settings
-from towpath.statement import Query, Statement
+from towpath.statement import Dialect, Query, Statement
 
 T = TypeVar("T")
 
@@ -56,6 +56,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path | None, settings: Settings, clock: Clock | None = None) -> None:
         self.path = path
+        self.dialect: Dialect | None = "sqlite" if path else None
         self._settings = settings
         self._clock = clock or machine_clock
         self._closed = False
@@ -122,10 +123,8 @@ class SqliteDatabase:
     def _lead_in_loop(self, writer: "Writer") -> None:
         """Lead from an event loop: at once if that is quick, else in a thread."""
         if writer.quick and writer.try_lock():
-            try:
-                self._lanes.lead(writer)
-            finally:
-                writer.unlock()
+            # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
+            self._lanes.lead(writer, writer.unlock)
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
@@ -300,6 +299,7 @@ def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]
     """Run a query: the chain of statements, once for each item."""
     chain, last = _chain(query.statement)
     cursor = connection.cursor()
+    cursor.row_factory = None  # a borrowed connection may prefer another kind of row
     params = {name: _bound(value) for name, value in query.params.items()}
     params["now"] = now
     if query.items is None:
@@ -352,18 +352,22 @@ def _bound(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def translated(path: Path | None) -> Generator[None]:
+def translated(where: Path | str | None) -> Generator[None]:
     """Raise SQLite's errors as ours."""
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
-        ours = _ERRORS.get(code, DatabaseError)
-        msg = f"{path or 'memory'}: {error}. {(ours.__doc__ or '').splitlines()[0]}"
-        raise ours(msg) from error
+        raise as_ours(error, where) from error
     except OSError as error:
-        msg = f"{path}: {error}. {(DatabaseUnavailable.__doc__ or '').splitlines()[0]}"
+        msg = f"{where}: {error}. {(DatabaseUnavailable.__doc__ or '').splitlines()[0]}"
         raise DatabaseUnavailable(msg) from error
+
+
+def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
+    """Return SQLite's error as ours."""
+    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+    ours = _ERRORS.get(code, DatabaseError)
+    return ours(f"{where or 'memory'}: {error}. {(ours.__doc__ or '').splitlines()[0]}")
 
 
 def _nothing() -> Generator[Query, list[Row], None]:

@@ -139,6 +139,7 @@ class PostgresBell:
         self.interrupt = self._pipe.interrupt
         self._connection: Any = None
         self._listens = False
+        self._overheard: list[Any] = []  # what came while we rang ourselves
         self._not_before = 0.0
         self._pause = 0.1
 
@@ -150,10 +151,14 @@ class PostgresBell:
         came_back = self._connection is None and self._connect()
         if came_back:
             return None  # what was announced meanwhile was missed
-        if self._connection is None or not self._listens:
+        if self._connection is None:
+            again = max(0.0, self._not_before - time.monotonic())
+            self._pipe.sleep(again if timeout is None else min(timeout, again))
+            return NOTHING
+        if not self._listens:
             self._pipe.sleep(timeout)
             return NOTHING
-        if self._pipe.sleep(timeout, self._connection.fileno()):
+        if self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
             return self._heard()
         return NOTHING
 
@@ -161,17 +166,20 @@ class PostgresBell:
         """Ring once for all of these topics."""
         import psycopg  # noqa: PLC0415 - only with this database
 
-        if self._connection is None:
-            self._connect()
-        connection: Any = self._connection
-        if connection is None:
-            return
-        try:
-            connection.execute(
-                "select pg_notify(%s, %s)", (self.channel, ring_text(topics)), prepare=False
-            )
-        except psycopg.Error:
-            self._connection = None
+        for _ in range(2):  # the connection may have died since it was last used
+            if self._connection is None:
+                self._connect()
+            connection: Any = self._connection
+            if connection is None:
+                return
+            try:
+                connection.execute(
+                    "select pg_notify(%s, %s)", (self.channel, ring_text(topics)), prepare=False
+                )
+            except psycopg.Error:
+                self._connection = None
+            else:
+                return
 
     def close(self) -> None:
         """Close the connection."""
@@ -191,6 +199,7 @@ class PostgresBell:
             row = connection.execute("select pg_backend_pid()").fetchone()
             self._listens = not postgres.behind_a_pooler(connection, row)
             if self._listens:
+                connection.add_notify_handler(self._overheard.append)
                 connection.execute(f'listen "{self.channel}"'.encode())
             else:
                 log.warning(
@@ -209,19 +218,19 @@ class PostgresBell:
         import psycopg  # noqa: PLC0415 - only with this database
 
         own = self._connection.info.backend_pid
-        topics: set[str] = set()
-        everything = False
+        texts = [each.payload for each in self._overheard if each.pid != own]
+        self._overheard.clear()
         try:
             self._connection.pgconn.consume_input()
             while notification := self._connection.pgconn.notifies():
                 if notification.be_pid != own:
-                    text = notification.extra.decode()
-                    topics.update(text.split(","))
-                    everything = everything or not text
+                    texts.append(notification.extra.decode())
         except psycopg.Error:
             self._connection = None
             return None
-        return None if everything else frozenset(topics)
+        if "" in texts:
+            return None
+        return frozenset(topic for text in texts for topic in text.split(","))
 
 
 def ring_text(topics: Iterable[str]) -> str:

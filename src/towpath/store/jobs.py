@@ -18,12 +18,12 @@ from towpath.errors import (
     NotFound,
     TouchLimitExceeded,
 )
-from towpath.model.instants import FOREVER, as_datetime, as_timedelta
+from towpath.model.instants import FOREVER, as_datetime, as_timedelta, microseconds
 from towpath.model.job import Job, Lease, Options
 from towpath.model.states import State
 from towpath.operation import Answer, Operation, Row, Steps, plural
 from towpath.statement import load
-from towpath.store.rows import job_from, lease_from
+from towpath.store.rows import job_from, known_options, lease_from
 
 sql: Final = load(__name__)
 
@@ -165,7 +165,10 @@ def enqueue_within(
 
     def steps() -> Steps[list[Answer[Job]]]:
         yield sql["lock_topics"]()
-        counts = Counter(job.topic for job in new)
+        # What is stored already, by an enqueue whose answer was lost, is no further job.
+        rows = yield sql["standing"]([job.as_item(nth) for nth, job in enumerate(new)])
+        standing = {row[0] for row in rows}
+        counts = Counter(job.topic for nth, job in enumerate(new) if nth not in standing)
         for opened, (topic, count) in enumerate(counts.items()):
             if max_topics and not (yield sql["topic_exists"](topic=topic)):
                 [[topics]] = yield sql["count_topics"]()
@@ -287,7 +290,14 @@ def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
             leases.append(lease_from(row))
         except IncompatibleData as error:
             unreadable.append(
-                Outcome(seq=row[0], epoch=row[12], goal="buried", kind="error", error=str(error))
+                Outcome(
+                    seq=row[0],
+                    epoch=row[12],
+                    goal="buried",
+                    retention=microseconds(known_options(None).retention),
+                    kind="error",
+                    error=str(error),
+                )
             )
     if unreadable:
         yield from settle(unreadable).start()
@@ -296,7 +306,7 @@ def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
 
 def give_back(leases: Sequence[Lease]) -> Operation[list[Answer["Settled"]]]:
     """Release leases that nobody has seen, uncounted."""
-    return settle([Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="ready") for lease in leases])
+    return settle([_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases])
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:
@@ -324,7 +334,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     crashed: int = 0
     timed_out: int = 0
     released: int = 0
-    retention: int = 0
+    retention: int  # microseconds that it is kept if it ends cancelled
     kind: str | None = None
     error: str | None = None
     traceback: str | None = None
@@ -472,6 +482,11 @@ def _lost(seq: int) -> LeaseLost:
     return LeaseLost(f"the lease of job number {seq} ended; stop working on it")
 
 
+def _back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
+    retention = microseconds(options.retention)
+    return Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention)
+
+
 def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
     """Take back leases past their end, each at the epoch that was read."""
 
@@ -479,7 +494,9 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
         rows = yield sql["expired"]([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
         if not rows:
             return []
-        outcomes = [Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=1) for seq, epoch in rows]
+        outcomes = [
+            _back(seq, epoch, known_options(text), timed_out=1) for seq, epoch, text in rows
+        ]
         answers = yield from settle(outcomes).start()
         return [answer for answer in answers if isinstance(answer, Settled)]
 

@@ -133,11 +133,11 @@ select (select count(*) from towpath.ready where topic = :topic)
 -- name: reserve [sqlite]
 delete from towpath.ready where (topic, priority, seq) in (
     select r.topic, r.priority, r.seq from towpath.ready r
-     where r.topic = :topic
-       and not exists (select 1 from towpath.topic where name = :topic and paused_until > :now)
-       and not exists (select 1 from towpath.delayed where topic = :topic and run_at <= :now)
-       and not exists (select 1 from towpath.lease where topic = :topic and until <= :now)
-     order by r.priority, r.seq limit :limit)
+     where r.topic = :topic order by r.priority, r.seq
+     limit case when exists (select 1 from towpath.topic where name = :topic and paused_until > :now)
+                  or exists (select 1 from towpath.delayed where topic = :topic and run_at <= :now)
+                  or exists (select 1 from towpath.lease where topic = :topic and until <= :now)
+                then 0 else :limit end)
 returning {ticket};
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
 select :seq, :topic, :priority, :epoch + 1, :key,
@@ -242,9 +242,10 @@ item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(
            topic text, priority bigint, seq bigint)),
 picked as materialized (
-    select y.ctid as tid from towpath.ready y
-      join item i on y.topic = i.topic and y.priority = i.priority and y.seq = i.seq
-       for update of y skip locked),
+    select t.tid from item i cross join lateral (
+        select y.ctid as tid from towpath.ready y
+         where y.topic = i.topic and y.priority = i.priority and y.seq = i.seq
+           for update skip locked) t),
 gone as (
     delete from towpath.ready y where y.ctid = any(array(select tid from picked)) returning y.*),
 taken as materialized (
@@ -271,11 +272,11 @@ select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
 -- When something in these topics will next change by itself, and the clock that says so.
 -- name: next_due [sqlite]
 select min(at), :now from (
-    select min(d.run_at) as at from towpath.delayed d, json_each(:topics) t where d.topic = t.value
-    group by t.value
+    select (select min(run_at) from towpath.delayed where topic = t.value) as at
+      from json_each(:topics) t
     union all
-    select min(l.until) from towpath.lease l, json_each(:topics) t
-     where l.topic = t.value and l.until is not null group by t.value
+    select (select min(until) from towpath.lease where topic = t.value and until is not null)
+      from json_each(:topics) t
     union all
     select t.paused_until from towpath.topic t, json_each(:topics) n
      where t.name = n.value and t.paused_until > :now);
@@ -327,13 +328,16 @@ values (:now / 60000000, :topic, 1, 0, :duration)
 on conflict (minute, topic) do update
    set completed = completed + 1, duration = duration + excluded.duration;
 
+-- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
+-- so many; the array makes it look up.
 -- name: complete [postgres]
 with clock as materialized (select {now} as now),
 item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(
            nth integer, seq bigint, epoch bigint, retention bigint, result text)),
 gone as (
-    delete from towpath.lease l using item i where l.seq = i.seq and l.epoch = i.epoch
+    delete from towpath.lease l using item i
+     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
     returning l.*, i.nth, i.retention, i.result),
 finished as (
     insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
@@ -389,7 +393,8 @@ item as materialized (
            retried integer, crashed integer, timed_out integer, released integer,
            retention bigint, kind text, error text, traceback text)),
 left_behind as (
-    delete from towpath.lease l using item i where l.seq = i.seq and l.epoch = i.epoch
+    delete from towpath.lease l using item i
+     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
     returning l.seq, l.topic, coalesce(i.priority, l.priority) as priority, l.epoch, l.key,
               l.retries + i.retried as retries, l.crashes + i.crashed as crashes,
               l.timeouts + i.timed_out as timeouts, l.releases + i.released as releases,
@@ -439,13 +444,15 @@ update towpath.lease
 returning :nth as nth, until, cancelled;
 
 -- name: touch [postgres]
+with item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           nth integer, seq bigint, epoch bigint, ttr bigint,
+           max_touches integer, min_interval bigint, max_duration bigint))
 update towpath.lease l
    set until = case when session is null then {now} + i.ttr end,
        touches = touches + 1, touched_at = {now}
-  from json_to_recordset(cast(:items as json)) as i(
-       nth integer, seq bigint, epoch bigint, ttr bigint,
-       max_touches integer, min_interval bigint, max_duration bigint)
- where l.seq = i.seq and l.epoch = i.epoch
+  from item i
+ where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
    and (i.max_touches is null or l.touches < i.max_touches)
    and (i.min_interval is null or {now} - coalesce(touched_at, reserved_at) >= i.min_interval)
    and (i.max_duration is null or {now} - reserved_at <= i.max_duration)
@@ -459,18 +466,21 @@ select :nth as nth, l.state, l.epoch,
   from towpath.located l left join towpath.lease t on t.seq = l.seq where l.seq = :seq;
 
 -- name: whereabouts [postgres]
-select i.nth, l.state, l.epoch,
+select i.nth, w.state, w.epoch,
        exists (select 1 from towpath.failure f where f.seq = i.seq and f.epoch = i.epoch),
-       t.touches, {now} - coalesce(t.touched_at, t.reserved_at)
-  from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint)
-  join towpath.located l on l.seq = i.seq left join towpath.lease t on t.seq = i.seq;
+       w.touches, {now} - coalesce(w.touched_at, w.reserved_at)
+  from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint),
+       lateral (select l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
+                  from towpath.located l left join towpath.lease t on t.seq = l.seq
+                 where l.seq = i.seq limit 1) w;
 
 -- name: expired [sqlite]
-select seq, epoch from towpath.lease
- where topic = :topic and until <= :now order by until limit :limit;
+select l.seq, l.epoch, j.options from towpath.lease l join towpath.job j on j.seq = l.seq
+ where l.topic = :topic and l.until <= :now order by l.until limit :limit;
 
 -- name: expired [postgres]
-select e.seq, e.epoch from json_to_recordset(cast(:items as json)) as i(topic text),
+select e.seq, e.epoch, j.options from json_to_recordset(cast(:items as json)) as i(topic text),
        lateral (select l.seq, l.epoch from towpath.lease l
                  where l.topic = i.topic and l.until <= {now} order by l.until
-                 limit cast(:limit as bigint)) e;
+                 limit cast(:limit as bigint)) e
+  join towpath.job j on j.seq = e.seq;

@@ -16,18 +16,30 @@ select l.* from towpath.located l
  where (cast(:topic as text) is null or l.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or l.seq < :before)
+   and l.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
+-- Of each table only as many as the page can show, for one of them may hold millions.
 -- name: list_pending
 select l.* from towpath.located l
  where l.seq in (
-       select seq from towpath.ready where cast(:topic as text) is null or topic = :topic
+       select seq from (
+           select r.seq from towpath.ready r
+            where (cast(:topic as text) is null or r.topic = :topic)
+              and (cast(:key as text) is null or r.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = r.seq and j.payload {like} :text escape '\'))
+              and r.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by r.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as ready
        union all
-       select seq from towpath.delayed where cast(:topic as text) is null or topic = :topic)
-   and (cast(:key as text) is null or l.key = :key)
-   and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or l.seq < :before)
+       select seq from (
+           select d.seq from towpath.delayed d
+            where (cast(:topic as text) is null or d.topic = :topic)
+              and (cast(:key as text) is null or d.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = d.seq and j.payload {like} :text escape '\'))
+              and d.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by d.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as later)
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_processing
@@ -35,7 +47,7 @@ select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or t.seq < :before)
+   and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_failed
@@ -43,7 +55,7 @@ select l.* from towpath.located l join towpath.buried t on t.seq = l.seq
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or t.seq < :before)
+   and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_completed
@@ -51,7 +63,7 @@ select l.* from towpath.located l join towpath.done t on t.seq = l.seq and not t
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or t.seq < :before)
+   and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_cancelled
@@ -59,7 +71,7 @@ select l.* from towpath.located l join towpath.done t on t.seq = l.seq and t.can
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
-   and (cast(:before as bigint) is null or t.seq < :before)
+   and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: peek_ready

@@ -66,6 +66,14 @@ def options_from(text: str | None) -> Options:
         raise IncompatibleData(msg) from error
 
 
+def known_options(text: str | None) -> Options:
+    """Read stored options, or the defaults where this version cannot."""
+    try:
+        return options_from(text)
+    except IncompatibleData:
+        return _DEFAULTS
+
+
 def _encoding(name: str) -> str:
     if name not in _ENCODINGS:
         msg = f"the payload of this job is encoded as {name!r}, which this version cannot read"
@@ -73,5 +81,7 @@ def _encoding(name: str) -> str:
     return name
 
 
-def _uuid(value: UUID | bytes) -> UUID:
-    return UUID(bytes=value) if isinstance(value, bytes) else value  # SQLite has no uuid type
+def _uuid(value: UUID | bytes | str) -> UUID:
+    if isinstance(value, bytes):
+        return UUID(bytes=value)  # SQLite has no uuid type
+    return UUID(value) if isinstance(value, str) else value  # a borrowed connection may prefer text

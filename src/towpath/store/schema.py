@@ -51,6 +51,12 @@ def migrate() -> Operation[int]:
         before = yield from _version()
         if before >= VERSION:
             return before
+        if not (yield sql["may_create"]()):
+            msg = (
+                "the tables of Towpath are not there or too old, and this role may not create "
+                "them: run `towpath migrate` as one that may, or grant it"
+            )
+            raise SchemaMissing(msg)
         if not before:
             if not (yield sql["namespace_exists"]()):
                 yield sql["create_namespace"]()

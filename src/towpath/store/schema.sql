@@ -12,6 +12,15 @@ select 1;
 -- name: namespace_exists [postgres]
 select 1 from pg_catalog.pg_namespace where oid = to_regnamespace('{schema}');
 
+-- Asked beforehand, for a refusal would abort the transaction of whoever lent us a connection.
+-- name: may_create [sqlite]
+select 1;
+
+-- name: may_create [postgres]
+select 1 where case when to_regnamespace('{schema}') is null
+                    then has_database_privilege(current_database(), 'create')
+                    else has_schema_privilege(to_regnamespace('{schema}'), 'create') end;
+
 -- name: create_namespace [sqlite]
 select 1;
 

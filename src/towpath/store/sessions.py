@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from towpath.errors import IncompatibleData, LeaseLost
+from towpath.errors import LeaseLost
+from towpath.model.instants import microseconds
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 from towpath.store.jobs import Outcome, Settled, settle, topics_back
-from towpath.store.rows import options_from
+from towpath.store.rows import known_options
 
 sql: Final = load(__name__)
 
@@ -89,23 +90,18 @@ def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
     outcomes: list[Outcome] = []
     for seq, epoch, _, started, crashes, options in rows:
         crash = crashed and bool(started)
-        dead = crash and crashes + 1 >= _max_crashes(options)
+        known = known_options(options)
+        dead = crash and crashes + 1 >= known.max_crashes
         outcomes.append(
             Outcome(
                 seq=seq,
                 epoch=epoch,
                 goal="buried" if dead else "ready",
                 crashed=int(crash),
+                retention=microseconds(known.retention),
                 kind="crash" if crash else None,
                 error="the worker died while it ran this job" if crash else None,
             )
         )
     answers = (yield from settle(outcomes).start()) if outcomes else []
     return [answer for answer in answers if isinstance(answer, Settled)]
-
-
-def _max_crashes(options: str | None) -> int:
-    try:
-        return options_from(options).max_crashes
-    except IncompatibleData:
-        return 0  # whoever reserves it next could not read it either

@@ -11,9 +11,10 @@ update towpath.session set beat_at = {now}, beats = beats + 1 where id = :sessio
 update towpath.lease set started = true where seq = :seq and epoch = :epoch;
 
 -- name: mark_started [postgres]
-update towpath.lease l set started = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint, epoch bigint)
- where l.seq = i.seq and l.epoch = i.epoch;
+with item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(seq bigint, epoch bigint))
+update towpath.lease l set started = true from item i
+ where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch;
 
 -- name: cancelled_of
 select seq, epoch from towpath.lease where session = :session and cancelled;

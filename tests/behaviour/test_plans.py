@@ -1,0 +1,312 @@
+"""Plans: beside a million delayed and a million finished jobs, a statement touches what it returns.
+
+The operations run as they always do, and each of their statements is measured on its way.
+"""
+
+import itertools
+import json
+import os
+import re
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from towpath import App, State, Status
+from towpath.database import postgres as pg
+from towpath.database import sqlite as lite
+from towpath.database.clock import machine_clock
+from towpath.model.job import Lease
+from towpath.operation import Operation, Row, drive
+from towpath.statement import Query
+from towpath.store import jobs, lookup, stats, tickets, upkeep
+
+MANY = 1_000_000
+READY = 3_000
+LEASED = 3_000
+BURIED = 1_000
+BATCH = 10
+
+HOT = {
+    "enqueue", "enqueue_keyed", "standing", "reserve", "candidates", "take", "complete", "settle",
+    "touch", "promote", "expired", "next_due", "whereabouts",
+}  # fmt: skip
+
+
+class Touched(NamedTuple):
+    """What a statement cost."""
+
+    query: Query
+    rows: list[Row]
+    cost: int  # rows touched on PostgreSQL, steps of its machine on SQLite
+    plan: str
+
+    @property
+    def size(self) -> int:
+        """How much was asked and answered."""
+        return len(self.query.items or [None]) + len(self.rows)
+
+
+# ---------------------------------------------------------------- two full databases
+
+
+FINISHED = (
+    "insert into {}done (seq, finished_at, prune_at, priority, epoch, retries, crashes, timeouts,"
+    " releases, buries, kicks, cancelled, topic)"
+    " select n, 0, 4611686018427387904, 50, 1, 0, 0, 0, 0, 0, 0, false, 'mail' from {}"
+)
+DELAYED = (
+    "insert into {}delayed (seq, run_at, priority, topic)"
+    " select n, 4000000000000000 + n, 50, 'mail' from {}"
+)
+BODIES = (
+    "insert into {}job (created_at, run_at, priority, ttr, id, topic, encoding, payload)"
+    " select 0, 0, 50, 1, {}, 'mail', 'json', '1' from {}"
+)
+
+
+def fill(execute: Callable[[str], object], prefix: str, id: str, numbers: str) -> None:
+    """Store finished and delayed jobs, far from now on both sides."""
+    execute(BODIES.format(prefix, id, numbers.format(1, 2 * MANY)))
+    execute(FINISHED.format(prefix, numbers.format(1, MANY)))
+    execute(DELAYED.format(prefix, numbers.format(MANY + 1, 2 * MANY)))
+
+
+def populate(app: App) -> None:
+    """Store what a busy queue holds besides, in every state."""
+    app.jobs.enqueue_many("mail", range(LEASED + BURIED))
+    leases = app.jobs.reserve("mail", limit=LEASED + BURIED)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(app.jobs.bury, leases[LEASED:]))
+    app.jobs.enqueue_many("mail", range(READY))
+    app.jobs.enqueue_many("post", range(READY))
+    app.jobs.enqueue("mail", key="taken")
+
+
+@pytest.fixture(scope="module")
+def full_postgres(postgres) -> Iterator[App]:
+    schema = f"plans{os.getpid()}"
+    app = App(postgres.url(), schema=schema)
+    app.migrate()
+    with psycopg.connect(postgres.url()) as connection:
+        connection.execute("set synchronous_commit = off")
+        id = "cast('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0') as uuid)"
+        fill(connection.execute, f"{schema}.", id, "generate_series({}, {}) n")
+    populate(app)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("vacuum analyze")
+    yield app
+    app.close()
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"drop schema {schema} cascade")
+
+
+@pytest.fixture(scope="module")
+def full_sqlite(tmp_path_factory) -> Iterator[App]:
+    path = tmp_path_factory.mktemp("plans") / "full.db"
+    app = App(f"sqlite:///{path}", durability="normal")
+    app.migrate()
+    connection = sqlite3.connect(path)
+    connection.execute("pragma synchronous = off")
+    connection.execute("pragma cache_size = -200000")
+    fill(
+        connection.execute,
+        "towpath_",
+        "cast(printf('%016d', n) as blob)",
+        "(with recursive numbers(n) as (select {} union all select n + 1 from numbers where n < {})"
+        " select n from numbers)",
+    )
+    connection.commit()
+    connection.close()
+    populate(app)
+    yield app
+    app.close()
+    path.unlink()
+
+
+# ---------------------------------------------------------------- two gauges
+
+
+class PostgresGauge:
+    """Explains each statement of an operation, in a transaction that is rolled back."""
+
+    def __init__(self, app: App, mode: str) -> None:
+        self._schema = app.settings.schema
+        self._connection = psycopg.connect(app.url)
+        self._mode = mode
+        self.touched: list[Touched] = []
+
+    def measure(self, operation: Operation, now: int | None) -> list[Touched]:
+        """Run an operation as if it were `now`, and undo it."""
+        self.touched = []
+        self._clock = (lambda: now) if now else None
+        self._connection.execute(f"set local plan_cache_mode = {self._mode}")
+        drive(operation.steps(), self._execute)
+        self._connection.rollback()
+        return self.touched
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _execute(self, query: Query) -> list[Row]:
+        plan = self._explained(query)
+        text, params = pg.rendered(query.statement, self._schema), pg.bound(query, self._clock)
+        cursor = self._connection.execute(text, params)
+        rows = cursor.fetchall() if cursor.description else []
+        self.touched.append(Touched(query, rows, self._scanned(plan), json.dumps(plan, indent=1)))
+        return rows
+
+    def _explained(self, query: Query) -> dict:
+        text, names = pg.numbered(query.statement, self._schema)
+        params = pg.bound(query, self._clock)
+        given = sql.SQL(", ").join(sql.Literal(params[name]) for name in names)
+        with self._connection.cursor() as cursor:
+            cursor.execute("savepoint measured")
+            cursor.execute(f"prepare measured as {text}".encode(), prepare=False)
+            cursor.execute(
+                sql.SQL("explain (analyze, buffers, format json) execute measured ({})").format(
+                    given
+                )
+                if names
+                else "explain (analyze, buffers, format json) execute measured"
+            )
+            [[[plan]]] = cursor.fetchall()
+            cursor.execute("rollback to savepoint measured")
+            cursor.execute("deallocate measured")
+        return plan["Plan"]
+
+    def _scanned(self, plan: dict) -> int:
+        """Add up the rows that a plan has read from our tables."""
+        own = 0
+        if plan.get("Schema", self._schema) == self._schema and "Scan" in plan["Node Type"]:
+            if "Relation Name" in plan or "Index Name" in plan:
+                removed = sum(
+                    count for name, count in plan.items() if name.startswith("Rows Removed")
+                )
+                own = (plan["Actual Rows"] + removed) * plan["Actual Loops"]
+        return round(own) + sum(map(self._scanned, plan.get("Plans", ())))
+
+
+class SqliteGauge:
+    """Explains each statement of an operation and counts its steps, and rolls it back."""
+
+    def __init__(self, app: App) -> None:
+        self._connection = sqlite3.connect(
+            app.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False
+        )
+        self._steps = 0
+        self.touched: list[Touched] = []
+
+    def measure(self, operation: Operation, now: int | None) -> list[Touched]:
+        """Run an operation as if it were `now`, and undo it."""
+        self.touched = []
+        self._now = now or machine_clock()
+        self._connection.execute("begin immediate")
+        drive(operation.steps(), self._execute)
+        self._connection.execute("rollback")
+        return self.touched
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _execute(self, query: Query) -> list[Row]:
+        plan = self._explained(query)
+        self._steps = 0
+        self._connection.set_progress_handler(self._step, 1)
+        try:
+            rows = lite.execute(self._connection, query, self._now)
+        finally:
+            self._connection.set_progress_handler(None, 0)
+        self.touched.append(Touched(query, rows, self._steps, plan))
+        return rows
+
+    def _step(self) -> int:
+        self._steps += 1
+        return 0
+
+    def _explained(self, query: Query) -> str:
+        return "\n".join(
+            row[3]
+            for part in query.statement.text("sqlite").split(";")
+            if part.strip()
+            for row in self._connection.execute(f"explain query plan {part}", _Nulls())
+        )
+
+
+class _Nulls(dict[str, None]):
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
+    """Name every operation that runs often, on a few jobs, now or when much is due."""
+    later = 4_000_000_000_000_000 + MANY + 50
+    for count in (1, BATCH):
+        new = [new_job() for _ in range(count)]
+        yield f"enqueue {count}", jobs.enqueue(new), None
+        keyed = [new_job(key=str(n)) for n in range(count)]
+        yield f"enqueue {count} with keys", jobs.enqueue(keyed), None
+        yield f"enqueue {count} with taken keys", jobs.enqueue([new_job(key="taken")] * count), None
+        for topics in (("mail",), ("mail", "post", "nothing")):
+            where = " and ".join(topics)
+            yield f"reserve {count} of {where}", reserve(topics, count), None
+            yield f"reserve {count} of {where} when much is due", reserve(topics, count), later
+        held = app.jobs.list(status=Status.PROCESSING, limit=count)
+        places = [{"seq": job.seq, "epoch": job.epoch} for job in held]
+        stale = [{"seq": job.seq, "epoch": 0} for job in held]
+        yield f"complete {count}", jobs.complete(completions(places)), None
+        yield f"complete {count} too late", jobs.complete(completions(stale)), None
+        for goal in ("ready", "delayed", "buried", "gone"):
+            outcomes = [
+                jobs.Outcome(**place, goal=goal, retention=1, kind="error", error="no")
+                for place in places
+            ]
+            yield f"settle {count} to {goal}", jobs.settle(outcomes), None
+        yield f"touch {count}", jobs.touch([jobs.Touch(**place, ttr=1) for place in places]), None
+        yield f"touch {count} too late", jobs.touch([jobs.Touch(**p, ttr=1) for p in stale]), None
+    yield "look into an empty topic", reserve(("nothing",), 1), None
+    yield "promote nothing", jobs.promote(("mail", "post")), None
+    yield "promote", jobs.promote(("mail", "post")), later
+    yield "rescue nothing", jobs.rescue(("mail", "post")), None
+    yield "rescue", jobs.rescue(("mail", "post")), later
+    yield "prune nothing", upkeep.prune(), None
+    [job] = app.jobs.list(limit=1)
+    yield "get", lookup.get(job.id), None
+    for state in (State.READY, State.DELAYED, State.BURIED):
+        yield f"peek {state}", lookup.peek("mail", state), None
+    for status, topic, before in itertools.product(
+        (None, *Status), (None, "mail"), (None, MANY // 2, MANY * 3 // 2)
+    ):
+        page = lookup.Page(
+            topic=topic, status=status, key=None, text=None, before=before, limit=20, offset=20
+        )
+        name = f"list {status} of {topic} before {before}"
+        yield name, lookup.list_jobs(page), None
+
+
+def new_job(key: str | None = None) -> jobs.NewJob:
+    return jobs.NewJob(
+        id=uuid.uuid4(), topic="mail", body="1", encoding="json", priority=50, ttr=1, key=key
+    )
+
+
+def reserve(topics: tuple[str, ...], limit: int) -> Operation:
+    return jobs.reserve(topics, limit=limit, token=next(_tokens))
+
+
+def completions(places: list[dict[str, int]]) -> list[jobs.Completion]:
+    return [jobs.Completion(**place, retention=1) for place in places]
+
+
+_tokens = itertools.count(10)
+
+
+# ---------------------------------------------------------------- tests
