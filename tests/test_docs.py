@@ -1,0 +1,35 @@
+"""Documentation that runs: snippets are executed, generated pages are fresh."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_the_readme_runs(number, tmp_path):
+    subprocess.run([sys.executable, "-c", SNIPPETS[number]], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_the_quick_start_is_short():
+    [quick_start] = [snippet for snippet in SNIPPETS if "postgresql://…" in snippet]
+
+    assert len([line for line in quick_start.splitlines() if line.strip()]) <= 10
+
+
+def test_the_reference_is_fresh():
+    subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=True)
+
+
+def test_every_file_that_the_map_names_exists():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"\b(\w+/\w+\.(?:py|sql))\b", text))
+
+    missing = [name for name in named if not list((ROOT / "src" / "towpath").glob(name))]
+    assert not [name for name in missing if not (ROOT / name).exists()]
