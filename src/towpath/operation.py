@@ -6,10 +6,11 @@ operation is one transaction; `yield from` makes one operation out of several.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from towpath.errors import TowpathError
 from towpath.statement import Query
@@ -28,8 +29,7 @@ class Mode(Enum):
     SCAN = auto()  # may read many rows
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(Struct, Generic[T], frozen=True):
     """Something to do in one transaction, and to do again if that has to be."""
 
     name: str
@@ -43,7 +43,7 @@ class Operation(Generic[T]):
         None  # topics in which its result has changed something
     )
     fresh: bool = False  # it only adds to the end of lines
-    items: Sequence[Any] = field(default=())  # of a plural operation
+    items: Sequence[Any] = ()  # of a plural operation
     merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
 
     def steps(self, *, again: bool = False) -> Steps[T]:

@@ -56,6 +56,8 @@ class App:
         self._database, bell = open_database(self.url, self.settings, clock)
         self._room = WaitingRoom(
             bell,
+            announces=self._database.dialect
+            == "postgres",  # on SQLite the commit is seen by itself
             poll_interval=self.settings.poll_interval,
             max_waiters=self.settings.max_waiters_per_topic,
         )

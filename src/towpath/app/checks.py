@@ -1,16 +1,20 @@
 """What callers may say: checked before anything is stored."""
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Self, TypedDict
 from uuid import UUID
 
+import msgspec
+from msgspec import Struct
+
 from towpath.errors import Invalid
-from towpath.model import payload as payloads
-from towpath.model.backoff import DEFAULT, Backoff
+from towpath.model.backoff import Backoff
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.model.job import Job, Options
+from towpath.model.payload import clean_text, encode
 from towpath.model.states import State, Status
 from towpath.model.topics import checked
 from towpath.settings import Settings
@@ -67,32 +71,72 @@ def page(given: Filters) -> lookup.Page:
         topic=None if topic is None else checked(topic),
         status=None if status is None else Status(status),
         key=given.get("key"),
-        text=None if text is None else payloads.clean_text(text, MOST_KEY),
+        text=None if text is None else clean_text(text, MOST_KEY),
         before=None if before is None else before.seq,
         limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
         offset=count(given.get("offset", 0), "offset"),
     )
 
 
-def new_job(topic: str, payload: object, given: EnqueueOptions, settings: Settings) -> NewJob:
+class Defaults(Struct, frozen=True):
+    """What a job has unless its caller says otherwise."""
+
+    ttr: int
+    max_payload: int
+    options: Options
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Read the settings once."""
+        options = Options(
+            max_retries=count(settings.max_retries, "max_retries"),
+            max_crashes=count(settings.max_crashes, "max_crashes"),
+            retention=microseconds(settings.retention, "retention") / 1e6,
+        )
+        return cls(microseconds(settings.ttr, "ttr"), settings.max_payload, options)
+
+
+def new_jobs(
+    topic: str, payloads: Iterable[object], given: EnqueueOptions, defaults: Defaults
+) -> list[NewJob]:
     """Check what a caller wants to store, before anything is stored."""
+    shared = _shared(topic, given, defaults)
+    id, most = given.get("id"), defaults.max_payload
+    new: list[NewJob] = []
+    for payload in payloads:
+        body, encoding = encode(payload, most)
+        new.append(
+            NewJob(id=uuid7() if id is None else _uuid(id), body=body, encoding=encoding, **shared)
+        )
+    return new
+
+
+def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, Any]:
+    """Return what all jobs of one call have in common."""
+    shared = {
+        "topic": checked(topic),
+        "priority": PRIORITY,
+        "ttr": defaults.ttr,
+        "options": defaults.options,
+    }
+    if not given:
+        return shared
     _refuse_unknown(given.keys() - EnqueueOptions.__optional_keys__)
     if "delay" in given and "run_at" in given:
         msg = "give a delay or run_at, not both"
         raise Invalid(msg)
-    body, encoding = payloads.encode(payload, settings.max_payload)
-    return NewJob(
-        id=_uuid(given["id"]) if "id" in given else uuid7(),
-        topic=checked(topic),
-        body=body,
-        encoding=encoding,
-        priority=priority_of(given.get("priority", PRIORITY)),
-        ttr=max(1, microseconds(given.get("ttr", settings.ttr), "ttr")),
-        delay=microseconds(given.get("delay", 0), "delay"),
-        run_at=instant(given["run_at"]) if "run_at" in given else None,
-        key=_key(given["key"]) if "key" in given else None,
-        options=_options(given, settings),
-    )
+    if "priority" in given:
+        shared["priority"] = priority_of(given["priority"])
+    if "ttr" in given:
+        shared["ttr"] = max(1, microseconds(given["ttr"], "ttr"))
+    if "delay" in given:
+        shared["delay"] = microseconds(given["delay"], "delay")
+    if "run_at" in given:
+        shared["run_at"] = instant(given["run_at"])
+    if "key" in given:
+        shared["key"] = _key(given["key"])
+    shared["options"] = _options(given, defaults.options)
+    return shared
 
 
 def job_id(job: JobRef) -> UUID:
@@ -106,14 +150,19 @@ def _refuse_unknown(names: AbstractSet[str]) -> None:
         raise Invalid(msg)
 
 
-def _options(given: EnqueueOptions, settings: Settings) -> Options:
-    return Options(
-        max_retries=count(given.get("max_retries", settings.max_retries), "max_retries"),
-        max_crashes=count(given.get("max_crashes", settings.max_crashes), "max_crashes"),
-        timeout=microseconds(given.get("timeout", 600.0), "timeout") / 1e6,
-        retention=microseconds(given.get("retention", settings.retention), "retention") / 1e6,
-        backoff=given.get("backoff", DEFAULT),
-    )
+def _options(given: EnqueueOptions, defaults: Options) -> Options:
+    changes: dict[str, Any] = {}
+    if "max_retries" in given:
+        changes["max_retries"] = count(given["max_retries"], "max_retries")
+    if "max_crashes" in given:
+        changes["max_crashes"] = count(given["max_crashes"], "max_crashes")
+    if "timeout" in given:
+        changes["timeout"] = microseconds(given["timeout"], "timeout") / 1e6
+    if "retention" in given:
+        changes["retention"] = microseconds(given["retention"], "retention") / 1e6
+    if "backoff" in given:
+        changes["backoff"] = given["backoff"]
+    return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
 def _uuid(text: UUID | str) -> UUID:
@@ -140,11 +189,7 @@ def priority_of(priority: Any) -> int:
 def _key(key: Any) -> str | None:
     if key is None:
         return None
-    if (
-        not isinstance(key, str)
-        or not 0 < len(key) <= MOST_KEY
-        or payloads.clean_text(key, MOST_KEY) != key
-    ):
+    if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY or clean_text(key, MOST_KEY) != key:
         msg = f"key {key!r} is not text of 1 to {MOST_KEY} characters without NUL"
         raise Invalid(msg)
     return key

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
 from towpath.app.checks import (
+    Defaults,
     EnqueueOptions,
     Filters,
     JobRef,
     at_least_one,
     job_id,
-    new_job,
+    new_jobs,
     page,
     peekable,
     priority_of,
@@ -44,6 +45,7 @@ class Jobs:
         self._app = app
         self._room = room
         self._marks = marks
+        self._defaults = Defaults.of(app.settings)
 
     # ------------------------------------------------------------ in
 
@@ -56,7 +58,7 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
-        new = [new_job(topic, payload, options, self._app.settings)]
+        new = new_jobs(topic, (payload,), options, self._defaults)
         return answered(self._app.run(self._stored(new), connection)[0])
 
     async def aenqueue(
@@ -68,7 +70,7 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
-        new = [new_job(topic, payload, options, self._app.settings)]
+        new = new_jobs(topic, (payload,), options, self._defaults)
         return answered((await self._app.arun(self._stored(new), connection))[0])
 
     def enqueue_many(
@@ -80,7 +82,7 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
-        new = [new_job(topic, each, options, self._app.settings) for each in payloads]
+        new = new_jobs(topic, payloads, options, self._defaults)
         answers = self._app.run(self._stored(new), connection) if new else []
         return [answered(answer) for answer in answers]
 
@@ -93,7 +95,7 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
-        new = [new_job(topic, each, options, self._app.settings) for each in payloads]
+        new = new_jobs(topic, payloads, options, self._defaults)
         answers = await self._app.arun(self._stored(new), connection) if new else []
         return [answered(answer) for answer in answers]
 

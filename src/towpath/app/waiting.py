@@ -14,7 +14,7 @@ from threading import Lock, Thread
 
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.wakeups import COALESCE, Bell, Rung
-from towpath.errors import TooManyWaiters
+from towpath.errors import AppClosed, TooManyWaiters
 
 
 class Waiter:
@@ -71,8 +71,11 @@ class TaskWaiter(Waiter):
 class WaitingRoom:
     """Waiters in line for each topic, and the thread that wakes them."""
 
-    def __init__(self, bell: Callable[[], Bell], *, poll_interval: float, max_waiters: int) -> None:
+    def __init__(
+        self, bell: Callable[[], Bell], *, announces: bool, poll_interval: float, max_waiters: int
+    ) -> None:
         self._make_bell = bell
+        self._announces = announces
         self._poll_interval = poll_interval
         self._max_waiters = max_waiters
         self._start()
@@ -96,6 +99,7 @@ class WaitingRoom:
     def enter(self, waiter: Waiter) -> None:
         """Get in line, unless it is full."""
         with self._lock:
+            self._check_open()
             for topic in waiter.topics:
                 if self._max_waiters and len(self._lines.get(topic, ())) >= self._max_waiters:
                     msg = f"{self._max_waiters} callers wait for topic {topic!r} already"
@@ -123,6 +127,8 @@ class WaitingRoom:
             if not news:
                 return
             self._wake_first(news)
+            if not self._announces:
+                return
             idle = not self._announcements
             self._announcements |= news
             bell = self._awake() if idle else None
@@ -136,10 +142,11 @@ class WaitingRoom:
 
     def due(self, topics: tuple[str, ...], seconds: float | None) -> None:
         """Ring for these topics after a time, if nothing else does before."""
-        if seconds is None:
-            return
-        at = time.monotonic() + seconds
+        at = _NEVER if seconds is None else time.monotonic() + seconds
         with self._lock:
+            self._check_open()  # whoever waits from here on is woken if it closes
+            if seconds is None:
+                return
             self._due[topics] = min(at, self._due.get(topics, at))
             bell = self._bell if at < self._wakes_at else None
         if bell:
@@ -162,6 +169,11 @@ class WaitingRoom:
             bell.interrupt()
         if thread:
             thread.join()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
 
     def _awake(self) -> Bell:
         if self._bell is None:

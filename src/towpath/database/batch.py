@@ -44,6 +44,8 @@ class Group:
 
 def grouped(calls: Sequence[Call]) -> list[Group]:
     """Put calls of the same kind together. Concurrent calls have no order that could matter."""
+    if len(calls) == 1:
+        return [Group([calls[0]])]
     kinds: dict[object, list[Call]] = {}
     for call in calls:
         operation = call.operation

@@ -61,6 +61,15 @@ class LoopCall(Generic[L]):
         self.take_lead = take_lead
         self.take_over = take_over
 
+    async def answer(self) -> Any:
+        """Wait for the answer; one that comes together with a cancellation is undone."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if not self.future.cancelled():
+                self._undo(*outcome(self.future))
+            raise
+
     def settle(self, result: object, error: BaseException | None) -> None:
         """Finish the future, in its own loop."""
         if _running_loop() is self.loop:
@@ -71,21 +80,50 @@ class LoopCall(Generic[L]):
 
     def _finish(self, result: object, error: BaseException | None) -> None:
         if self.future.cancelled():
-            if error is None and self.operation.abandon:
-                self.take_over(self.operation.abandon(result))
+            self._undo(result, error)
         elif not self.future.done():
             if error is None:
                 self.future.set_result(result)
             else:
                 self.future.set_exception(error)
 
+    def _undo(self, result: object, error: BaseException | None) -> None:
+        if error is None and self.operation.abandon:
+            self.take_over(self.operation.abandon(result))
+
     def lead(self, lane: L) -> bool:
-        """Ask the loop to lead, unless it has closed."""
+        """Ask the loop to lead, unless it has closed or may do so because nobody waits there."""
+        if self.future.cancelled():
+            return False
         try:
             self.loop.call_soon_threadsafe(self.take_lead, lane)
         except RuntimeError:
             return False
         return True
+
+
+class OrphanCall(Generic[L]):
+    """A call that nobody waits for."""
+
+    __slots__ = ("operation", "take_lead")
+
+    def __init__(self, operation: Operation[Any], take_lead: Callable[[L], None]) -> None:
+        self.operation = operation
+        self.take_lead = take_lead
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Tell nobody."""
+
+    def lead(self, lane: L) -> bool:
+        """Have it led, unless all is closing."""
+        try:
+            self.take_lead(lane)
+        except RuntimeError:
+            return False
+        return True
+
+
+AnyCall = ThreadCall[L] | LoopCall[L] | OrphanCall[L]
 
 
 class Lanes(Generic[L]):
@@ -100,7 +138,7 @@ class Lanes(Generic[L]):
         self._idle = lanes
         self._serve = serve
         self._batch_size = batch_size
-        self._inbox: deque[ThreadCall[L] | LoopCall[L]] = deque()
+        self._inbox: deque[AnyCall[L]] = deque()
         self._mutex = Lock()
 
     def run(self, operation: Operation[T]) -> T:
@@ -122,7 +160,7 @@ class Lanes(Generic[L]):
             raise call.error
         return call.result  # type: ignore[return-value] # settle was given the operation's own
 
-    def put(self, call: ThreadCall[L] | LoopCall[L]) -> L | None:
+    def put(self, call: AnyCall[L]) -> L | None:
         """Put a call into the inbox; return a lane if the caller is to lead it."""
         with self._mutex:
             self._inbox.append(call)
@@ -154,9 +192,9 @@ class Lanes(Generic[L]):
             finally:
                 self.hand_on(lane)
 
-    def take(self) -> list[ThreadCall[L] | LoopCall[L]]:
+    def take(self) -> list[AnyCall[L]]:
         """Take a batch out of the inbox, without those that nobody waits for any more."""
-        batch: list[ThreadCall[L] | LoopCall[L]] = []
+        batch: list[AnyCall[L]] = []
         size = 0
         with self._mutex:
             while self._inbox and size < self._batch_size:
@@ -187,3 +225,9 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def outcome(future: asyncio.Future[Any]) -> tuple[object, BaseException | None]:
+    """Return the result of a finished future, or its error."""
+    error = future.exception()
+    return (None, error) if error else (future.result(), None)

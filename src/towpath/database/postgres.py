@@ -18,7 +18,7 @@ from psycopg import AsyncConnection, Connection
 from towpath.database.batch import Group, grouped, run_batch
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
-from towpath.database.lanes import Lanes
+from towpath.database.lanes import Lanes, outcome
 from towpath.errors import (
     AppClosed,
     DatabaseBusy,
@@ -193,7 +193,7 @@ class LoopLanes:
         """Run an operation, alone or with those that wait beside it."""
         call = LoopCall(operation, self)
         self.put(call)
-        result: T = await call.future
+        result: T = await call.answer()
         return result
 
     def put(self, call: "LoopCall") -> None:
@@ -251,11 +251,23 @@ class LoopCall:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._lanes = lanes
 
+    async def answer(self) -> Any:
+        """Wait for the answer; one that comes together with a cancellation is undone."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if not self.future.cancelled():
+                self._undo(*outcome(self.future))
+            raise
+
+    def _undo(self, result: object, error: BaseException | None) -> None:
+        if error is None and self.operation.abandon:
+            self._lanes.put(LoopCall(self.operation.abandon(result), self._lanes))
+
     def settle(self, result: object, error: BaseException | None) -> None:
         """Finish the future; what nobody waits for any more is undone if it can be."""
         if self.future.cancelled():
-            if error is None and self.operation.abandon:
-                self._lanes.put(LoopCall(self.operation.abandon(result), self._lanes))
+            self._undo(result, error)
         elif error is None:
             self.future.set_result(result)
         else:

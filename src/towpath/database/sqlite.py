@@ -19,7 +19,7 @@ import msgspec
 from towpath.database.batch import Group, run_batch
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
-from towpath.database.lanes import Lanes, LoopCall
+from towpath.database.lanes import Lanes, LoopCall, OrphanCall
 from towpath.errors import (
     AppClosed,
     DatabaseBusy,
@@ -92,7 +92,7 @@ class SqliteDatabase:
             if lane is not None:
                 # Not at once but in the next tick: whoever else is ready now shares the commit.
                 loop.call_soon(self._lead_in_loop, lane)
-            result: T = await call.future
+            result: T = await call.answer()
             return result
         if operation.mode is Mode.READ:
             return self._read(operation)
@@ -126,15 +126,19 @@ class SqliteDatabase:
             # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
             self._lanes.lead(writer, writer.unlock)
             return
+        self._lead_in_thread(writer)
+
+    def _lead_in_thread(self, writer: "Writer") -> None:
+        # The thread leads and never waits in line: it would wait for itself.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
         self._thread.submit(self._lanes.lead, writer)
 
     def _take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that nobody waits for."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
-        self._thread.submit(self._lanes.run, operation)
+        lane = self._lanes.put(OrphanCall(operation, self._lead_in_thread))
+        if lane is not None:
+            self._lanes.hand_on(lane)
 
     def _read(self, operation: Operation[T]) -> T:
         with self._readers_lock:

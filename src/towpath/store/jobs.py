@@ -69,7 +69,9 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 def stored_options(options: Options) -> str | None:
     """Return the options as they are stored: nothing where they are the defaults."""
-    return None if options == _DEFAULTS else msgspec.json.encode(options).decode()
+    if options is _DEFAULTS or options == _DEFAULTS:
+        return None
+    return msgspec.json.encode(options).decode()
 
 
 def _stored(new: NewJob, row: Row) -> Job:
@@ -101,40 +103,38 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     A job whose id is stored already with the same content, or whose key an unfinished job of its
     topic holds, is not stored again: the standing job is the answer.
     """
-    answers: list[Answer[Job] | None] = [None] * len(new)
     items = [job.as_item(nth) for nth, job in enumerate(new)]
-    for statement, some in (
-        (sql["enqueue"], [item for item in items if item["key"] is None]),
-        (sql["enqueue_keyed"], [item for item in items if item["key"] is not None]),
-    ):
-        if some:
-            for row in (yield statement(some)):
-                nth: int = row[1]
-                answers[nth] = _stored(new[nth], row)
-    refused = [item for item, answer in zip(items, answers, strict=True) if answer is None]
-    if refused:
-        for row in (yield sql["standing"](refused)):
-            nth = row[0]
-            answers[nth] = _standing(new[nth], job_from(row[1:]))
-        # The holder of a key may finish between the two looks; whoever asks again gets the key.
-        lost = [nth for nth, answer in enumerate(answers) if answer is None]
-        if lost:
-            again = yield from enqueue([new[nth] for nth in lost]).start()
-            answers = _filled(answers, lost, again)
-    return [answer for answer in answers if answer is not None]
+    keyed = [item for item in items if item["key"] is not None]
+    rows: list[Row] = []
+    if len(keyed) < len(items):
+        rows += yield sql["enqueue"]([i for i in items if i["key"] is None] if keyed else items)
+    if keyed:
+        rows += yield sql["enqueue_keyed"](keyed)
+    answers: dict[int, Answer[Job]] = {row[1]: _stored(new[row[1]], row) for row in rows}
+    if len(answers) < len(new):
+        yield from _add_standing(new, answers)
+    return [answers[nth] for nth in range(len(new))]
 
 
-def _filled(
-    answers: list[Answer[Job] | None], gaps: Iterable[int], filling: Iterable[Answer[Job]]
-) -> list[Answer[Job] | None]:
-    by_place = dict(zip(gaps, filling, strict=True))
-    return [by_place.get(nth, answer) for nth, answer in enumerate(answers)]
+def _add_standing(new: Sequence[NewJob], answers: dict[int, Answer[Job]]) -> Steps[None]:
+    """Answer for the jobs that were not stored, with what stands in their place."""
+    refused = [job.as_item(nth) for nth, job in enumerate(new) if nth not in answers]
+    for row in (yield sql["standing"](refused)):
+        nth: int = row[0]
+        answers[nth] = _standing(new[nth], job_from(row[1:]))
+    # The holder of a key may finish between the two looks; whoever asks again gets the key.
+    lost = [nth for nth in range(len(new)) if nth not in answers]
+    if lost:
+        again = yield from enqueue([new[nth] for nth in lost]).start()
+        answers.update(zip(lost, again, strict=True))
 
 
 def enqueue_all(
     new: Sequence[NewJob], *, batch_size: int, batch_bytes: int
 ) -> Operation[list[Answer[Job]]]:
     """Store many jobs in one transaction, some in each statement."""
+    if len(new) == 1:
+        return enqueue(new)
     parts = list(_parts(new, batch_size, batch_bytes))
     if len(parts) == 1:
         return enqueue(new)

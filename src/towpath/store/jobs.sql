@@ -99,12 +99,12 @@ select :nth as nth, l.* from towpath.located l
                        (select id from towpath.unique_key where topic = :topic and key = :key));
 
 -- name: standing [postgres]
-select i.nth, l.* from json_to_recordset(cast(:items as json)) as i(
-           nth integer, id uuid, topic text, key text)
-  join towpath.located l
-    on l.id = coalesce((select j.id from towpath.job j where j.id = i.id),
-                       (select k.id from towpath.unique_key k
-                         where k.topic = i.topic and k.key = i.key));
+select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
+           nth integer, id uuid, topic text, key text),
+       lateral (select l.* from towpath.located l
+                 where l.id = coalesce((select j.id from towpath.job j where j.id = i.id),
+                                       (select k.id from towpath.unique_key k
+                                         where k.topic = i.topic and k.key = i.key)) limit 1) s;
 
 -- With a limit on topics or jobs, enqueues of one topic take turns.
 -- name: lock_topics [sqlite]
@@ -479,8 +479,8 @@ select l.seq, l.epoch, j.options from towpath.lease l join towpath.job j on j.se
  where l.topic = :topic and l.until <= :now order by l.until limit :limit;
 
 -- name: expired [postgres]
-select e.seq, e.epoch, j.options from json_to_recordset(cast(:items as json)) as i(topic text),
+select e.seq, e.epoch, (select j.options from towpath.job j where j.seq = e.seq)
+  from json_to_recordset(cast(:items as json)) as i(topic text),
        lateral (select l.seq, l.epoch from towpath.lease l
                  where l.topic = i.topic and l.until <= {now} order by l.until
-                 limit cast(:limit as bigint)) e
-  join towpath.job j on j.seq = e.seq;
+                 limit cast(:limit as bigint)) e;

@@ -61,6 +61,10 @@ select seq, epoch, key, run_at from towpath.delayed
  order by run_at, seq limit :limit;
 
 -- name: unfinished_of
-select l.* from towpath.located l join towpath.job j on j.seq = l.seq
- where j.topic = :topic and l.state in ('ready', 'delayed', 'buried')
- order by j.seq limit :limit;
+select l.* from towpath.located l where l.seq in (
+    select seq from (select seq from towpath.ready where topic = :topic limit :limit) as r
+    union all
+    select seq from (select seq from towpath.delayed where topic = :topic limit :limit) as d
+    union all
+    select seq from (select seq from towpath.buried where topic = :topic limit :limit) as b)
+ limit :limit;
