@@ -36,6 +36,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "without_rowid": "without rowid",
         "hot": "without rowid",
         "hot_by_number": "",
+        "by_age": "",
         "timestamp": "strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1e6, 'unixepoch')",
     },
     "postgres": {
@@ -53,6 +54,8 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         " autovacuum_vacuum_cost_delay = 0, fillfactor = 100)",
         "hot_by_number": "with (autovacuum_vacuum_scale_factor = 0,"
         " autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0)",
+        # Rows come in the order of their age, so a few bytes for each hundred pages will do.
+        "by_age": "using brin",
         "timestamp": "to_timestamp({} / 1e6)",
         "schema": "{schema}",  # the driver knows its name
     },

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from towpath.errors import AppClosed
 from towpath.operation import Operation
 
 L = TypeVar("L")
@@ -140,11 +141,12 @@ class Lanes(Generic[L]):
         self._batch_size = batch_size
         self._inbox: deque[AnyCall[L]] = deque()
         self._mutex = Lock()
+        self._closed = False
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, operation: Operation[T], *, last: bool = False) -> T:
         """Run an operation, alone or with those that wait beside it."""
         call: ThreadCall[L] = ThreadCall(operation)
-        lane = self.put(call)
+        lane = self.put(call, last=last)
         try:
             while lane is not None or (lane := call.signals.get()) is not None:
                 # Several lanes may ask before one serves the call; none may be left lying.
@@ -160,9 +162,13 @@ class Lanes(Generic[L]):
             raise call.error
         return call.result  # type: ignore[return-value] # settle was given the operation's own
 
-    def put(self, call: AnyCall[L]) -> L | None:
+    def put(self, call: AnyCall[L], *, last: bool = False) -> L | None:
         """Put a call into the inbox; return a lane if the caller is to lead it."""
         with self._mutex:
+            if self._closed:
+                msg = "this app was closed; make a new one"
+                raise AppClosed(msg)
+            self._closed = last
             self._inbox.append(call)
             return self._idle.pop() if self._idle else None
 

@@ -35,6 +35,17 @@ from towpath.statement import Dialect, Query, Statement
 
 T = TypeVar("T")
 
+# Our statements find rows by key, a batch at a time. A plan made while the tables were small would
+# read them whole, and a prepared statement keeps its plan: so we ask for the one that stays right.
+BY_KEY: Final = (
+    "select set_config(name, value, false) from (values ('plan_cache_mode', 'force_generic_plan'),"
+    " ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),"
+    " ('jit', 'off')) as wished(name, value)"
+)
+AT_LARGE: Final = (
+    "select set_config(name, 'on', true) from (values ('enable_seqscan'), ('enable_hashjoin'),"
+    " ('enable_mergejoin')) as wished(name), set_config('plan_cache_mode', 'auto', true)"
+)
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -384,6 +395,11 @@ class Trouble:
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
 
 
+def _by_itself(operation: Operation[Any]) -> bool:
+    """Say whether it needs no BEGIN and COMMIT around it."""
+    return operation.whole and operation.mode is not Mode.SCAN
+
+
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:
     """Say whether time may heal it."""
     if not isinstance(ours, DatabaseUnavailable):
@@ -410,6 +426,8 @@ def connect(url: str, settings: Settings) -> Connection[Any]:
     connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
     if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
         connection.prepare_threshold = None
+    else:
+        connection.execute(BY_KEY)
     return connection
 
 
@@ -419,6 +437,8 @@ async def aconnect(url: str, settings: Settings) -> AsyncConnection[Any]:
     cursor = await connection.execute("select pg_backend_pid()")
     if behind_a_pooler(connection, await cursor.fetchone()):
         connection.prepare_threshold = None
+    else:
+        await connection.execute(BY_KEY)
     return connection
 
 

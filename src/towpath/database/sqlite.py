@@ -103,11 +103,11 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
+        if self._writer.is_open:
+            self._lanes.run(Operation("close", _nothing), last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
-        if self._writer.is_open:
-            self._lanes.run(Operation("close", _nothing))  # behind whatever is under way
-            self._writer.close()
+        self._writer.close()
         with self._readers_lock:
             while self._readers:
                 self._readers.pop().close()
@@ -136,9 +136,10 @@ class SqliteDatabase:
 
     def _take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that nobody waits for."""
-        lane = self._lanes.put(OrphanCall(operation, self._lead_in_thread))
-        if lane is not None:
-            self._lanes.hand_on(lane)
+        with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
+            lane = self._lanes.put(OrphanCall(operation, self._lead_in_thread))
+            if lane is not None:
+                self._lanes.hand_on(lane)
 
     def _read(self, operation: Operation[T]) -> T:
         with self._readers_lock:

@@ -145,9 +145,10 @@ select :seq, :topic, :priority, :epoch + 1, :key,
        :now, :token, :session, case when :session is null then :now + ttr end
   from towpath.job where seq = :seq;
 select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, :epoch + 1, :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
+       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
        :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when :retries + :crashes > 0 then (select e.error from towpath.failure e
+       case when coalesce(:retries, :crashes) > 0 then (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) end, :session
   from towpath.job j where j.seq = :seq;
 
@@ -184,9 +185,10 @@ leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, until)
     select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
 select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
-       epoch, retries, crashes, timeouts, releases, buries, kicks, now, until, false,
+       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
+       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
        null, null, null,
-       case when retries + crashes > 0 then (select e.error from towpath.failure e
+       case when coalesce(retries, crashes) > 0 then (select e.error from towpath.failure e
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
@@ -230,9 +232,10 @@ select :seq, :topic, :priority, :epoch + 1, :key,
        :now, :token, :session, case when :session is null then :now + ttr end
   from towpath.job where seq = :seq;
 select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, :epoch + 1, :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
+       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
        :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when :retries + :crashes > 0 then (select e.error from towpath.failure e
+       case when coalesce(:retries, :crashes) > 0 then (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) end, :session
   from towpath.job j where j.seq = :seq;
 
@@ -258,9 +261,10 @@ leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, until)
     select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
 select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
-       epoch, retries, crashes, timeouts, releases, buries, kicks, now, until, false,
+       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
+       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
        null, null, null,
-       case when retries + crashes > 0 then (select e.error from towpath.failure e
+       case when coalesce(retries, crashes) > 0 then (select e.error from towpath.failure e
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
@@ -354,9 +358,11 @@ select {ticket}, null, nth from gone;
 -- name: settle [sqlite]
 delete from towpath.lease where seq = :seq and epoch = :epoch
 returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
-          retries + :retried as retries, crashes + :crashed as crashes,
-          timeouts + :timed_out as timeouts, releases + :released as releases,
-          buries + (:goal = 'buried') as buries, kicks,
+          nullif(coalesce(retries, 0) + :retried, 0) as retries,
+          nullif(coalesce(crashes, 0) + :crashed, 0) as crashes,
+          nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
+          nullif(coalesce(releases, 0) + :released, 0) as releases,
+          nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks,
           case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
           :now - reserved_at as duration, :nth as nth;
 update towpath.job set priority = :priority where seq = :seq and priority <> :priority;
@@ -396,9 +402,12 @@ left_behind as (
     delete from towpath.lease l using item i
      where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
     returning l.seq, l.topic, coalesce(i.priority, l.priority) as priority, l.epoch, l.key,
-              l.retries + i.retried as retries, l.crashes + i.crashed as crashes,
-              l.timeouts + i.timed_out as timeouts, l.releases + i.released as releases,
-              l.buries + (i.goal = 'buried')::integer as buries, l.kicks, l.reserved_at,
+              nullif(coalesce(l.retries, 0) + i.retried, 0) as retries,
+              nullif(coalesce(l.crashes, 0) + i.crashed, 0) as crashes,
+              nullif(coalesce(l.timeouts, 0) + i.timed_out, 0) as timeouts,
+              nullif(coalesce(l.releases, 0) + i.released, 0) as releases,
+              nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
+              l.reserved_at,
               case when l.cancelled and i.goal <> 'gone' then 'cancelled' else i.goal end as goal,
               i.nth, i.delay, i.retention, i.kind, i.error, i.traceback),
 repriced as (

@@ -28,7 +28,7 @@ delete from towpath.session where id = :session and (cast(:beats as bigint) is n
 returning id;
 
 -- name: leases_of
-select l.seq, l.epoch, l.topic, l.started, l.crashes, j.options
+select l.seq, l.epoch, l.topic, l.started, coalesce(l.crashes, 0), j.options
   from towpath.lease l join towpath.job j on j.seq = l.seq where l.session = :session;
 
 -- A reservation may have been on its way while its session died.

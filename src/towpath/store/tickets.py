@@ -215,4 +215,4 @@ _COUNTERS: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kic
 def _row_ticket(row: Any) -> dict[str, Any]:
     names = ("seq", "topic", "priority", "epoch", "key", *_COUNTERS)
     ticket = dict(zip(names, row, strict=True))
-    return ticket | {"kicks": ticket["kicks"] + 1}
+    return ticket | {"kicks": (ticket["kicks"] or 0) + 1}
