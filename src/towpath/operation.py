@@ -39,6 +39,7 @@ class Operation(Struct, Generic[T], frozen=True):
     repeatable: bool = True  # may run again when nobody knows whether it has run
     restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
     abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
+    told: Callable[[T], None] | None = None  # hears what came of it, where nobody waits for that
     wakes: Callable[[T], Iterable[str]] | None = (
         None  # topics in which its result has changed something
     )

@@ -3,35 +3,38 @@
 The operations run as they always do, and each of their statements is measured on its way.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg.sql import SQL, Literal
 
 from towpath import App, State, Status
 from towpath.database import postgres as pg
 from towpath.database import sqlite as lite
 from towpath.database.clock import machine_clock
-from towpath.model.job import Lease
 from towpath.operation import Operation, Row, drive
 from towpath.statement import Query
 from towpath.store import jobs, lookup, stats, tickets, upkeep
 
 MANY = 1_000_000
-READY = 3_000
-LEASED = 3_000
-BURIED = 1_000
+READY, LEASED, BURIED = 3_000, 3_000, 1_000
+LIVE = 2 * READY + LEASED + BURIED
 BATCH = 10
 
+MOST_ROWS = 10  # that PostgreSQL may touch for each item asked and each row answered
+MOST_STEPS = 400  # that SQLite's machine may make for each
+
+SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!.* VIRTUAL TABLE)")  # json_each is no table of ours
 HOT = {
     "enqueue", "enqueue_keyed", "standing", "reserve", "candidates", "take", "complete", "settle",
     "touch", "promote", "expired", "next_due", "whereabouts",
@@ -45,11 +48,6 @@ class Touched(NamedTuple):
     rows: list[Row]
     cost: int  # rows touched on PostgreSQL, steps of its machine on SQLite
     plan: str
-
-    @property
-    def size(self) -> int:
-        """How much was asked and answered."""
-        return len(self.query.items or [None]) + len(self.rows)
 
 
 # ---------------------------------------------------------------- two full databases
@@ -70,11 +68,11 @@ BODIES = (
 )
 
 
-def fill(execute: Callable[[str], object], prefix: str, id: str, numbers: str) -> None:
+def fill(execute: Callable[[str], object], prefix: str, id: str, numbers: str, many: int) -> None:
     """Store finished and delayed jobs, far from now on both sides."""
-    execute(BODIES.format(prefix, id, numbers.format(1, 2 * MANY)))
-    execute(FINISHED.format(prefix, numbers.format(1, MANY)))
-    execute(DELAYED.format(prefix, numbers.format(MANY + 1, 2 * MANY)))
+    execute(BODIES.format(prefix, id, numbers.format(1, 2 * many)))
+    execute(FINISHED.format(prefix, numbers.format(1, many)))
+    execute(DELAYED.format(prefix, numbers.format(many + 1, 2 * many)))
 
 
 def populate(app: App) -> None:
@@ -88,15 +86,17 @@ def populate(app: App) -> None:
     app.jobs.enqueue("mail", key="taken")
 
 
-@pytest.fixture(scope="module")
-def full_postgres(postgres) -> Iterator[App]:
+@pytest.fixture(scope="module", params=[MANY, 1], ids=["millions", "thousands"])
+def full_postgres(postgres, request) -> Iterator[App]:
+    """A full database; of thousands too, where a planner would rather read a table as a whole."""
     schema = f"plans{os.getpid()}"
     app = App(postgres.url(), schema=schema)
     app.migrate()
     with psycopg.connect(postgres.url()) as connection:
         connection.execute("set synchronous_commit = off")
         id = "cast('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0') as uuid)"
-        fill(connection.execute, f"{schema}.", id, "generate_series({}, {}) n")
+        numbers = "generate_series({}, {}) n"
+        fill(connection.execute, f"{schema}.", id, numbers, request.param)
     populate(app)
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute("vacuum analyze")
@@ -111,18 +111,15 @@ def full_sqlite(tmp_path_factory) -> Iterator[App]:
     path = tmp_path_factory.mktemp("plans") / "full.db"
     app = App(f"sqlite:///{path}", durability="normal")
     app.migrate()
-    connection = sqlite3.connect(path)
-    connection.execute("pragma synchronous = off")
-    connection.execute("pragma cache_size = -200000")
-    fill(
-        connection.execute,
-        "towpath_",
-        "cast(printf('%016d', n) as blob)",
-        "(with recursive numbers(n) as (select {} union all select n + 1 from numbers where n < {})"
-        " select n from numbers)",
-    )
-    connection.commit()
-    connection.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("pragma synchronous = off")
+        connection.execute("pragma cache_size = -200000")
+        id = "cast(printf('%016d', n) as blob)"
+        numbers = (
+            "(with recursive numbers(n) as"
+            " (select {} union all select n + 1 from numbers where n < {}) select n from numbers)"
+        )
+        fill(connection.execute, "towpath_", id, numbers, MANY)
     populate(app)
     yield app
     app.close()
@@ -139,16 +136,16 @@ class PostgresGauge:
         self._schema = app.settings.schema
         self._connection = psycopg.connect(app.url)
         self._mode = mode
-        self.touched: list[Touched] = []
+        self._touched: list[Touched] = []
 
     def measure(self, operation: Operation, now: int | None) -> list[Touched]:
         """Run an operation as if it were `now`, and undo it."""
-        self.touched = []
+        self._touched = []
         self._clock = (lambda: now) if now else None
         self._connection.execute(f"set local plan_cache_mode = {self._mode}")
         drive(operation.steps(), self._execute)
         self._connection.rollback()
-        return self.touched
+        return self._touched
 
     def close(self) -> None:
         self._connection.close()
@@ -158,38 +155,32 @@ class PostgresGauge:
         text, params = pg.rendered(query.statement, self._schema), pg.bound(query, self._clock)
         cursor = self._connection.execute(text, params)
         rows = cursor.fetchall() if cursor.description else []
-        self.touched.append(Touched(query, rows, self._scanned(plan), json.dumps(plan, indent=1)))
+        self._touched.append(Touched(query, rows, scanned(plan), json.dumps(plan, indent=1)))
         return rows
 
-    def _explained(self, query: Query) -> dict:
+    def _explained(self, query: Query) -> dict[str, Any]:
         text, names = pg.numbered(query.statement, self._schema)
         params = pg.bound(query, self._clock)
-        given = sql.SQL(", ").join(sql.Literal(params[name]) for name in names)
+        given = SQL(", ").join(Literal(params[name]) for name in names)
+        execution = SQL("execute measured ({})").format(given) if names else SQL("execute measured")
         with self._connection.cursor() as cursor:
             cursor.execute("savepoint measured")
-            cursor.execute(f"prepare measured as {text}".encode(), prepare=False)
-            cursor.execute(
-                sql.SQL("explain (analyze, buffers, format json) execute measured ({})").format(
-                    given
-                )
-                if names
-                else "explain (analyze, buffers, format json) execute measured"
-            )
+            cursor.execute(f"prepare measured as {text}".encode())
+            cursor.execute(SQL("explain (analyze, buffers, format json) {}").format(execution))
             [[[plan]]] = cursor.fetchall()
             cursor.execute("rollback to savepoint measured")
             cursor.execute("deallocate measured")
         return plan["Plan"]
 
-    def _scanned(self, plan: dict) -> int:
-        """Add up the rows that a plan has read from our tables."""
-        own = 0
-        if plan.get("Schema", self._schema) == self._schema and "Scan" in plan["Node Type"]:
-            if "Relation Name" in plan or "Index Name" in plan:
-                removed = sum(
-                    count for name, count in plan.items() if name.startswith("Rows Removed")
-                )
-                own = (plan["Actual Rows"] + removed) * plan["Actual Loops"]
-        return round(own) + sum(map(self._scanned, plan.get("Plans", ())))
+
+def scanned(plan: dict[str, Any], tables: Container[str] | None = None) -> int:
+    """Add up the rows that a plan has read from tables and indexes, wanted or not."""
+    rows = 0
+    table = plan.get("Relation Name", plan.get("Index Name"))
+    if table is not None and (tables is None or table in tables):
+        unwanted = sum(count for name, count in plan.items() if name.startswith("Rows Removed"))
+        rows = round((plan["Actual Rows"] + unwanted) * plan["Actual Loops"])
+    return rows + sum(scanned(part, tables) for part in plan.get("Plans", ()))
 
 
 class SqliteGauge:
@@ -200,16 +191,16 @@ class SqliteGauge:
             app.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False
         )
         self._steps = 0
-        self.touched: list[Touched] = []
+        self._touched: list[Touched] = []
 
     def measure(self, operation: Operation, now: int | None) -> list[Touched]:
         """Run an operation as if it were `now`, and undo it."""
-        self.touched = []
+        self._touched = []
         self._now = now or machine_clock()
         self._connection.execute("begin immediate")
         drive(operation.steps(), self._execute)
         self._connection.execute("rollback")
-        return self.touched
+        return self._touched
 
     def close(self) -> None:
         self._connection.close()
@@ -222,7 +213,7 @@ class SqliteGauge:
             rows = lite.execute(self._connection, query, self._now)
         finally:
             self._connection.set_progress_handler(None, 0)
-        self.touched.append(Touched(query, rows, self._steps, plan))
+        self._touched.append(Touched(query, rows, self._steps, plan))
         return rows
 
     def _step(self) -> int:
@@ -273,11 +264,16 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         yield f"touch {count}", jobs.touch([jobs.Touch(**place, ttr=1) for place in places]), None
         yield f"touch {count} too late", jobs.touch([jobs.Touch(**p, ttr=1) for p in stale]), None
     yield "look into an empty topic", reserve(("nothing",), 1), None
+    marks = [jobs.Range("mail", upto=49), jobs.Range("mail", 50, app.jobs.peek("mail").seq)]
+    behind = jobs.reserve(("mail",), limit=BATCH, token=next(_tokens), ranges=marks)
+    yield "reserve behind the low-water marks", behind, None
     yield "promote nothing", jobs.promote(("mail", "post")), None
     yield "promote", jobs.promote(("mail", "post")), later
     yield "rescue nothing", jobs.rescue(("mail", "post")), None
     yield "rescue", jobs.rescue(("mail", "post")), later
     yield "prune nothing", upkeep.prune(), None
+    yield "purge", tickets.purge("mail", BATCH), None
+    yield "kick", tickets.kick("mail", BATCH), None
     [job] = app.jobs.list(limit=1)
     yield "get", lookup.get(job.id), None
     for state in (State.READY, State.DELAYED, State.BURIED):
@@ -310,3 +306,81 @@ _tokens = itertools.count(10)
 
 
 # ---------------------------------------------------------------- tests
+
+
+def check(
+    subtests, app: App, gauge: PostgresGauge | SqliteGauge, most: int, *, seldom: bool
+) -> None:
+    """Hold each statement to what it asked and answered, and a seldom one to what is alive."""
+    seen = set()
+    for name, operation, now in operations(app):
+        is_seldom = name.startswith(("list", "purge", "prune"))
+        if is_seldom and not seldom:
+            continue
+        with subtests.test(msg=name):
+            for query, rows, cost, plan in gauge.measure(operation, now):
+                seen.add(query.statement.name)
+                asked = len(query.items or [None])
+                allowed = most * (asked + len(rows))
+                if is_seldom:
+                    allowed += most * LIVE
+                assert cost <= allowed, (
+                    f"{query.statement.name} cost {cost:,}; it asked for {asked} and answered "
+                    f"{len(rows)}:\n{plan}"
+                )
+    gauge.close()
+    assert seen >= HOT
+
+
+def test_on_postgres_a_statement_touches_no_more_than_it_returns(full_postgres, subtests):
+    """With the plan made for these very parameters, and with the one made for any."""
+    check(
+        subtests,
+        full_postgres,
+        PostgresGauge(full_postgres, "force_custom_plan"),
+        MOST_ROWS,
+        seldom=True,
+    )
+    # With an unknown limit a plan for any parameters never pays for a list, and is not chosen.
+    check(
+        subtests,
+        full_postgres,
+        PostgresGauge(full_postgres, "force_generic_plan"),
+        MOST_ROWS,
+        seldom=False,
+    )
+
+
+def test_on_sqlite_a_statement_takes_a_few_steps_for_what_it_returns(full_sqlite, subtests):
+    """As the file is found, and after ANALYZE, which its owner may have run."""
+    check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
+    path = full_sqlite.url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("analyze")
+    check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
+
+
+def test_on_sqlite_no_hot_statement_scans_a_table(full_sqlite):
+    gauge = SqliteGauge(full_sqlite)
+    plans = {
+        query.statement.name: plan
+        for name, operation, now in operations(full_sqlite)
+        for query, _, _, plan in gauge.measure(operation, now)
+    }
+    gauge.close()
+
+    scans = {name: [line for line in plans[name].splitlines() if SCAN.match(line)] for name in HOT}
+    assert {name: lines for name, lines in scans.items() if lines} == {}
+
+
+def test_statistics_cost_the_same_with_a_million_finished_jobs(full_postgres):
+    """Live jobs are counted; what has finished comes from the tally."""
+    gauge = PostgresGauge(full_postgres, "force_custom_plan")
+    finished = [
+        scanned(json.loads(touched.plan), {"job", "done"})
+        for operation in (stats.overall(), stats.by_topic("mail"), stats.throughput(None, 60))
+        for touched in gauge.measure(operation, None)
+    ]
+    gauge.close()
+
+    assert sum(finished) <= BATCH

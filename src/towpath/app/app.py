@@ -18,6 +18,7 @@ from towpath.app.upkeep import Upkeep
 from towpath.app.waiting import WaitingRoom
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
+from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseDenied, SchemaMissing
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
@@ -72,6 +73,11 @@ class App:
         self.topics = Topics(self)
         self.sessions = Sessions(self)
         self.upkeep = Upkeep(self)
+        begin_anew_after_fork(self)
+
+    def start_again(self) -> None:
+        """Begin anew in a forked child; what the app is made of does so by itself."""
+        self._migrating = Lock()
 
     def queue(self, topic: str) -> Queue:
         """Return the delay-queue door to a topic."""

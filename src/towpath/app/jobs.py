@@ -29,7 +29,7 @@ from towpath.operation import Answer, Operation, answered
 from towpath.store import jobs as store
 from towpath.store import lookup, tickets
 from towpath.store import stats as counts
-from towpath.store.jobs import Completion, NewJob, Outcome, Reserved
+from towpath.store.jobs import Completion, NewJob, Outcome, Reserved, Settled
 from towpath.store.stats import Minute, Stats, TopicStats
 
 if TYPE_CHECKING:
@@ -205,7 +205,14 @@ class Jobs:
             token=new_number() if token is None else token,
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
+            given_back=self._given_back,
         )
+
+    def _given_back(self, answers: Sequence[Answer[Settled]]) -> None:
+        """Ring for the jobs of a reservation that was cancelled on its way."""
+        topics = store.topics_back(answers)
+        self._marks.drop(topics)
+        self._room.ring(topics)
 
     def _noted(self, topics: tuple[str, ...], limit: int, reserved: Reserved) -> Reserved:
         self._marks.note(topics, limit, reserved)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Final
 
+from towpath.database.forks import begin_anew_after_fork
 from towpath.store.jobs import Range, Reserved
 
 MOST_AGE: Final = 1.0  # seconds
@@ -18,6 +19,14 @@ class Marks:
     """The marks of one process, by topic and priority."""
 
     def __init__(self) -> None:
+        self._start()
+        begin_anew_after_fork(self)
+
+    def start_again(self) -> None:
+        """Begin anew in a forked child, where another thread's lock would stay locked."""
+        self._start()
+
+    def _start(self) -> None:
         self._lock = Lock()
         self._marks: dict[str, dict[int, int]] = {}
         self._due_from: dict[str, int] = {}

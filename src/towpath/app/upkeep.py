@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import TowpathError
 from towpath.operation import Operation
 from towpath.store import jobs, sessions, stats, topics, upkeep
@@ -38,8 +39,16 @@ class Upkeep:
         self._app = app
         self._seen: dict[int, Seen] = {}
         self._looked_at: int | None = None
+        self._start()
+        begin_anew_after_fork(self)
+
+    def _start(self) -> None:
         self._stopping = Event()
         self._thread: Thread | None = None
+
+    def start_again(self) -> None:
+        """Begin anew in a forked child, which has no thread until it starts one."""
+        self._start()
 
     def run(self) -> None:
         """Do one round. What fails is logged and does not keep the rest from being done."""

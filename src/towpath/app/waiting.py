@@ -86,7 +86,7 @@ class WaitingRoom:
         self._lines: dict[str, dict[Waiter, None]] = {}
         self._due: dict[tuple[str, ...], float] = {}
         self._announcements: set[str] = set()
-        self._wakes_at = 0.0  # when the thread looks again by itself
+        self._wakes_at = 0.0  # when the thread looks again by itself; its first look is at once
         self._bell: Bell | None = None
         self._thread: Thread | None = None
         self._closing = False
@@ -127,12 +127,12 @@ class WaitingRoom:
             if not news:
                 return
             self._wake_first(news)
-            if not self._announces:
+            if not self._announces or self._closing:
                 return
-            idle = not self._announcements
             self._announcements |= news
-            bell = self._awake() if idle else None
-        if bell:
+            bell = self._awake()
+            soon = self._wakes_at <= time.monotonic() + COALESCE
+        if not soon:
             bell.interrupt()
 
     def ring_here(self, topics: Iterable[str]) -> None:
@@ -213,6 +213,8 @@ class WaitingRoom:
                     None if timeout is None else max(0, timeout), listening=listening
                 )
                 look_at = self._pass_on(rung, look_at)
+            if self._announcements:
+                bell.announce(self._announcements)  # a process may enqueue and end
         finally:
             bell.close()
 
@@ -220,8 +222,8 @@ class WaitingRoom:
         times = [_NEVER]
         if listening:
             times += [max(look_at, now), *self._due.values()] if look_at else [now]
-        if self._announcements:
-            times.append(announced + COALESCE)
+        if self._announcements or now < announced + COALESCE:
+            times.append(announced + COALESCE)  # under load it looks by itself, uninterrupted
         return min(times)
 
     def _pass_on(self, rung: Rung, look_at: float) -> float:

@@ -55,7 +55,7 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
 
 def run_batch(
     calls: Sequence[Call],
-    run: Callable[[list[Group]], list[Any]],
+    run: Callable[[list[Operation[Any]]], list[Any]],
     nobodys: tuple[type[Exception], ...] = (),
 ) -> None:
     """Run calls together, and one by one if that fails, so that a bad one fails alone.
@@ -64,7 +64,7 @@ def run_batch(
     """
     groups = grouped(calls)
     try:
-        results = run(groups)
+        results = run([group.operation for group in groups])
     except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
         if len(calls) == 1 or isinstance(error, nobodys):
             for call in calls:

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from towpath.database.batch import run_batch
 from towpath.errors import AppClosed
 from towpath.operation import Operation
 
@@ -113,7 +114,9 @@ class OrphanCall(Generic[L]):
         self.take_lead = take_lead
 
     def settle(self, result: object, error: BaseException | None) -> None:
-        """Tell nobody."""
+        """Tell whoever listens."""
+        if error is None and self.operation.told:
+            self.operation.told(result)
 
     def lead(self, lane: L) -> bool:
         """Have it led, unless all is closing."""
@@ -133,18 +136,27 @@ class Lanes(Generic[L]):
     def __init__(
         self,
         lanes: list[L],
-        serve: Callable[[L, list[Any]], None],
+        run: Callable[[L, list[Operation[Any]]], list[Any]],
         batch_size: int,
+        nobodys: tuple[type[Exception], ...] = (),
     ) -> None:
         self._idle = lanes
-        self._serve = serve
+        self._run = run
         self._batch_size = batch_size
+        self._nobodys = nobodys  # errors that are no one call's fault
         self._inbox: deque[AnyCall[L]] = deque()
         self._mutex = Lock()
         self._closed = False
 
     def run(self, operation: Operation[T], *, last: bool = False) -> T:
         """Run an operation, alone or with those that wait beside it."""
+        resting = None if last else self._take_resting()
+        if resting is not None:  # the short way: nobody to share with, nobody to wait for
+            try:
+                result: T = self._run(resting, [operation])[0]
+            finally:
+                self.hand_on(resting)
+            return result
         call: ThreadCall[L] = ThreadCall(operation)
         lane = self.put(call, last=last)
         try:
@@ -161,6 +173,11 @@ class Lanes(Generic[L]):
         if call.error is not None:
             raise call.error
         return call.result  # type: ignore[return-value] # settle was given the operation's own
+
+    def _take_resting(self) -> L | None:
+        with self._mutex:
+            resting = self._idle and not self._inbox and not self._closed
+            return self._idle.pop() if resting else None
 
     def put(self, call: AnyCall[L], *, last: bool = False) -> L | None:
         """Put a call into the inbox; return a lane if the caller is to lead it."""
@@ -187,7 +204,7 @@ class Lanes(Generic[L]):
         batch = self.take()
         try:
             if batch:
-                self._serve(lane, batch)
+                run_batch(batch, lambda operations: self._run(lane, operations), self._nobodys)
         except BaseException as error:
             for call in batch:
                 call.settle(None, error)
@@ -206,7 +223,7 @@ class Lanes(Generic[L]):
             while self._inbox and size < self._batch_size:
                 alone = not self._inbox[0].operation.repeatable
                 if alone and batch:
-                    break  # its answer may be lost, and it cannot be said again for the others' sake
+                    break  # its answer may be lost, and it cannot be said again for the others
                 call = self._inbox.popleft()
                 if isinstance(call, LoopCall) and call.future.cancelled():
                     continue

@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from towpath.database.batch import Group, grouped, run_batch
+from towpath.database.batch import grouped
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes, outcome
@@ -71,6 +71,9 @@ _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _JSON_PARAMETER: Final = re.compile(r"cast\((:[a-z]\w*) as json\)")
 
 
+Operations = Sequence[Operation[Any]]
+
+
 class PostgresDatabase:
     """Runs operations on a PostgreSQL server."""
 
@@ -86,7 +89,9 @@ class PostgresDatabase:
     def _start(self) -> None:
         lanes = [Lane(self) for _ in range(self.settings.lanes)]
         self._all = list(lanes)
-        self._lanes: Lanes[Lane] = Lanes(lanes, _serve, self.settings.batch_size)
+        self._lanes: Lanes[Lane] = Lanes(
+            lanes, Lane.run, self.settings.batch_size, (DatabaseUnavailable,)
+        )
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes] = (
             weakref.WeakKeyDictionary()
         )
@@ -142,22 +147,22 @@ class Lane:
         self._database = database
         self._connection: Connection[Any] | None = None
 
-    def run(self, groups: list[Group]) -> list[Any]:
+    def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
         trouble = Trouble(self._database.settings)
         while True:
             try:
-                return self._run(groups, trouble)
+                return self._run(operations, trouble)
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
-                pause = trouble.pause(error, groups)
+                pause = trouble.pause(error, operations)
                 with contextlib.suppress(psycopg.Error):
                     if self._connection:
                         self._connection.rollback()
                 time.sleep(pause)
 
-    def _run(self, groups: list[Group], trouble: "Trouble") -> list[Any]:
+    def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
@@ -168,12 +173,14 @@ class Lane:
             cursor.execute(*self._database.bound(query))
             return cursor.fetchall() if cursor.description else []
 
-        if len(groups) == 1 and groups[0].operation.whole:
+        if len(operations) == 1 and _by_itself(operations[0]):
             trouble.doubtful = True
-            return [drive(groups[0].operation.steps(again=again), execute)]
+            return [drive(operations[0].steps(again=again), execute)]
         cursor.execute("begin")
+        if any(operation.mode is Mode.SCAN for operation in operations):
+            cursor.execute(AT_LARGE)
         try:
-            results = [drive(group.operation.steps(again=again), execute) for group in groups]
+            results = [drive(operation.steps(again=again), execute) for operation in operations]
         except BaseException:
             if not connection.closed:
                 cursor.execute("rollback")
@@ -281,6 +288,8 @@ class LoopCall:
             self._undo(result, error)
         elif error is None:
             self.future.set_result(result)
+            if self.operation.told:
+                self.operation.told(result)
         else:
             self.future.set_exception(error)
             self.future.exception()  # seen: an abandoned call's error is nobody's
@@ -297,7 +306,7 @@ class AsyncLane:
         """Run calls together, and one by one if that fails, so that a bad one fails alone."""
         groups = grouped(calls)
         try:
-            results = await self.run(groups)
+            results = await self.run([group.operation for group in groups])
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
             if len(calls) == 1 or isinstance(error, DatabaseUnavailable):
                 for call in calls:
@@ -310,22 +319,22 @@ class AsyncLane:
         for call in calls:
             await self.serve([call])
 
-    async def run(self, groups: list[Group]) -> list[Any]:
+    async def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
         trouble = Trouble(self._database.settings)
         while True:
             try:
-                return await self._run(groups, trouble)
+                return await self._run(operations, trouble)
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
-                pause = trouble.pause(error, groups)
+                pause = trouble.pause(error, operations)
                 with contextlib.suppress(psycopg.Error):
                     if self._connection:
                         await self._connection.rollback()
                 await asyncio.sleep(pause)
 
-    async def _run(self, groups: list[Group], trouble: "Trouble") -> list[Any]:
+    async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
@@ -338,12 +347,14 @@ class AsyncLane:
             await cursor.execute(*self._database.bound(query))
             return await cursor.fetchall() if cursor.description else []
 
-        if len(groups) == 1 and groups[0].operation.whole:
+        if len(operations) == 1 and _by_itself(operations[0]):
             trouble.doubtful = True
-            return [await adrive(groups[0].operation.steps(again=again), execute)]
+            return [await adrive(operations[0].steps(again=again), execute)]
         await cursor.execute("begin")
+        if any(operation.mode is Mode.SCAN for operation in operations):
+            await cursor.execute(AT_LARGE)
         try:
-            results = [await adrive(g.operation.steps(again=again), execute) for g in groups]
+            results = [await adrive(each.steps(again=again), execute) for each in operations]
         except BaseException:
             if not connection.closed:
                 await cursor.execute("rollback")
@@ -375,7 +386,7 @@ class Trouble:
         self.seen = False
         self.doubtful = False  # it may have been done: the commit was on its way
 
-    def pause(self, error: psycopg.Error, groups: list[Group]) -> float:
+    def pause(self, error: psycopg.Error, operations: Operations) -> float:
         """Return how long to wait before the next try, or raise."""
         ours = translated(error)
         self._tries += 1
@@ -383,8 +394,8 @@ class Trouble:
             return random.uniform(0, 0.01 * self._tries)  # noqa: S311 - jitter
         if not _passing(error, ours):
             raise ours from error
-        writes = any(group.operation.mode is Mode.WRITE for group in groups)
-        if writes and self.doubtful and not all(g.operation.repeatable for g in groups):
+        writes = any(operation.mode is Mode.WRITE for operation in operations)
+        if writes and self.doubtful and not all(each.repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
             raise DatabaseUnavailable(msg) from error
         self.seen = True
@@ -496,10 +507,6 @@ def bound(query: Query, clock: Clock | None) -> dict[str, Any]:
         params["items"] = msgspec.json.encode(query.items).decode()
     params["now"] = clock() if clock else None
     return params
-
-
-def _serve(lane: Lane, calls: list[Any]) -> None:
-    run_batch(calls, lane.run, (DatabaseUnavailable,))
 
 
 @contextlib.contextmanager

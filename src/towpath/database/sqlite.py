@@ -10,15 +10,14 @@ from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Lock
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from towpath.database.batch import Group, run_batch
 from towpath.database.clock import Clock, machine_clock
-from towpath.database.forks import begin_anew_after_fork, keep_inherited
+from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes, LoopCall, OrphanCall
 from towpath.errors import (
     AppClosed,
@@ -62,18 +61,33 @@ class SqliteDatabase:
         self._closed = False
         self._start()
         begin_anew_after_fork(self)
+        if path is not None:
+            hold_still_at_fork(self)
 
     def _start(self) -> None:
         self._writer = Writer(self.path, self._settings, self._clock)
-        self._lanes: Lanes[Writer] = Lanes([self._writer], self._serve, self._settings.batch_size)
+        self._lanes: Lanes[Writer] = Lanes([self._writer], Writer.run, self._settings.batch_size)
         self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = Lock()
+        self._readers_lock = Condition()
+        self._reading = 0  # readers in use
         self._thread: ThreadPoolExecutor | None = None
 
     def start_again(self) -> None:
         """Begin anew in a forked child, where the parent's connections must not be touched."""
         keep_inherited(self._writer, self._readers, self._thread)
         self._start()
+
+    def before_fork(self) -> None:
+        """Close every connection, when what is under way has ended."""
+        self._writer.before_fork()
+        self._readers_lock.acquire()
+        self._readers_lock.wait_for(lambda: not self._reading)
+        self._close_readers()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._readers_lock.release()
+        self._writer.after_fork()
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
@@ -103,22 +117,22 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        if self._writer.is_open:
+        if self._writer.was_opened:
             self._lanes.run(Operation("close", _nothing), last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
         self._writer.close()
         with self._readers_lock:
-            while self._readers:
-                self._readers.pop().close()
+            self._close_readers()
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
 
     def _check_open(self) -> None:
         if self._closed:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
-
-    def _serve(self, writer: "Writer", calls: list[Any]) -> None:
-        run_batch(calls, writer.run)
 
     def _lead_in_loop(self, writer: "Writer") -> None:
         """Lead from an event loop: at once if that is quick, else in a thread."""
@@ -142,22 +156,31 @@ class SqliteDatabase:
                 self._lanes.hand_on(lane)
 
     def _read(self, operation: Operation[T]) -> T:
+        with translated(self.path), self._reader() as connection:
+            now = self._clock()
+            if operation.whole:
+                return drive(operation.steps(), lambda query: execute(connection, query, now))
+            connection.execute("begin")  # one snapshot for all of its queries
+            try:
+                return drive(operation.steps(), lambda query: execute(connection, query, now))
+            finally:
+                connection.execute("commit")
+
+    @contextlib.contextmanager
+    def _reader(self) -> Generator[sqlite3.Connection]:
+        """Lend a connection that reads."""
         with self._readers_lock:
             connection = self._readers.pop() if self._readers else None
-        with translated(self.path):
+            self._reading += 1
+        try:
             connection = connection or connect(self.path, self._settings)
-            try:
-                now = self._clock()
-                if operation.whole:
-                    return drive(operation.steps(), lambda query: execute(connection, query, now))
-                connection.execute("begin")  # one snapshot for all of its queries
-                try:
-                    return drive(operation.steps(), lambda query: execute(connection, query, now))
-                finally:
-                    connection.execute("commit")
-            finally:
-                with self._readers_lock:
+            yield connection
+        finally:
+            with self._readers_lock:
+                if connection:
                     self._readers.append(connection)
+                self._reading -= 1
+                self._readers_lock.notify_all()
 
 
 class Writer:
@@ -169,21 +192,38 @@ class Writer:
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
         self._turn: int | None = None  # the lock file
+        self._opened = False
+        self._in_use = Lock()  # for who runs or forks; the lane is for who waits
         self._locked = False
         self._commit_time = 0.0
 
     @property
-    def is_open(self) -> bool:
-        """Whether the file was opened."""
-        return self._connection is not None
+    def was_opened(self) -> bool:
+        """Whether the file was ever opened."""
+        return self._opened
 
     @property
     def quick(self) -> bool:
         """Whether recent commits were quick enough to run in an event loop."""
         return self._connection is not None and self._commit_time < SLOW_COMMIT
 
-    def run(self, groups: list[Group]) -> list[Any]:
+    def before_fork(self) -> None:
+        """Close the file when what is under way has ended, and keep it closed."""
+        self._in_use.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._in_use.release()
+
+    def run(self, operations: list[Operation[Any]]) -> list[Any]:
         """Run operations in one transaction."""
+        if self._locked:
+            return self._run(operations)
+        with self._in_use:
+            return self._run(operations)
+
+    def _run(self, operations: list[Operation[Any]]) -> list[Any]:
         with translated(self._path):
             connection = self._open()
             held = self._locked
@@ -194,8 +234,8 @@ class Writer:
             try:
                 now = self._clock()
                 results = [
-                    drive(group.operation.steps(), lambda query: execute(connection, query, now))
-                    for group in groups
+                    drive(operation.steps(), lambda query: execute(connection, query, now))
+                    for operation in operations
                 ]
                 started = time.perf_counter()
                 connection.execute("commit")
@@ -211,15 +251,17 @@ class Writer:
 
     def try_lock(self) -> bool:
         """Begin a transaction if nobody else is in one."""
-        connection = self._connection
-        if connection is None:
+        if not self._in_use.acquire(blocking=False):
             return False
         try:
+            if self._connection is None:
+                raise BlockingIOError
             if self._turn is not None:
                 fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            connection.execute("begin immediate")
+            self._connection.execute("begin immediate")
         except (OSError, sqlite3.Error):
             self._unlock()
+            self._in_use.release()
             return False
         self._locked = True
         return True
@@ -227,9 +269,12 @@ class Writer:
     def unlock(self) -> None:
         """Let the next process have its turn."""
         self._locked = False
-        if self._connection and self._connection.in_transaction:
-            self._connection.execute("rollback")
-        self._unlock()
+        try:
+            if self._connection and self._connection.in_transaction:
+                self._connection.execute("rollback")
+        finally:
+            self._unlock()
+            self._in_use.release()
 
     def close(self) -> None:
         """Close the file."""
@@ -241,6 +286,7 @@ class Writer:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
+            self._opened = True
             self._connection = connect(self._path, self._settings)
             if self._path:
                 # busy_timeout alone starves: processes take turns by this lock, which the kernel

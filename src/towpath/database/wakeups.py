@@ -11,9 +11,11 @@ import sqlite3
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, Protocol
 
 from towpath.database import sqlite
+from towpath.database.forks import hold_still_at_fork
 from towpath.settings import Settings
 
 log: Final = logging.getLogger("towpath")
@@ -97,7 +99,9 @@ class SqliteBell:
         self._pipe = Pipe()
         self.interrupt = self._pipe.interrupt
         self._connection: sqlite3.Connection | None = None
+        self._in_use = Lock()
         self._seen: int | None = None
+        hold_still_at_fork(self)
 
     def wait(self, timeout: float | None, *, listening: bool) -> Rung:
         """Look every 10 ms while somebody listens."""
@@ -112,15 +116,30 @@ class SqliteBell:
 
     def close(self) -> None:
         """Close the connection."""
+        with self._in_use:
+            self._disconnect()
+        self._pipe.close()
+
+    def before_fork(self) -> None:
+        """Close the connection, and keep it closed."""
+        self._in_use.acquire()
+        self._disconnect()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._in_use.release()
+
+    def _disconnect(self) -> None:
         if self._connection:
             self._connection.close()
-        self._pipe.close()
+            self._connection, self._seen = None, -1  # whatever comes next is news
 
     def _changed(self) -> bool:
         try:
-            if self._connection is None:
-                self._connection = sqlite.connect(self._path, self._settings)
-            [version] = self._connection.execute("pragma data_version").fetchone()
+            with self._in_use:
+                if self._connection is None:
+                    self._connection = sqlite.connect(self._path, self._settings)
+                [version] = self._connection.execute("pragma data_version").fetchone()
         except sqlite3.Error:
             return False  # the safety net still looks
         changed = self._seen is not None and version != self._seen

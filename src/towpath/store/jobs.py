@@ -1,7 +1,8 @@
 """Jobs with a lease and on their way to one: enqueue, reserve, complete and the other outcomes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from towpath.model.instants import FOREVER, as_datetime, as_timedelta, microseco
 from towpath.model.job import Job, Lease, Options
 from towpath.model.states import State
 from towpath.operation import Answer, Operation, Row, Steps, plural
-from towpath.statement import load
+from towpath.statement import Statement, load
 from towpath.store.rows import job_from, known_options, lease_from
 
 sql: Final = load(__name__)
@@ -75,7 +76,7 @@ def stored_options(options: Options) -> str | None:
 
 
 def _stored(new: NewJob, row: Row) -> Job:
-    seq, _, created_at, run_at = row
+    seq, created_at, run_at = row
     return Job(
         seq=seq,
         id=new.id,
@@ -103,30 +104,32 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     A job whose id is stored already with the same content, or whose key an unfinished job of its
     topic holds, is not stored again: the standing job is the answer.
     """
-    items = [job.as_item(nth) for nth, job in enumerate(new)]
-    keyed = [item for item in items if item["key"] is not None]
-    rows: list[Row] = []
-    if len(keyed) < len(items):
-        rows += yield sql["enqueue"]([i for i in items if i["key"] is None] if keyed else items)
-    if keyed:
-        rows += yield sql["enqueue_keyed"](keyed)
-    answers: dict[int, Answer[Job]] = {row[1]: _stored(new[row[1]], row) for row in rows}
-    if len(answers) < len(new):
-        yield from _add_standing(new, answers)
-    return [answers[nth] for nth in range(len(new))]
-
-
-def _add_standing(new: Sequence[NewJob], answers: dict[int, Answer[Job]]) -> Steps[None]:
-    """Answer for the jobs that were not stored, with what stands in their place."""
-    refused = [job.as_item(nth) for nth, job in enumerate(new) if nth not in answers]
-    for row in (yield sql["standing"](refused)):
-        nth: int = row[0]
-        answers[nth] = _standing(new[nth], job_from(row[1:]))
-    # The holder of a key may finish between the two looks; whoever asks again gets the key.
+    answers: dict[int, Answer[Job]] = {}
+    yield from _stored_as(sql["enqueue"], new, answers, keyed=False)
+    yield from _stored_as(sql["enqueue_keyed"], new, answers, keyed=True)
+    # The holder of a key may finish between two looks; whoever asks again gets the key.
     lost = [nth for nth in range(len(new)) if nth not in answers]
     if lost:
         again = yield from enqueue([new[nth] for nth in lost]).start()
         answers.update(zip(lost, again, strict=True))
+    return [answers[nth] for nth in range(len(new))]
+
+
+def _stored_as(
+    statement: Statement, new: Sequence[NewJob], answers: dict[int, Answer[Job]], *, keyed: bool
+) -> Steps[None]:
+    items = [job.as_item(nth) for nth, job in enumerate(new) if (job.key is not None) is keyed]
+    if not items:
+        return
+    rows = yield statement(items)
+    if len(rows) == len(items):  # numbers are given out in order
+        for item, row in zip(items, rows, strict=True):
+            answers[item["nth"]] = _stored(new[item["nth"]], row)
+        return
+    # Not all were new: see what stands under each id or key by now.
+    for row in (yield sql["standing"](items)):
+        nth: int = row[0]
+        answers[nth] = _standing(new[nth], job_from(row[1:]))
 
 
 def enqueue_all(
@@ -225,6 +228,7 @@ def reserve(
     session: int | None = None,
     ranges: Sequence[Range] = (),
     known_token: bool = False,
+    given_back: Callable[[list[Answer["Settled"]]], None] | None = None,
 ) -> Operation[Reserved]:
     """Lease up to `limit` ready jobs, most urgent first.
 
@@ -259,7 +263,7 @@ def reserve(
         again if known_token else steps,
         whole=True,
         restart=again,
-        abandon=lambda reserved: give_back(reserved.leases),
+        abandon=lambda reserved: give_back(reserved.leases, given_back),
     )
 
 
@@ -304,9 +308,12 @@ def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
     return Reserved(leases, now=rows[0][19])
 
 
-def give_back(leases: Sequence[Lease]) -> Operation[list[Answer["Settled"]]]:
+def give_back(
+    leases: Sequence[Lease], told: Callable[[list[Answer["Settled"]]], None] | None
+) -> Operation[list[Answer["Settled"]]]:
     """Release leases that nobody has seen, uncounted."""
-    return settle([_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases])
+    outcomes = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
+    return replace(settle(outcomes), told=told)
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:

@@ -9,7 +9,7 @@ insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, optio
 values (:id, :topic, :priority, null, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 on conflict do nothing
-returning seq, :nth as nth, created_at, run_at;
+returning seq, created_at, run_at;
 insert into towpath.ready (seq, topic, priority) select :seq, :topic, :priority
  where :run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, run_at) select :seq, :topic, :priority, :run_at
@@ -40,7 +40,7 @@ readied as (
 postponed as (
     insert into towpath.delayed (seq, topic, priority, run_at)
     select seq, topic, priority, run_at from made where run_at > created_at)
-select made.seq, item.nth, made.created_at, made.run_at from made join item on item.id = made.id;
+select seq, created_at, run_at from made order by seq;
 
 -- The key is taken before the job is made, by the id that the job will have.
 -- name: enqueue_keyed [sqlite]
@@ -52,7 +52,7 @@ returning key;
 insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
 values (:id, :topic, :priority, :key, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
-returning seq, :nth as nth, created_at, run_at;
+returning seq, created_at, run_at;
 insert into towpath.ready (seq, topic, priority, key) select :seq, :topic, :priority, :key
  where :run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, key, run_at)
@@ -90,7 +90,7 @@ readied as (
 postponed as (
     insert into towpath.delayed (seq, topic, priority, key, run_at)
     select seq, topic, priority, key, run_at from made where run_at > created_at)
-select made.seq, item.nth, made.created_at, made.run_at from made join item on item.id = made.id;
+select seq, created_at, run_at from made order by seq;
 
 -- What kept an item from being stored: its id, or its key.
 -- name: standing [sqlite]
@@ -282,8 +282,8 @@ select min(at), :now from (
     select (select min(until) from towpath.lease where topic = t.value and until is not null)
       from json_each(:topics) t
     union all
-    select t.paused_until from towpath.topic t, json_each(:topics) n
-     where t.name = n.value and t.paused_until > :now);
+    select (select paused_until from towpath.topic where name = t.value and paused_until > :now)
+      from json_each(:topics) t);
 
 -- name: next_due [postgres]
 select least((select min(d.at) from json_array_elements_text(cast(:topics as json)) t,

@@ -81,7 +81,7 @@ def _encoding(name: str) -> str:
     return name
 
 
-def _uuid(value: UUID | bytes | str) -> UUID:
+def _uuid(value: UUID | bytes) -> UUID:
     if isinstance(value, bytes):
         return UUID(bytes=value)  # SQLite has no uuid type
     return UUID(value) if isinstance(value, str) else value  # a borrowed connection may prefer text

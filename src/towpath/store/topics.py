@@ -15,7 +15,8 @@ def pause(topic: str, duration: int | None) -> Operation[None]:
     def steps() -> Steps[None]:
         yield sql["pause"](topic=topic, duration=duration)
 
-    return Operation("pause", steps, whole=True)
+    # Whoever waits learns when it ends, which may be sooner than it was.
+    return Operation("pause", steps, whole=True, wakes=lambda _: [topic])
 
 
 def resume(topic: str) -> Operation[None]:

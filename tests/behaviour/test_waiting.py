@@ -1,0 +1,467 @@
+"""Waiting: whoever waits for a job is woken at once, and waiting costs next to nothing.
+
+The safety net is a minute away in most of these tests, so only a real wakeup can pass them.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from tests.conftest import InLoop, eventually
+from towpath.app.waiting import ThreadWaiter, WaitingRoom
+from towpath.database.wakeups import QuietBell
+from towpath.errors import TooManyWaiters
+
+FAR = 60  # seconds between two looks of the safety net
+SOON = 1.0  # seconds within which a wakeup counts as at once, on a busy machine
+
+
+class Counting:
+    """A database, and what it was asked to do."""
+
+    def __init__(self, database):
+        self._database = database
+        self.asked: list[str] = []
+
+    def __getattr__(self, name):
+        return getattr(self._database, name)
+
+    def run(self, operation):
+        self.asked.append(operation.name)
+        return self._database.run(operation)
+
+    async def arun(self, operation):
+        self.asked.append(operation.name)
+        return await self._database.arun(operation)
+
+    def settle(self, seconds=0.15):
+        """Wait until nobody asks any more, and begin to count anew."""
+        before = -1
+        while before != len(self.asked):
+            before = len(self.asked)
+            time.sleep(seconds)  # what is waited for is that nothing happens
+        self.asked.clear()
+
+
+@pytest.fixture(
+    params=[
+        ("memory", "same app"),
+        ("sqlite", "same app"),
+        ("sqlite", "another app"),
+        ("postgres", "same app"),
+        ("postgres", "another app"),
+    ],
+    ids=" ".join,
+)
+def where(request) -> tuple[str, str]:
+    """The kind of database, and from where the waiter is woken."""
+    return request.param
+
+
+@pytest.fixture
+def kind(where) -> str:
+    return where[0]
+
+
+@pytest.fixture
+def app(make_app):
+    """An app whose callers wait."""
+    app = make_app(poll_interval=FAR)
+    app.migrate()
+    return app
+
+
+@pytest.fixture
+def other(app, where, make_app):
+    """The app that wakes them: the same, or one that could be in another process."""
+    return app if where[1] == "same app" else make_app()
+
+
+@pytest.fixture
+def start(colour, loop):
+    """Start to reserve in the background, as a thread or as a task."""
+    with ThreadPoolExecutor(100) as pool:
+
+        def start(app, topics="mail", **options) -> Future:
+            options = {"timeout": 20, **options}
+            if isinstance(colour(app), InLoop):
+                reserve = app.jobs.areserve(topics, **options)
+                return asyncio.run_coroutine_threadsafe(reserve, loop)
+            return pool.submit(app.jobs.reserve, topics, **options)
+
+        yield start
+
+
+def waits(app, count=1, topic="mail") -> None:
+    eventually(lambda: app.jobs.stats_waiting().get(topic) == count)
+
+
+# ---------------------------------------------------------------- what wakes
+
+
+def _put(app):
+    return lambda: app.jobs.enqueue("mail")
+
+
+def _due_delay(app):
+    return lambda: app.jobs.enqueue("mail", delay=0.2)
+
+
+def _due_delay_from_before(app):
+    app.jobs.enqueue("mail", delay=0.5)
+    return lambda: None
+
+
+def _ended_ttr(app):
+    app.jobs.enqueue("mail", ttr=0.5)
+    app.jobs.reserve("mail")
+    return lambda: None
+
+
+def _release(app):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    return lambda: app.jobs.release(lease)
+
+
+def _release_with_delay(app):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    return lambda: app.jobs.release(lease, delay=0.2)
+
+
+def _failure(app):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    return lambda: app.jobs.fail(lease, "no", delay=0.2)
+
+
+def _buried(app):
+    job = app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.bury(lease)
+    return job
+
+
+def _kick(app):
+    _buried(app)
+    return lambda: app.jobs.kick("mail")
+
+
+def _kick_job(app):
+    job = _buried(app)
+    return lambda: app.jobs.kick_job(job)
+
+
+def _requeue(app):
+    job = _buried(app)
+    return lambda: app.jobs.requeue(job)
+
+
+def _resume(app):
+    app.jobs.enqueue("mail")
+    app.topics.pause("mail")
+    return lambda: app.topics.resume("mail")
+
+
+def _end_of_a_pause(app):
+    app.jobs.enqueue("mail")
+    app.topics.pause("mail", 0.5)
+    return lambda: None
+
+
+def _shorter_pause(app):
+    app.jobs.enqueue("mail")
+    app.topics.pause("mail")
+    return lambda: app.topics.pause("mail", 0.2)
+
+
+def _end_of_a_session(app):
+    app.jobs.enqueue("mail")
+    session = app.sessions.start()
+    app.jobs.reserve("mail", session=session)
+    return lambda: app.sessions.end(session)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        _put, _due_delay, _due_delay_from_before, _ended_ttr, _release, _release_with_delay,
+        _failure, _kick, _kick_job, _requeue, _resume, _end_of_a_pause, _shorter_pause,
+        _end_of_a_session,
+    ],
+    ids=lambda cause: cause.__name__.strip("_").replace("_", " "),
+)  # fmt: skip
+def test_dq_7_fr_020_a_blocked_reserve_wakes_at_once(app, other, start, cause):
+    """S4: time is an event too."""
+    app._database = counting = Counting(app._database)
+    act = cause(other)
+    waiting = start(app)
+    waits(app)
+    counting.settle(0.05)  # so that no look of its own makes up for a lost wakeup
+    act()
+
+    acted = time.monotonic()
+    [lease] = waiting.result()
+    assert lease.job.topic == "mail"
+    assert time.monotonic() - acted < 0.5 + SOON
+
+
+def test_dq_7_a_waiter_for_several_topics_wakes_for_any_of_them(app, other, start):
+    waiting = start(app, ["mail", "post", "fax"])
+    waits(app, topic="fax")
+    job = other.jobs.enqueue("post", 1)
+
+    [lease] = waiting.result()
+    assert lease.job.id == job.id
+
+
+def test_dq_7_a_put_between_the_first_look_and_getting_in_line_is_seen(app, other, start):
+    """S5: no wakeup is lost between the two."""
+
+    class PutBetween(Counting):
+        def _after(self, operation):
+            if self.asked == ["reserve"] and operation.name == "reserve":
+                other.jobs.enqueue("mail")
+
+        def run(self, operation):
+            result = super().run(operation)
+            self._after(operation)
+            return result
+
+        async def arun(self, operation):
+            result = await super().arun(operation)
+            self._after(operation)
+            return result
+
+    app._database = PutBetween(app._database)
+    started = time.monotonic()
+
+    assert len(start(app).result()) == 1
+    assert time.monotonic() - started < 0.5 + SOON
+
+
+@pytest.mark.parametrize(
+    "where", [("sqlite", "another app"), ("postgres", "another app")], indirect=True, ids=" ".join
+)
+def test_fr_020_an_app_that_closes_right_after_a_put_still_rings(app, other, start):
+    app._database = counting = Counting(app._database)
+    waiting = start(app)
+    waits(app)
+    counting.settle()
+    other.jobs.enqueue("mail")
+    other.close()
+
+    acted = time.monotonic()
+    assert len(waiting.result()) == 1
+    assert time.monotonic() - acted < SOON
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_dq_7_one_put_wakes_one_of_a_hundred(app, other, start):
+    """The rest sleep on: a handful of statements, not a hundred."""
+    app._database = counting = Counting(app._database)
+    waiting = [start(app) for _ in range(100)]
+    waits(app, 100)
+    counting.settle()
+
+    job = other.jobs.enqueue("mail")
+    eventually(lambda: any(future.done() for future in waiting))
+    asked = counting.asked.copy()
+    counting.settle()
+
+    [winner] = [future for future in waiting if future.done()]
+    [lease] = winner.result()
+    assert lease.job.id == job.id
+    assert len(asked) <= 6
+    waits(app, 99)
+    other.jobs.enqueue_many("mail", range(99))
+    leases = [lease for future in waiting for lease in future.result()]
+    assert len({lease.job.seq for lease in leases}) == 100
+
+
+def test_dq_7_a_hundred_puts_wake_a_hundred(app, other, start):
+    waiting = [start(app) for _ in range(100)]
+    waits(app, 100)
+    for _ in range(100):
+        other.jobs.enqueue("mail")
+
+    leases = [lease for future in waiting for lease in future.result()]
+    assert len({lease.job.seq for lease in leases}) == 100
+
+
+@pytest.mark.parametrize(
+    "where",
+    [("memory", "same app"), ("sqlite", "same app"), ("postgres", "same app")],
+    indirect=True,
+    ids=" ".join,
+)
+def test_idle_waiting_costs_one_statement_for_each_look_of_the_safety_net(make_app, start):
+    app = make_app(poll_interval=0.5)
+    app._database = counting = Counting(app._database)
+    waiting = [start(app) for _ in range(10)]
+    waits(app, 10)
+    counting.settle()
+    time.sleep(1.5)  # a stretch of doing nothing is what is measured
+    asked = counting.asked.copy()
+    app.jobs.enqueue_many("mail", range(10))
+    for future in waiting:
+        future.result()
+
+    assert 2 <= len(asked) <= 5
+
+
+def test_waiting_beside_a_delayed_job_costs_no_statement_before_it_is_due(app, other, start):
+    """S4: one timer on the next deadline."""
+    app._database = counting = Counting(app._database)
+    other.jobs.enqueue("mail", delay=1)
+    waiting = start(app)
+    waits(app)
+    counting.settle()
+
+    assert len(waiting.result()) == 1
+    assert len(counting.asked) <= 2
+
+
+# ---------------------------------------------------------------- getting out of line
+
+
+def test_a_waiter_that_leaves_passes_its_ring_on():
+    """S6: a ring that comes as the time is up is not lost."""
+    room = WaitingRoom(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    first, second = ThreadWaiter(("mail",)), ThreadWaiter(("mail",))
+    room.enter(first)
+    assert first.wait(5)  # to look once more, now that it is in line
+    room.enter(second)
+    room.ring(["mail"])
+    room.leave(first)
+
+    assert second.wait(5)
+    room.close()
+
+
+def test_a_waiter_whose_time_is_up_is_not_counted_any_more(app, start):
+    """DQ-15"""
+    waiting = start(app, timeout=0.1)
+
+    assert waiting.result() == []
+    assert app.jobs.stats_waiting() == {}
+
+
+def test_a_waiter_cancelled_as_its_ring_comes_passes_it_on(app, other, loop):
+    """S6"""
+
+    async def cancel_the_first():
+        first = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
+        second = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
+        while app.jobs.stats_waiting() != {"mail": 2}:
+            await asyncio.sleep(0.005)
+        job = other.jobs.enqueue("mail")
+        first.cancel()
+        async with asyncio.timeout(SOON):
+            return job, await second
+
+    job, [lease] = asyncio.run_coroutine_threadsafe(cancel_the_first(), loop).result()
+    assert lease.job.id == job.id
+
+
+@pytest.mark.parametrize("colour", ["async"], indirect=True)
+def test_a_reserve_cancelled_under_way_gives_its_job_to_the_next(app, other, start):
+    class CancelsTheWinner(Counting):
+        armed = False
+
+        async def arun(self, operation):
+            if self.armed and operation.name == "reserve":
+                self.armed = False
+                # In a moment: the statement is on its way by then, and cannot be called back.
+                loop, task = asyncio.get_running_loop(), asyncio.current_task()
+                loop.call_soon(loop.call_soon, task.cancel)
+            return await super().arun(operation)
+
+    app._database = cancelling = CancelsTheWinner(app._database)
+    waiting = [start(app), start(app)]
+    waits(app, 2)
+    cancelling.settle()
+    cancelling.armed = True
+    job = other.jobs.enqueue("mail")
+
+    acted = time.monotonic()
+    leases = [lease for future in waiting for lease in _leases(future)]
+    assert [lease.job.id for lease in leases] == [job.id]
+    assert time.monotonic() - acted < SOON
+
+
+def _leases(future):
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        return future.result()
+    return []
+
+
+# ---------------------------------------------------------------- limits and counts
+
+
+def test_dq_9_no_more_callers_wait_for_a_topic_than_allowed(make_app, start):
+    app = make_app(max_waiters_per_topic=2, poll_interval=FAR)
+    waiting = [start(app), start(app, ["mail", "post"])]
+    waits(app, 2)
+
+    with pytest.raises(TooManyWaiters):
+        start(app).result()
+    with pytest.raises(TooManyWaiters):
+        start(app, ["fax", "mail"]).result()
+    assert app.jobs.stats_waiting() == {"mail": 2, "post": 1}
+
+    app.jobs.enqueue("mail")
+    app.jobs.enqueue("mail")
+    for future in waiting:
+        future.result()
+    assert start(app, timeout=0.1).result() == []
+
+
+def test_dq_15_dq_6_waiting_callers_are_counted_by_topic(app, start, colour):
+    waiting = [start(app), start(app), start(app, ["mail", "post"])]
+    waits(app, 3)
+
+    assert colour(app).jobs.stats_waiting() == {"mail": 3, "post": 1}
+    assert colour(app).queue("post").stats_waiting() == 1
+    assert colour(app).queue("fax").stats_waiting() == 0
+
+    app.jobs.enqueue_many("mail", range(3))
+    for future in waiting:
+        future.result()
+    assert app.jobs.stats_waiting() == {}
+
+
+# ---------------------------------------------------------------- the safety net
+
+
+@pytest.mark.parametrize("where", [("postgres", "another app")], indirect=True, ids=" ".join)
+def test_fr_020_a_job_is_found_although_every_wakeup_is_lost(make_app, start, place):
+    """Polling is the truth: a row that nobody announced."""
+    app = make_app(poll_interval=0.2)
+    waiting = start(app)
+    waits(app)
+    url, needed = place
+    with psycopg.connect(url) as connection:
+        [[seq]] = connection.execute(
+            f"""insert into {needed["schema"]}.job
+                       (created_at, run_at, priority, ttr, id, topic, encoding, payload)
+                values (0, 0, 50, 1000000, %s, 'mail', 'json', '1') returning seq""",  # noqa: S608 - our own
+            [uuid.uuid4()],
+        )
+        connection.execute(
+            f"insert into {needed['schema']}.ready (seq, priority, topic) values (%s, 50, 'mail')",  # noqa: S608 - our own
+            [seq],
+        )
+    stored = time.monotonic()
+
+    [lease] = waiting.result()
+    assert lease.job.seq == seq
+    assert time.monotonic() - stored < 0.2 + SOON
