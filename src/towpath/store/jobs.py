@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -313,7 +312,7 @@ def give_back(
 ) -> Operation[list[Answer["Settled"]]]:
     """Release leases that nobody has seen, uncounted."""
     outcomes = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
-    return replace(settle(outcomes), told=told)
+    return msgspec.structs.replace(settle(outcomes), told=told)
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:

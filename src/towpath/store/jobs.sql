@@ -24,8 +24,8 @@ item as materialized (
            ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at)
-    select distinct topic, now from item
-     where not exists (select from towpath.topic t where t.name = item.topic)
+    select topic, now from (select distinct topic, now from item) as named
+     where not exists (select from towpath.topic t where t.name = named.topic)
     on conflict do nothing),
 made as (
     insert into towpath.job
@@ -67,8 +67,8 @@ item as materialized (
            encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at)
-    select distinct topic, now from item
-     where not exists (select from towpath.topic t where t.name = item.topic)
+    select topic, now from (select distinct topic, now from item) as named
+     where not exists (select from towpath.topic t where t.name = named.topic)
     on conflict do nothing),
 claimed as (
     insert into towpath.unique_key (topic, key, id)
