@@ -361,8 +361,7 @@ def test_a_waiter_cancelled_as_its_ring_comes_passes_it_on(app, other, loop):
     async def cancel_the_first():
         first = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
         second = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
-        while app.jobs.stats_waiting() != {"mail": 2}:
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(waits, app, 2)
         job = other.jobs.enqueue("mail")
         first.cancel()
         async with asyncio.timeout(SOON):

@@ -65,7 +65,7 @@ class App:
         self._borrower = Borrower(
             self._database.dialect, self.settings.schema, clock, self._room.ring
         )
-        self._marks = Marks()
+        self._marks = Marks(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self._migrating = Lock()

@@ -18,7 +18,8 @@ MOST_AGE: Final = 1.0  # seconds
 class Marks:
     """The marks of one process, by topic and priority."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept: bool) -> None:
+        self._kept = kept  # SQLite has no dead rows to step over
         self._start()
         begin_anew_after_fork(self)
 
@@ -50,6 +51,8 @@ class Marks:
 
     def note(self, topics: Sequence[str], limit: int, reserved: Reserved) -> None:
         """Learn from a reservation: move the marks, or drop them after a short one."""
+        if not self._kept:
+            return
         with self._lock:
             if len(reserved.leases) < limit:
                 for topic in topics:

@@ -1,0 +1,165 @@
+"""A proxy before PostgreSQL that loses answers on request.
+
+It hands everything on until a statement with a given text passes. Then it does one of these, once:
+
+    lose_answer    let the server do it, take its whole answer, close both sides instead
+    lose_request   close both sides before the server hears of it
+    swallow        stand still without a word: a connection whose other end has vanished
+    hold           keep the statement back until told to let it go
+"""
+
+import contextlib
+import re
+import socket
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from typing import Self
+
+READY_FOR_QUERY = re.compile(rb"Z\x00\x00\x00\x05[ITE]\Z")  # the end of every answer
+
+
+class Link:
+    """One client's connection through the proxy."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.loses_answer = False
+        self.silent = Event()
+
+    def close(self) -> None:
+        """Cut both sides off."""
+        for side in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()
+
+
+class Proxy:
+    """A port that leads to a PostgreSQL server."""
+
+    def __init__(self, port: int) -> None:
+        self._upstream = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._links: list[Link] = []
+        self._lock = Lock()
+        self._text: bytes | None = None
+        self._fault: Callable[[Link], bool] = lambda _: True
+        self._let_go = Event()
+        self.happened = Event()  # set when the fault has been done
+
+    def url(self) -> str:
+        """Return where clients connect."""
+        return f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/postgres"
+
+    def lose_answer(self, text: str) -> None:
+        """Have the next statement with this text done, and its answer lost."""
+
+        def fault(link: Link) -> bool:
+            link.loses_answer = True
+            return True
+
+        self._arm(text, fault)
+
+    def lose_request(self, text: str) -> None:
+        """Lose the next statement with this text on its way there."""
+
+        def fault(link: Link) -> bool:
+            self.happened.set()
+            link.close()
+            return False
+
+        self._arm(text, fault)
+
+    def swallow(self, text: str) -> None:
+        """From the next statement with this text on, its connection is dead without a word."""
+
+        def fault(link: Link) -> bool:
+            link.silent.set()
+            self.happened.set()
+            return False
+
+        self._arm(text, fault)
+
+    def hold(self, text: str) -> None:
+        """Keep the next statement with this text back until `let_go`."""
+
+        def fault(link: Link) -> bool:
+            self.happened.set()
+            self._let_go.wait()
+            return True
+
+        self._let_go.clear()
+        self._arm(text, fault)
+
+    def let_go(self) -> None:
+        """Hand on what is held."""
+        self._let_go.set()
+
+    def cut(self) -> None:
+        """Cut every connection off."""
+        with self._lock:
+            links, self._links = self._links, []
+        for link in links:
+            link.close()
+
+    def _arm(self, text: str, fault: Callable[[Link], bool]) -> None:
+        with self._lock:
+            self.happened.clear()
+            self._text, self._fault = text.encode(), fault
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._upstream))
+            except OSError:
+                client.close()
+                continue
+            link = Link(client, server)
+            with self._lock:
+                self._links.append(link)
+            for pump in (self._to_server, self._to_client):
+                Thread(target=self._pump, args=(pump, link), daemon=True).start()
+
+    def _pump(self, pump: Callable[[Link], None], link: Link) -> None:
+        with contextlib.suppress(OSError):  # either side may go at any time
+            pump(link)
+        if not link.silent.is_set():
+            link.close()
+
+    def _to_server(self, link: Link) -> None:
+        while data := link.client.recv(2**20):
+            with self._lock:
+                hit = self._text is not None and self._text in data
+                if hit:
+                    self._text = None
+            if hit and not self._fault(link):
+                return
+            link.server.sendall(data)
+
+    def _to_client(self, link: Link) -> None:
+        answer = b""
+        while data := link.server.recv(2**20):
+            if link.silent.is_set():
+                continue
+            if not link.loses_answer:
+                link.client.sendall(data)
+                continue
+            answer += data
+            if READY_FOR_QUERY.search(answer):
+                self.happened.set()
+                return
+
+    def __enter__(self) -> Self:
+        Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._let_go.set()
+        self.cut()

@@ -1,0 +1,362 @@
+"""Answers that get lost: a repeated word holds once, and what cannot be repeated is not.
+
+The proxy lets PostgreSQL do the work and closes the connection instead of handing on its answer.
+A SQLite answer can only be lost together with its process: tests/faults/test_kill.py.
+"""
+
+import asyncio
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.faults.books import Books
+from tests.faults.processes import wait_until
+from tests.faults.proxy import Proxy
+from towpath.errors import DatabaseUnavailable
+
+# Words that only this statement has.
+ENQUEUE = "made as ("
+RESERVE = "leased as ("
+COMPLETE = "null, nth from gone"
+SETTLE = "left_behind as ("
+TOUCH = "set until = case"
+
+
+@pytest.fixture(params=["postgres"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def proxy(postgres):
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def place(proxy, postgres_schema):
+    return proxy.url(), {"schema": postgres_schema}
+
+
+@pytest.fixture
+def books(postgres, postgres_schema):
+    return Books(postgres.url(), postgres_schema)
+
+
+@pytest.fixture
+def app(live):
+    live.topics.list()  # the tables are there
+    return live
+
+
+# ---------------------------------------------------------------- what may be said again
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"delay": 60}], ids=str)
+def test_an_enqueue_whose_answer_is_lost_stores_one_job(app, proxy, books, options, lose):
+    getattr(proxy, lose)(ENQUEUE)
+
+    job = app.jobs.enqueue("mail", {"a": 1}, **options)
+
+    assert proxy.happened.is_set()
+    assert books.ids() == {job.id}
+    assert app.jobs.get(job) == job
+    books.check()
+
+
+def test_many_jobs_whose_answer_is_lost_are_stored_once(make_app, colour, proxy, books):
+    app = colour(make_app(batch_size=100))
+    app.topics.list()
+    proxy.lose_answer("commit")
+
+    jobs = app.jobs.enqueue_many("mail", range(250))
+
+    assert proxy.happened.is_set()
+    assert [job.payload for job in jobs] == list(range(250))
+    assert books.ids() == {job.id for job in jobs}
+    books.check()
+
+
+def test_an_enqueue_that_fills_the_topic_and_loses_its_answer_succeeds(
+    make_app, colour, proxy, books
+):
+    """The limit is not broken by the same job again."""
+    app = colour(make_app(max_jobs_per_topic=1, max_topics=1))
+    app.topics.list()
+    proxy.lose_answer("commit")
+
+    job = app.jobs.enqueue("mail")
+
+    assert proxy.happened.is_set()
+    assert books.ids() == {job.id}
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("topics", [["mail"], ["mail", "post"]], ids=" and ".join)
+def test_a_reserve_whose_answer_is_lost_returns_the_same_leases(app, proxy, books, topics, lose):
+    for number in range(10):
+        app.jobs.enqueue(topics[number % len(topics)], number)
+    getattr(proxy, lose)(RESERVE)
+
+    leases = app.jobs.reserve(topics, limit=3)
+
+    assert proxy.happened.is_set()
+    assert [(lease.job.payload, lease.epoch) for lease in leases] == [(0, 1), (1, 1), (2, 1)]
+    assert (books.count("lease"), books.count("ready")) == (3, 7)
+    for lease in leases:
+        app.jobs.complete(lease)
+    books.check()
+
+
+def test_a_reserver_that_waits_gets_what_the_lost_answer_held(app, proxy, books):
+    with ThreadPoolExecutor(1) as threads:
+        reserving = threads.submit(app.jobs.reserve, "mail", limit=2, timeout=20)
+        wait_until(lambda: app.jobs.stats_waiting() == {"mail": 1})
+        proxy.lose_answer(RESERVE)
+        app.jobs.enqueue_many("mail", range(5))
+
+        leases = reserving.result(10)
+
+    assert proxy.happened.is_set()
+    assert [lease.epoch for lease in leases] == [1, 1]
+    assert (books.count("lease"), books.count("ready")) == (2, 3)
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+def test_a_complete_whose_answer_is_lost_counts_once(app, proxy, books, lose):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    getattr(proxy, lose)(COMPLETE)
+
+    app.jobs.complete(lease, {"sum": 3})
+
+    assert proxy.happened.is_set()
+    assert app.jobs.get(lease.job).result == {"sum": 3}
+    assert app.jobs.stats().completed == 1
+    books.check_completions()
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("delay", [0, 60])
+def test_a_release_whose_answer_is_lost_counts_once(app, proxy, books, delay, lose):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    getattr(proxy, lose)(SETTLE)
+
+    app.jobs.release(lease, delay=delay)
+
+    assert proxy.happened.is_set()
+    job = app.jobs.get(lease.job)
+    assert (job.state, job.releases, job.epoch) == ("delayed" if delay else "ready", 1, 1)
+    books.check()
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("max_retries", [1, 3])
+def test_a_failure_whose_answer_is_lost_counts_once(app, proxy, books, max_retries, lose):
+    app.jobs.enqueue("mail", max_retries=max_retries)
+    [lease] = app.jobs.reserve("mail")
+    getattr(proxy, lose)(SETTLE)
+
+    app.jobs.fail(lease, "it was hard")
+
+    assert proxy.happened.is_set()
+    job = app.jobs.get(lease.job)
+    assert (job.state, job.retries) == ("buried" if max_retries == 1 else "delayed", 1)
+    assert len(app.jobs.failures(job)) == 1
+    assert app.jobs.stats().failed == (1 if max_retries == 1 else 0)
+    books.check()
+
+
+def test_a_burial_whose_answer_is_lost_counts_once(app, proxy, books):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    proxy.lose_answer(SETTLE)
+
+    app.jobs.bury(lease)
+
+    assert proxy.happened.is_set()
+    assert app.jobs.get(lease.job).buries == 1
+    books.check()
+
+
+def test_a_touch_whose_answer_is_lost_extends_the_lease(app, proxy):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    proxy.lose_answer(TOUCH)
+
+    touched = app.jobs.touch(lease)
+
+    assert proxy.happened.is_set()
+    assert touched.until > lease.until
+    assert app.jobs.get(lease.job).until == touched.until
+
+
+def test_a_delete_of_a_lease_whose_answer_is_lost_succeeds(app, proxy, books):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    proxy.lose_answer(SETTLE)
+
+    app.jobs.delete(lease)
+
+    assert proxy.happened.is_set()
+    assert books.count("job") == 0
+
+
+# ---------------------------------------------------------------- what may not
+
+
+def said_once(verb, *args):
+    """Say a word that cannot be repeated: it may succeed, or admit that the answer was lost."""
+    try:
+        return verb(*args)
+    except DatabaseUnavailable as error:
+        assert "may have been done" in str(error)  # noqa: PT017 - either way is right
+        return None
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+@pytest.mark.parametrize("state", ["buried", "delayed"])
+def test_a_kick_whose_answer_is_lost_never_kicks_twice(app, proxy, books, state, lose):
+    for _ in range(3):
+        app.jobs.enqueue("mail")
+    for lease in app.jobs.reserve("mail", limit=3):
+        app.jobs.bury(lease) if state == "buried" else app.jobs.release(lease, delay=60)
+    getattr(proxy, lose)("commit")
+
+    said_once(app.jobs.kick, "mail", 1)
+
+    assert proxy.happened.is_set()
+    assert books.count("ready") <= 1
+    books.check()
+
+
+@pytest.mark.parametrize("verb", ["delete", "cancel", "requeue", "kick_job", "reprioritise"])
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+def test_a_verb_of_one_job_whose_answer_is_lost_is_done_once_or_not_at_all(
+    app, proxy, books, verb, lose
+):
+    job = app.jobs.enqueue("mail")
+    if verb in {"requeue", "kick_job"}:
+        app.jobs.bury(app.jobs.reserve("mail")[0])
+    getattr(proxy, lose)("commit")
+
+    said_once(getattr(app.jobs, verb), job, *([5] if verb == "reprioritise" else []))
+
+    assert proxy.happened.is_set()
+    books.check()
+    if verb == "delete":
+        assert lose == "lose_request" or books.count("job") == 0
+    else:
+        assert app.jobs.get(job).kicks <= 1
+
+
+def test_a_kick_beside_others_in_one_transaction_is_never_repeated(make_app, proxy, books):
+    """The others are, and come out right."""
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            for _ in range(3):
+                await app.jobs.aenqueue("mail")
+            for lease in await app.jobs.areserve("mail", limit=3):
+                await app.jobs.abury(lease)
+            await app.jobs.aenqueue("post")
+            proxy.lose_answer("commit")
+            kicked, enqueued, reserved = await asyncio.gather(
+                app.jobs.akick("mail", 1),
+                app.jobs.aenqueue("mail"),
+                app.jobs.areserve("post"),
+                return_exceptions=True,
+            )
+            assert kicked == 1 or isinstance(kicked, DatabaseUnavailable)
+            assert (await app.jobs.aget(enqueued)).state == "ready"
+            assert [lease.epoch for lease in reserved] == [1]
+
+    asyncio.run(main())
+
+    assert books.rows("select count(*) from towpath.ready where kicks > 0") == [(1,)]
+    assert (books.count("buried"), books.count("lease")) == (2, 1)
+    books.check()
+
+
+def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, books):
+    app = make_app(lanes=1)
+    for _ in range(3):
+        app.jobs.enqueue("mail")
+    for lease in app.jobs.reserve("mail", limit=3):
+        app.jobs.bury(lease)
+
+    proxy.hold(ENQUEUE)  # keeps the lane busy until the others have gathered
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(app.jobs.enqueue, "other")
+        assert proxy.happened.wait(5)
+        kicking = threads.submit(app.jobs.kick, "mail", 1)
+        enqueuing = threads.submit(app.jobs.enqueue, "mail")
+        wait_until(lambda: len(app._database._lanes._inbox) == 2)
+        proxy.lose_answer("commit")
+        proxy.let_go()
+        error = kicking.exception(10)
+        assert error is None or isinstance(error, DatabaseUnavailable)
+        assert {first.result(10).id, enqueuing.result(10).id} <= books.ids()
+
+    assert proxy.happened.is_set()
+    assert books.rows("select count(*) from towpath.ready where kicks > 0") == [(1,)]
+    assert books.count("buried") == 2
+    books.check()
+
+
+# ---------------------------------------------------------------- a connection that died silently
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+def test_a_connection_that_fell_silent_holds_up_no_other(make_app, colour, proxy, books):
+    """Its own callers wait until the network gives the connection up; all other lanes go on.
+
+    Here the proxy does that after a moment. In the field keepalives bound it: half a minute.
+    """
+    app = colour(make_app(lanes=2))
+    app.topics.list()
+    with ThreadPoolExecutor(4) as threads:
+        proxy.swallow(ENQUEUE)
+        stuck = threads.submit(app.jobs.enqueue, "mail", "stuck")
+        assert proxy.happened.wait(5)
+
+        started = time.monotonic()
+        for number in range(20):
+            app.jobs.enqueue("mail", number)
+        leases = app.jobs.reserve("mail", limit=20)
+        for lease in leases:
+            app.jobs.complete(lease)
+        took = time.monotonic() - started
+
+        assert not stuck.done()
+        proxy.cut()
+        assert stuck.result(10).payload == "stuck"
+    assert took < 2
+    assert len(leases) == 20
+    assert len(books.ids()) == 21
+
+
+def test_the_network_gives_a_dead_connection_up_in_half_a_minute(make_app):
+    """Idle or with a statement on its way: the second is not covered by keepalives."""
+    app = make_app()
+    app.topics.list()
+    [connection] = [lane._connection for lane in app._database._all if lane._connection]
+
+    with socket.socket(fileno=socket.dup(connection.fileno())) as line:
+        idle, every, count, unanswered = (
+            line.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (
+                socket.TCP_KEEPIDLE,
+                socket.TCP_KEEPINTVL,
+                socket.TCP_KEEPCNT,
+                socket.TCP_USER_TIMEOUT,
+            )
+        )
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+    assert idle + every * count <= 30
+    assert 0 < unanswered <= 30_000

@@ -1,0 +1,99 @@
+"""All faults together, at random; at the end every job is counted."""
+
+import itertools
+import time
+from collections import Counter
+
+import pytest
+
+from tests.faults.chance import dice
+from tests.faults.processes import wait_until
+from tests.faults.programs import lines
+from tests.faults.sizes import many
+from tests.servers import PostgresServer
+from towpath.errors import LeaseLost
+
+pytestmark = [pytest.mark.soak, pytest.mark.chaos]
+
+SECONDS = 3 if many(1) == 1 else 120
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def server(kind):
+    """A server that may be crashed, where there is one."""
+    if kind == "sqlite":
+        yield None
+    else:
+        with PostgresServer() as server:
+            yield server
+
+
+@pytest.fixture
+def place(kind, server, tmp_path):
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db", {}
+    return server.url(), {"schema": f"soak_{next(_numbers)}"}
+
+
+def test_whatever_happens_every_job_is_accounted_for(start, server, make_app, books, tmp_path):
+    chance = dice(9)
+    numbers = itertools.count(1)
+
+    def begin():
+        return start(
+            "juggle", record=str(tmp_path / f"record-{next(numbers)}"), seed=chance.random()
+        )
+
+    living = [begin() for _ in range(4)]
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(chance.uniform(0.05, 0.4))  # not a wait for anything: the instant is the point
+        nth = chance.randrange(len(living))
+        fault = chance.randrange(5)
+        if fault == 0 and server:
+            server.restart("immediate")
+        elif fault == 1:
+            living[nth].pause()
+            time.sleep(chance.uniform(0, 0.7))  # longer than a lease, at times
+            living[nth].resume()
+        else:
+            living[nth].kill_alive()
+            living[nth] = begin()
+    for program in living:
+        program.kill_alive()
+
+    app = make_app()
+    books.check()
+    finish_everything(app)
+
+    records = [words for path in tmp_path.glob("record-*") for words in lines(path)]
+    enqueued = {words[1] for words in records if words[0] == "enqueued"}
+    completed = [(words[1], int(words[2])) for words in records if words[0] == "completed"]
+    ends = {str(id): end for id, end in books.done().items()}
+    assert enqueued
+    assert completed
+    assert enqueued <= ends.keys() == {str(id) for id in books.ids()}
+    assert set(Counter(id for id, _ in completed).values()) == {1}
+    for id, epoch in completed:
+        assert ends[id].epoch == epoch
+    books.check()
+    stats = app.jobs.stats()
+    assert stats.completed == sum(not end.cancelled for end in ends.values())
+    assert stats.cancelled == sum(end.cancelled for end in ends.values())
+    assert (stats.pending, stats.reserved, stats.buried) == (0, 0, 0)
+
+
+def finish_everything(app):
+    def is_finished():
+        while app.jobs.kick("mail", 1_000):
+            pass
+        for lease in app.jobs.reserve("mail", limit=1_000):
+            try:
+                app.jobs.complete(lease)
+            except LeaseLost:
+                continue
+        stats = app.jobs.stats()
+        return not (stats.pending or stats.reserved or stats.buried)
+
+    wait_until(is_finished, 60)

@@ -1,0 +1,78 @@
+"""A holder that stands still past its lease: whatever it says afterwards is refused."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.faults.books import unchanged
+from tests.faults.processes import wait_until
+
+VERBS = ["complete", "fail", "release", "release later", "bury", "touch", "delete"]
+
+
+@pytest.mark.parametrize("program", ["hold", "ahold"])
+def test_a_stalled_holder_is_refused_and_changes_nothing(program, start, make_app, books):
+    """Promise 2: by every verb, while another holds the job and after that one has finished it."""
+    app = make_app()
+    job = app.jobs.enqueue("mail", ttr=0.3)
+    stalled = start(program, topic="mail")
+    assert stalled.hear() == "holding"
+
+    stalled.pause()
+    [taken_over] = app.jobs.reserve("mail", timeout=10)
+    assert (taken_over.job.id, taken_over.epoch, taken_over.job.timeouts) == (job.id, 2, 1)
+    lease = app.jobs.touch(taken_over)
+    stalled.resume()
+
+    with unchanged(books):
+        for verb in VERBS:
+            stalled.say(verb)
+            assert (verb, stalled.hear()) == (verb, "lease_lost")
+    app.jobs.complete(lease)
+    with unchanged(books):
+        for verb in VERBS:
+            stalled.say(verb)
+            assert (verb, stalled.hear()) == (verb, "lease_lost")
+    books.check_completions()
+
+
+@pytest.mark.parametrize("end", ["release", "fail", "bury", "delete"])
+def test_a_stalled_holder_is_refused_however_the_job_went_on(end, start, make_app, books):
+    app = make_app()
+    app.jobs.enqueue("mail", ttr=0.3)
+    stalled = start("hold", topic="mail")
+    assert stalled.hear() == "holding"
+
+    stalled.pause()
+    [lease] = app.jobs.reserve("mail", timeout=10)
+    if end == "fail":
+        app.jobs.fail(lease, "it was hard")
+    else:
+        getattr(app.jobs, end)(lease)
+    stalled.resume()
+
+    with unchanged(books):
+        for verb in VERBS[:-1]:
+            stalled.say(verb)
+            assert stalled.hear() in {"lease_lost", "not_found"}, verb
+        stalled.say("delete")
+        # Gone is what it asked for; gone it is.
+        assert stalled.hear() == ("done" if end == "delete" else "lease_lost")
+
+
+def test_us5_1_a_holder_that_wakes_before_anybody_took_the_job_may_still_finish(
+    start, make_app, books
+):
+    """A lease past its end that nobody has rescued is still valid for its epoch."""
+    app = make_app()
+    job = app.jobs.enqueue("mail", ttr=0.05)
+    stalled = start("hold", topic="mail")
+    assert stalled.hear() == "holding"
+
+    stalled.pause()
+    wait_until(lambda: app.jobs.get(job).until < datetime.now(UTC))
+    stalled.resume()
+    stalled.say("complete")
+
+    assert stalled.hear() == "done"
+    books.check_completions()

@@ -1,0 +1,179 @@
+"""One app used by many threads and event loops at once: no lane is lost, nothing is half done."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from tests.faults.processes import wait_until
+from tests.faults.sizes import many
+from towpath import Job
+from towpath.errors import AppClosed
+
+
+@pytest.fixture
+def kind(kind_and_disk):
+    return kind_and_disk
+
+
+def thread_life(app, number):
+    """Enqueue, reserve and complete; return the ids that were acknowledged."""
+    ids = []
+    for each in range(number):
+        ids.append(app.jobs.enqueue("mail", each).id)
+        for lease in app.jobs.reserve("mail", limit=2):
+            app.jobs.complete(lease)
+    return ids
+
+
+async def loop_life(app, number):
+    """Do the same by tasks, several at a time."""
+    ids = []
+
+    async def one(each):
+        ids.append((await app.jobs.aenqueue("mail", each)).id)
+        for lease in await app.jobs.areserve("mail", limit=2):
+            await app.jobs.acomplete(lease)
+
+    for start in range(0, number, 10):
+        await asyncio.gather(*map(one, range(start, start + 10)))
+    return ids
+
+
+def finish_the_rest(app):
+    while leases := app.jobs.reserve("mail", limit=100):
+        assert app.jobs.complete_many(leases) == []
+
+
+def test_threads_lose_no_lane(make_app, books):
+    app = make_app()
+    with ThreadPoolExecutor(24) as threads:
+        lives = [threads.submit(thread_life, app, many(25)) for _ in range(24)]
+        ids = {id for life in lives for id in life.result()}
+
+    assert books.ids() == ids
+    assert all_lanes_rest(app)
+    finish_the_rest(app)
+    books.check_completions()
+
+
+def test_threads_and_loops_share_an_app_and_leave_nothing_half_done(make_app, books):
+    app = make_app(durability="normal")  # quick commits: the loops lead by themselves
+    with ThreadPoolExecutor(8) as threads:
+        lives = [threads.submit(thread_life, app, many(60)) for _ in range(4)]
+        lives += [threads.submit(asyncio.run, loop_life(app, many(100))) for _ in range(3)]
+        ids = {id for life in lives for id in life.result()}
+
+    assert books.ids() == ids
+    books.check()
+    assert all_lanes_rest(app)
+    finish_the_rest(app)
+    books.check_completions()
+
+
+def test_an_app_that_is_closed_under_its_callers_answers_each_of_them(make_app, books):
+    """With the job that is stored, or with AppClosed; none waits for ever."""
+
+    async def main():
+        app = make_app()
+        await app.jobs.aenqueue("mail")
+        calls = [asyncio.create_task(app.jobs.aenqueue("mail", n)) for n in range(50)]
+        calls += [asyncio.create_task(app.jobs.areserve("post", timeout=30)) for _ in range(5)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await app.aclose()
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = asyncio.run(main())
+
+    stored = [answer.id for answer in answers[:50] if isinstance(answer, Job)]
+    refused = [answer for answer in answers if isinstance(answer, AppClosed)]
+    assert len(stored) + len(refused) == len(answers)
+    assert set(stored) <= books.ids()
+    books.check()
+
+
+def test_an_app_can_be_closed_while_callers_go_on_and_on(make_app, books):
+    """Each goes on until it is refused; the close does not wait for ever either."""
+    app, ids = make_app(), []
+
+    async def in_loop():
+        with contextlib.suppress(AppClosed):
+            while True:
+                ids.append((await app.jobs.aenqueue("mail")).id)
+
+    async def several_in_loop():
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(in_loop() for _ in range(20)))
+
+    def in_thread():
+        with contextlib.suppress(AppClosed):
+            while True:
+                ids.append(app.jobs.enqueue("mail").id)
+
+    with ThreadPoolExecutor(4) as threads:
+        lives = [threads.submit(in_thread)]
+        lives += [threads.submit(asyncio.run, several_in_loop()) for _ in range(2)]
+        wait_until(lambda: len(ids) > 100)
+        threads.submit(app.close).result(10)
+        for life in lives:
+            life.result(10)
+
+    assert set(ids) <= books.ids()
+    books.check()
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_does_not_hold_up_the_others(
+    make_app, postgres_or_file_locked
+):
+    """As by Ctrl-C, or by a signal handler that raises when a time limit is over."""
+    app = make_app(lanes=1)
+    app.jobs.enqueue("mail")
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as threads:
+        with postgres_or_file_locked():
+            leading = threads.submit(app.jobs.enqueue, "mail")
+            wait_until(lambda: not app._database._lanes._idle)
+            before = signal.signal(signal.SIGUSR1, interrupt)
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                app.jobs.enqueue("mail")
+            signal.signal(signal.SIGUSR1, before)
+        assert leading.result(10)
+        assert threads.submit(app.jobs.enqueue, "mail").result(10)
+    assert all_lanes_rest(app)
+
+
+@pytest.fixture
+def postgres_or_file_locked(kind, place):
+    """Have somebody else hold a lock that every enqueue has to wait for."""
+    url, needed = place
+
+    @contextlib.contextmanager
+    def locked():
+        if kind == "sqlite":
+            with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+                other.execute("begin immediate")
+                yield
+        else:
+            with psycopg.connect(url) as other:
+                other.execute(f'lock table "{needed["schema"]}".job')
+                yield
+
+    return locked
+
+
+def all_lanes_rest(app):
+    lanes = app._database._lanes
+    return len(lanes._idle) == (app.settings.lanes if "postgres" in app.url else 1)
