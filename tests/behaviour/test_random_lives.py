@@ -151,9 +151,7 @@ class Lives(RuleBasedStateMachine):
         last = job.counters["retries"] >= job.max_retries
         self.leave(job, State.BURIED if last else State.DELAYED, delay=5)
 
-    @rule(
-        lease=leases, delay=st.sampled_from([0, 5]), priority=st.sampled_from([None, 1])
-    )
+    @rule(lease=leases, delay=st.sampled_from([0, 5]), priority=st.sampled_from([None, 1]))
     def release(self, lease, delay, priority):
         job = self.model.get(lease.job.id)
         goal = State.DELAYED if delay else State.READY

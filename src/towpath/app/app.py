@@ -86,6 +86,7 @@ class App:
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
+            self._room.check_open()
             return run_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             self.migrate()
@@ -94,6 +95,7 @@ class App:
     async def arun(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
+            self._room.check_open()
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()

@@ -113,7 +113,7 @@ def new_jobs(
 
 def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, Any]:
     """Return what all jobs of one call have in common."""
-    shared = {
+    shared: dict[str, Any] = {
         "topic": checked(topic),
         "priority": PRIORITY,
         "ttr": defaults.ttr,

@@ -1,5 +1,6 @@
 """From a URL to a database and its bell. The only module that knows every kind."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -58,7 +59,10 @@ def _sqlite_path(url: str) -> Path:
     parts = urlsplit(url)
     path = unquote(parts.path[1:])
     if parts.netloc or not path or parts.query:
-        msg = f"{url!r} is not a SQLite URL: use sqlite:///relative.db or sqlite:////absolute.db"
+        msg = (
+            f"{_safe(url)!r} is not a SQLite URL: "
+            "use sqlite:///relative.db or sqlite:////absolute.db"
+        )
         raise InvalidUrl(msg)
     return Path(path)
 
@@ -73,15 +77,24 @@ def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
         msg = "PostgreSQL needs psycopg: pip install 'towpath[postgres]'"
         raise InvalidUrl(msg) from error
     try:
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        msg = f"{_safe(url)!r} is not a PostgreSQL URL: {error}"
-        raise InvalidUrl(msg) from error
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        parts = None
+    # A password with a slash in it would make a port of itself, or leave its @ to the database.
+    port = str((parts or {}).get("port") or "")
+    if parts is None or "@" in urlsplit(url).path or not re.fullmatch(r"[\d,]*", port):
+        # Not in the words of the driver, which may quote a part of the password.
+        msg = (
+            f"{_safe(url)!r} is not a PostgreSQL URL: use "
+            "postgresql://user:password@host:port/database, and %2F for a slash in the password"
+        )
+        raise InvalidUrl(msg)
     return PostgresDatabase(url, settings, clock)
 
 
 def _safe(url: str) -> str:
     """Return a URL that may be shown: without its password."""
+    url = re.sub(r"(?<=[?&]password=)[^&]*", "***", url)
     before, at, after = url.rpartition("@")
     scheme, slashes, login = before.partition("://")
     return f"{scheme}{slashes}{login.partition(':')[0]}:***@{after}" if at else url

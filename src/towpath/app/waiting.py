@@ -96,10 +96,16 @@ class WaitingRoom:
         keep_inherited(self._bell, self._thread, self._lines)
         self._start()
 
+    def check_open(self) -> None:
+        """Refuse whoever comes after closing time."""
+        if self._closing:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
+
     def enter(self, waiter: Waiter) -> None:
         """Get in line, unless it is full."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             for topic in waiter.topics:
                 if self._max_waiters and len(self._lines.get(topic, ())) >= self._max_waiters:
                     msg = f"{self._max_waiters} callers wait for topic {topic!r} already"
@@ -144,7 +150,7 @@ class WaitingRoom:
         """Ring for these topics after a time, if nothing else does before."""
         at = _NEVER if seconds is None else time.monotonic() + seconds
         with self._lock:
-            self._check_open()  # whoever waits from here on is woken if it closes
+            self.check_open()  # whoever waits from here on is woken if it closes
             if seconds is None:
                 return
             self._due[topics] = min(at, self._due.get(topics, at))
@@ -169,11 +175,6 @@ class WaitingRoom:
             bell.interrupt()
         if thread:
             thread.join()
-
-    def _check_open(self) -> None:
-        if self._closing:
-            msg = "this app was closed; make a new one"
-            raise AppClosed(msg)
 
     def _awake(self) -> Bell:
         if self._bell is None:

@@ -66,6 +66,7 @@ _ERRORS: Final[Mapping[str, type[DatabaseError]]] = {
 _DENIED: Final = re.compile(
     r"authentication failed|no password supplied|pg_hba|role .* does not exist"
 )
+_NO_DATABASE: Final = re.compile(r"database .* does not exist")
 _HOPELESS: Final = re.compile(r"database .* does not exist|invalid|missing")
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _JSON_PARAMETER: Final = re.compile(r"cast\((:[a-z]\w*) as json\)")
@@ -429,7 +430,10 @@ def translated(error: BaseException) -> DatabaseError:
             ours = DatabaseDenied if _DENIED.search(str(error)) else DatabaseUnavailable
         else:
             ours = DatabaseError
-    return ours(f"{str(error).strip()}. {(ours.__doc__ or '').splitlines()[0]}")
+    text = str(error).strip()
+    if code == "3D000" or _NO_DATABASE.search(text):
+        return DatabaseUnavailable(f"{text}. Correct the URL, or create it: createdb.")
+    return ours(f"{text}. {(ours.__doc__ or '').splitlines()[0]}")
 
 
 def connect(url: str, settings: Settings) -> Connection[Any]:

@@ -48,6 +48,7 @@ _ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
     sqlite3.SQLITE_IOERR: DatabaseUnavailable,
 }
 _PRIMARY: Final = 0xFF  # the low byte of an extended error code
+_EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 
 class SqliteDatabase:
@@ -108,9 +109,9 @@ class SqliteDatabase:
                 loop.call_soon(self._lead_in_loop, lane)
             result: T = await call.answer()
             return result
-        if operation.mode is Mode.READ:
+        if operation.mode is Mode.READ and self._readers:
             return self._read(operation)
-        return await asyncio.to_thread(self._read, operation)
+        return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
     def close(self) -> None:
         """Finish what is under way and close the file."""
@@ -118,7 +119,7 @@ class SqliteDatabase:
             return
         self._closed = True
         if self._writer.was_opened:
-            self._lanes.run(Operation("close", _nothing), last=True)  # behind all that is under way
+            self._lanes.run(_CLOSING, last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
         self._writer.close()
@@ -218,6 +219,8 @@ class Writer:
 
     def run(self, operations: list[Operation[Any]]) -> list[Any]:
         """Run operations in one transaction."""
+        if operations[0] is _CLOSING:
+            return [None]  # without a lock that somebody else may hold
         if self._locked:
             return self._run(operations)
         with self._in_use:
@@ -287,13 +290,18 @@ class Writer:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._opened = True
-            self._connection = connect(self._path, self._settings)
+            connection = connect(self._path, self._settings)
             if self._path:
                 # busy_timeout alone starves: processes take turns by this lock, which the kernel
                 # hands out in order. Never a lock on the database itself, which is SQLite's own.
-                self._turn = os.open(
-                    f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
-                )
+                try:
+                    self._turn = os.open(
+                        f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+                    )
+                except OSError:
+                    connection.close()
+                    raise
+            self._connection = connection
         return self._connection
 
     def _lock(self) -> None:
@@ -312,9 +320,8 @@ class Writer:
 
 def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     """Open the file, creating it if needed."""
-    if path and path.is_dir():
-        msg = f"{path} is a directory; name a file in it"
-        raise NotADatabase(msg)
+    if path:
+        _check(path)
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
         isolation_level=None,
@@ -322,10 +329,28 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
         timeout=settings.busy_timeout,  # before journal_mode, which needs a lock of its own
         cached_statements=512,
     )
-    connection.execute("pragma journal_mode = wal").fetchall()
-    connection.execute(f"pragma synchronous = {settings.durability}")
-    connection.execute("pragma busy_timeout = 0")  # from here on we wait by ourselves
+    try:
+        connection.execute("pragma journal_mode = wal").fetchall()
+        connection.execute(f"pragma synchronous = {settings.durability}")
+        connection.execute("pragma busy_timeout = 0")  # from here on we wait by ourselves
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def _check(path: Path) -> None:
+    """Refuse what SQLite would only call unable to open."""
+    if path.is_dir():
+        msg = f"{path} is a directory; name a file in it"
+        raise NotADatabase(msg)
+    if not path.parent.is_dir():
+        msg = f"the directory {path.parent} does not exist; create it, or name another file"
+        raise DatabaseUnavailable(msg)
+    # Not by opening it: closing it again would drop the locks of SQLite's own connections.
+    if path.exists() and not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
+        msg = f"{path} may not be read; check user and rights"
+        raise DatabaseDenied(msg)
 
 
 def begin_immediate(connection: sqlite3.Connection, patience: float) -> None:
@@ -424,3 +449,6 @@ def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
 def _nothing() -> Generator[Query, list[Row], None]:
     return
     yield
+
+
+_CLOSING: Final = Operation("close", _nothing)

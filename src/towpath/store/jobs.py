@@ -123,7 +123,8 @@ def _stored_as(
     rows = yield statement(items)
     if len(rows) == len(items):  # numbers are given out in order
         for item, row in zip(items, rows, strict=True):
-            answers[item["nth"]] = _stored(new[item["nth"]], row)
+            place: int = item["nth"]
+            answers[place] = _stored(new[place], row)
         return
     # Not all were new: see what stands under each id or key by now.
     for row in (yield sql["standing"](items)):
@@ -246,7 +247,10 @@ def reserve(
             if len(rows) < limit and marked != everywhere:
                 rows += yield from look(everywhere, limit - len(rows))
             if rows:
-                return (yield from _leases(rows))
+                reserved = yield from _leases(rows)
+                if reserved.leases:
+                    return reserved
+                continue  # none of them could be read
             [[due_at, now]] = yield sql["next_due"](topics=topics)
             if due_at is None or due_at > now:
                 return Reserved([], None if due_at is None else due_at - now, now)

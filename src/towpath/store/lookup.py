@@ -1,5 +1,6 @@
 """Reading jobs: one, a list, the next of a topic, the history of failures."""
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -9,14 +10,14 @@ from towpath.errors import NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import Failure, Job
 from towpath.model.states import State, Status
-from towpath.operation import Mode, Operation, Steps
+from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.rows import job_from
 
 sql: Final = load(__name__)
 
 
-def get(id: UUID) -> Operation[Job]:
+def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
     """Read one job."""
 
     def steps() -> Steps[Job]:
@@ -24,7 +25,7 @@ def get(id: UUID) -> Operation[Job]:
         if not rows:
             msg = f"there is no job {id}"
             raise NotFound(msg)
-        return job_from(rows[0])
+        return read(rows[0])
 
     return Operation("get", steps, Mode.READ, whole=True)
 

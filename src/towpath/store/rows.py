@@ -19,17 +19,23 @@ _options: Final = msgspec.json.Decoder(Options)
 
 def job_from(row: Row) -> Job:
     """Read a row of the view `located`."""
+    id = _uuid(row[1])
+    try:
+        encoding, options = _encoding(row[7]), options_from(row[9])
+    except IncompatibleData as error:
+        msg = f"job {id}: {error}; upgrade this process, or delete the job"
+        raise IncompatibleData(msg) from error
     return Job(
         seq=row[0],
-        id=_uuid(row[1]),
+        id=id,
         topic=row[2],
         state=State(row[3]),
         priority=row[4],
         key=row[5],
         body=row[6],
-        encoding=_encoding(row[7]),
+        encoding=encoding,
         ttr=as_timedelta(row[8]),
-        options=options_from(row[9]),
+        options=options,
         created_at=as_datetime(row[10]),
         run_at=as_datetime(row[11]),
         epoch=row[12],
@@ -47,6 +53,11 @@ def job_from(row: Row) -> Job:
         result_body=row[24],
         last_error=row[25],
     )
+
+
+def ticket_from(row: Row) -> Job:
+    """Read a row of `located` for where the job lies, not for what it says."""
+    return job_from([*row[:7], Encoding.JSON, row[8], None, *row[10:]])
 
 
 def lease_from(row: Row) -> Lease:
@@ -81,7 +92,7 @@ def _encoding(name: str) -> str:
     return name
 
 
-def _uuid(value: UUID | bytes) -> UUID:
+def _uuid(value: UUID | bytes | str) -> UUID:
     if isinstance(value, bytes):
         return UUID(bytes=value)  # SQLite has no uuid type
     return UUID(value) if isinstance(value, str) else value  # a borrowed connection may prefer text

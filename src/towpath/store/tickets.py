@@ -8,10 +8,10 @@ from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import Job
 from towpath.model.states import Action, State, allows
-from towpath.operation import Operation, Steps
+from towpath.operation import Operation, Row, Steps
 from towpath.statement import Statement, load
 from towpath.store.lookup import get
-from towpath.store.rows import job_from
+from towpath.store.rows import job_from, ticket_from
 
 sql: Final = load(__name__)
 
@@ -120,7 +120,7 @@ def delete(id: UUID) -> Operation[Job]:
     """Forget a job that is pending, failed or cancelled; return what it was."""
 
     def steps() -> Steps[Job]:
-        job = yield from _taken(id, Action.DELETE)
+        job = yield from _taken(id, Action.DELETE, read=ticket_from)
         yield from _forgotten(job)
         return job
 
@@ -133,7 +133,7 @@ def purge(topic: str, limit: int) -> Operation[int]:
     def steps() -> Steps[int]:
         rows = yield sql["unfinished_of"](topic=topic, limit=limit)
         gone = 0
-        for job in map(job_from, rows):
+        for job in map(ticket_from, rows):
             if (yield _TAKE[job.state](**_place(job))):
                 yield from _forgotten(job)
                 gone += 1
@@ -169,10 +169,15 @@ def _its_topic(job: Job) -> list[str]:
     return [job.topic]
 
 
-def _taken(id: UUID, action: Action, error: type[TowpathError] = InvalidState) -> Steps[Job]:
+def _taken(
+    id: UUID,
+    action: Action,
+    error: type[TowpathError] = InvalidState,
+    read: Callable[[Row], Job] = job_from,
+) -> Steps[Job]:
     """Take a job's ticket from where it lies, if the table of transitions allows it."""
     while True:
-        job = yield from get(id).start()
+        job = yield from get(id, read).start()
         if not allows(job.state, action):
             msg = f"job {id} is {job.state}; {action} is not allowed there"
             raise error(msg)

@@ -1,0 +1,258 @@
+"""The bare driver doing our SQL: no app, no lanes, no Job built; rows are fetched, that is all.
+
+Parameters are made ahead of the clock wherever they do not depend on an answer.
+"""
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+from psycopg import AsyncConnection, Connection
+
+from towpath import Settings
+from towpath.database import sqlite
+from towpath.database.postgres import bound, rendered
+from towpath.model.ids import uuid7
+from towpath.operation import Row
+from towpath.statement import Query, Statement
+from towpath.store.jobs import Completion, NewJob, Range, sql
+
+TOPIC: Final = "mail"
+PAYLOAD: Final = {"to": "somebody@example.org", "text": "x" * 56}  # about 100 bytes of JSON
+BODY: Final = msgspec.json.encode(PAYLOAD).decode()
+RETENTION: Final = 3 * 86_400 * 10**6
+PRIORITY: Final = 50
+
+Prepared = Any
+_tokens: Final = itertools.count(1)
+
+
+def items(count: int, body: str = BODY) -> list[dict[str, Any]]:
+    """Make what the enqueue statement takes."""
+    return [
+        NewJob(
+            id=uuid7(),
+            topic=TOPIC,
+            body=body,
+            encoding="json",
+            priority=PRIORITY,
+            ttr=300 * 10**6,
+        ).as_item(nth)
+        for nth in range(count)
+    ]
+
+
+def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Make what the complete statement takes, from the rows of a reservation."""
+    return [
+        {"nth": nth, "seq": row[0], "epoch": row[12], "retention": RETENTION, "result": None}
+        for nth, row in enumerate(rows)
+    ]
+
+
+assert set(completions([[0] * 13])[0]) == {"nth", *Completion.__struct_fields__}
+
+
+class Bare(Protocol):
+    """Our verbs, by hand."""
+
+    def prepared(self, new: list[dict[str, Any]]) -> Prepared: ...
+
+    def enqueue(self, new: Prepared) -> list[Row]: ...
+
+    def reserve(self, limit: int) -> list[Row]: ...
+
+    def complete(self, rows: Sequence[Row]) -> list[Row]: ...
+
+    def alone(self, verb: Callable[[Any], list[Row]], argument: object) -> list[Row]: ...
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Postgres:
+    """The texts and parameters of PostgreSQL."""
+
+    def __init__(self, schema: str) -> None:
+        self._texts = {
+            name: rendered(sql[name], schema) for name in ("enqueue", "reserve", "complete")
+        }
+        self._ranges = self._everywhere = _json([Range(TOPIC)])
+
+    def prepared(self, new: list[dict[str, Any]]) -> dict[str, Any]:
+        return bound(Query(sql["enqueue"], {}, new), None)
+
+    def _reserving(self, limit: int) -> dict[str, Any]:
+        return {
+            "topic": TOPIC, "ranges": self._ranges, "limit": limit,
+            "token": next(_tokens), "session": None, "now": None,
+        }  # fmt: skip
+
+    def _completing(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return {"items": _json(completions(rows)), "now": None}
+
+    def _marked(self, rows: list[Row], limit: int) -> list[Row]:
+        """Keep the low-water mark, as the app does."""
+        if len(rows) < limit:
+            self._ranges = self._everywhere
+        else:
+            seq, now = max(row[0] for row in rows), rows[0][19]
+            self._ranges = _json(
+                [
+                    Range(TOPIC, upto=PRIORITY - 1, due_from=now),
+                    Range(TOPIC, PRIORITY, seq, due_from=now),
+                ]
+            )
+        return rows
+
+
+class BarePostgres(_Postgres):
+    """psycopg, blocking."""
+
+    def __init__(self, connection: Connection[Any], schema: str) -> None:
+        super().__init__(schema)
+        self.connection = connection
+        self._cursor = connection.cursor()
+        self.close = connection.close
+
+    def enqueue(self, new: Prepared) -> list[Row]:
+        return self._run("enqueue", new)
+
+    def reserve(self, limit: int) -> list[Row]:
+        return self._marked(self._run("reserve", self._reserving(limit)), limit)
+
+    def complete(self, rows: Sequence[Row]) -> list[Row]:
+        return self._run("complete", self._completing(rows))
+
+    def alone(self, verb: Callable[[Any], list[Row]], argument: object) -> list[Row]:
+        return verb(argument)
+
+    def begin(self) -> None:
+        self._cursor.execute("begin")
+
+    def commit(self) -> None:
+        self._cursor.execute("commit")
+
+    def _run(self, name: str, params: dict[str, Any]) -> list[Row]:
+        return self._cursor.execute(self._texts[name], params).fetchall()
+
+
+class AsyncBarePostgres(_Postgres):
+    """psycopg, async."""
+
+    def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
+        super().__init__(schema)
+        self.connection = connection
+        self._cursor = connection.cursor()
+        self.close = connection.close
+
+    async def enqueue(self, new: Prepared) -> list[Row]:
+        return await self._run("enqueue", new)
+
+    async def reserve(self, limit: int) -> list[Row]:
+        return self._marked(await self._run("reserve", self._reserving(limit)), limit)
+
+    async def complete(self, rows: Sequence[Row]) -> list[Row]:
+        return await self._run("complete", self._completing(rows))
+
+    async def begin(self) -> None:
+        await self._cursor.execute("begin")
+
+    async def commit(self) -> None:
+        await self._cursor.execute("commit")
+
+    async def _run(self, name: str, params: dict[str, Any]) -> list[Row]:
+        cursor = await self._cursor.execute(self._texts[name], params)
+        return await cursor.fetchall()
+
+
+class Link:
+    """One statement of a chain."""
+
+    __slots__ = ("last", "names", "returns", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.returns = text.startswith(("select", "with")) or "returning" in text
+        self.last = False  # whether its rows are the answer
+        self.names: list[str] | None = None
+
+
+class BareSqlite:
+    """The sqlite3 of the standard library, with our PRAGMAs."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.connection = sqlite.connect(path, settings)
+        self._cursor: sqlite3.Cursor = self.connection.cursor()
+        self._execute = self._cursor.execute
+        self._chains = {name: _chain(sql[name]) for name in ("enqueue", "reserve", "complete")}
+        self.close = self.connection.close
+
+    def prepared(self, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**item, "id": item["id"].bytes} for item in new]
+
+    def enqueue(self, new: Prepared) -> list[Row]:
+        return self._each("enqueue", new)
+
+    def reserve(self, limit: int) -> list[Row]:
+        return self._each(
+            "reserve", [{"topic": TOPIC, "limit": limit, "token": next(_tokens), "session": None}]
+        )
+
+    def complete(self, rows: Sequence[Row]) -> list[Row]:
+        return self._each("complete", completions(rows))
+
+    def alone(self, verb: Callable[[Any], list[Row]], argument: object) -> list[Row]:
+        self._execute("begin immediate")
+        rows = verb(argument)
+        self._execute("commit")
+        return rows
+
+    def begin(self) -> None:
+        self._execute("begin immediate")
+
+    def commit(self) -> None:
+        self._execute("commit")
+
+    def _each(self, name: str, every: Sequence[dict[str, Any]]) -> list[Row]:
+        chain, now, found = self._chains[name], time.time_ns() // 1_000, []
+        for params in every:
+            params["now"] = now
+            self._follow(chain, 0, params, found)
+        return found
+
+    def _follow(
+        self, chain: list[Link], start: int, params: dict[str, Any], found: list[Row]
+    ) -> None:
+        for place in range(start, len(chain)):
+            link = chain[place]
+            self._execute(link.text, params)
+            if not link.returns:
+                continue
+            rows = self._cursor.fetchall()
+            if link.last:
+                found += rows
+            if place + 1 < len(chain):
+                link.names = link.names or [name for name, *_ in self._cursor.description]
+                for row in rows:
+                    params.update(zip(link.names, row, strict=True))
+                    self._follow(chain, place + 1, params, found)
+            return
+
+
+def _chain(statement: Statement) -> list[Link]:
+    parts = (part.strip() for part in statement.text("sqlite").split(";"))
+    chain = [Link(part) for part in parts if part]
+    [link for link in chain if link.returns][-1].last = True
+    return chain
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
