@@ -311,13 +311,15 @@ def fork_and_close(app: App) -> None:
     """Close the app in the parent; the child goes on and dies without a goodbye."""
     app.jobs.enqueue("mail", "before")
     app.jobs.list()
+    from_child, to_parent = os.pipe()
     if os.fork():
-        assert sys.stdin.readline()
+        os.read(from_child, 1)
         app.close()
         say("closed")
         os._exit(0)
     app.jobs.list()
     say(app.jobs.enqueue("mail", "while both live").id)
+    os.write(to_parent, b"!")
     sys.stdin.readline()
     say(app.jobs.enqueue("mail", "the parent is gone").id)
     os.kill(os.getpid(), signal.SIGKILL)

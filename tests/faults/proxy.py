@@ -11,10 +11,11 @@ It hands everything on until a statement with a given text passes. Then it does 
 import contextlib
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event, Lock, Thread
 from typing import Self
 
+START = (3 << 16).to_bytes(4)  # version 3 of the protocol
 READY_FOR_QUERY = re.compile(rb"Z\x00\x00\x00\x05[ITE]\Z")  # the end of every answer
 
 
@@ -26,6 +27,32 @@ class Link:
         self.server = server
         self.loses_answer = False
         self.silent = Event()
+        self._unread = b""
+        self._started = False
+        self._prepared: dict[bytes, bytes] = {}
+
+    def statements(self, data: bytes) -> Iterator[bytes]:
+        """Read what the client sends; yield each statement, also one that it has prepared."""
+        self._unread += data
+        while self._started and len(self._unread) >= 5:
+            kind, size = self._unread[:1], int.from_bytes(self._unread[1:5])
+            if len(self._unread) <= size:
+                return
+            body, self._unread = self._unread[5 : size + 1], self._unread[size + 1 :]
+            match kind:
+                case b"Q":
+                    yield body
+                case b"P":
+                    name, text, _ = body.split(b"\0", 2)
+                    self._prepared[name] = text
+                case b"B":
+                    _, name, _ = body.split(b"\0", 2)
+                    yield self._prepared[name]
+        if not self._started and len(self._unread) >= 8:
+            size = int.from_bytes(self._unread[:4])
+            # Before the start it may ask for encryption, which a test server declines.
+            self._started = self._unread[4:8] == START
+            self._unread = self._unread[size:]
 
     def close(self) -> None:
         """Cut both sides off."""
@@ -133,10 +160,11 @@ class Proxy:
 
     def _to_server(self, link: Link) -> None:
         while data := link.client.recv(2**20):
-            with self._lock:
-                hit = self._text is not None and self._text in data
-                if hit:
-                    self._text = None
+            hit = False
+            for statement in link.statements(data):
+                with self._lock:
+                    if self._text is not None and self._text in statement:
+                        self._text, hit = None, True
             if hit and not self._fault(link):
                 return
             link.server.sendall(data)

@@ -32,7 +32,6 @@ def test_what_the_child_enqueues_after_the_parent_has_closed_is_not_lost(start, 
     """Promise 1: the parent takes nothing along, not even SQLite's log."""
     program = start("fork_and_close")
     first = program.hear()
-    program.say("close")
     assert program.hear() == "closed"
     assert program.wait() == 0
 

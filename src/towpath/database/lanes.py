@@ -7,6 +7,7 @@ a lone caller and its database. Callers wait for their own commit; that is the b
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -74,7 +75,7 @@ class LoopCall(Generic[L]):
 
     def settle(self, result: object, error: BaseException | None) -> None:
         """Finish the future, in its own loop."""
-        if _running_loop() is self.loop:
+        if running_loop() is self.loop:
             self._finish(result, error)
         else:
             with contextlib.suppress(RuntimeError):  # the loop has closed, nobody waits
@@ -141,6 +142,7 @@ class Lanes(Generic[L]):
         nobodys: tuple[type[Exception], ...] = (),
     ) -> None:
         self._idle = lanes
+        self._number = len(lanes)
         self._run = run
         self._batch_size = batch_size
         self._nobodys = nobodys  # errors that are no one call's fault
@@ -188,6 +190,14 @@ class Lanes(Generic[L]):
             self._closed = last
             self._inbox.append(call)
             return self._idle.pop() if self._idle else None
+
+    def close(self, patience: float) -> None:
+        """Let nobody in any more, and wait a while for all lanes to rest."""
+        with self._mutex:
+            self._closed = True
+        deadline = time.monotonic() + patience
+        while len(self._idle) < self._number and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def _withdraw(self, call: ThreadCall[L]) -> None:
         """Take an interrupted thread out of line, and pass on what it was asked to lead."""
@@ -243,7 +253,8 @@ class Lanes(Generic[L]):
             self._idle.append(lane)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop of this thread, if one runs."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -18,7 +19,7 @@ from psycopg import AsyncConnection, Connection
 from towpath.database.batch import grouped
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
-from towpath.database.lanes import Lanes, outcome
+from towpath.database.lanes import Lanes, outcome, running_loop
 from towpath.errors import (
     AppClosed,
     DatabaseBusy,
@@ -46,6 +47,7 @@ AT_LARGE: Final = (
     "select set_config(name, 'on', true) from (values ('enable_seqscan'), ('enable_hashjoin'),"
     " ('enable_mergejoin')) as wished(name), set_config('plan_cache_mode', 'auto', true)"
 )
+PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -104,12 +106,12 @@ class PostgresDatabase:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
-        self._check_open()
+        self.check_open()
         return self._lanes.run(operation)
 
     async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit."""
-        self._check_open()
+        self.check_open()
         loop = asyncio.get_running_loop()
         lanes = self._loops.get(loop)
         if lanes is None:
@@ -117,21 +119,26 @@ class PostgresDatabase:
         return await lanes.run(operation)
 
     def close(self) -> None:
-        """Close the connections of threads; those of loops are closed by `aclose` there."""
+        """Finish what is under way, in threads and other loops too, and close every connection."""
         self._closed = True
+        self._lanes.close(PATIENCE)
         for lane in self._all:
             lane.close()
-        for lanes in list(self._loops.values()):
+        for loop, lanes in list(self._loops.items()):
+            if loop.is_running() and loop is not running_loop():
+                lanes.close_from_outside(PATIENCE)
             lanes.abandon()
 
     async def aclose(self) -> None:
-        """Close every connection, those of this loop in order."""
+        """Finish what is under way and close every connection."""
+        self._closed = True
         lanes = self._loops.pop(asyncio.get_running_loop(), None)
         if lanes:
             await lanes.close()
-        self.close()
+        await asyncio.to_thread(self.close)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise if the app was closed."""
         if self._closed:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
@@ -167,6 +174,7 @@ class Lane:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
+            self._database.check_open()
             connection = self._connection = connect(self._database.url, self._database.settings)
         cursor = connection.cursor()
 
@@ -254,6 +262,16 @@ class LoopLanes:
         for lane in self._all:
             await lane.close()
 
+    def close_from_outside(self, patience: float) -> None:
+        """Have the loop close its connections, and wait a while for that."""
+        closing = self.close()
+        try:
+            asyncio.run_coroutine_threadsafe(closing, self._loop).result(patience)
+        except RuntimeError:  # the loop has closed meanwhile
+            closing.close()
+        except (TimeoutError, CancelledError):
+            return
+
     def abandon(self) -> None:
         """Drop the connections of a loop that may be gone."""
         for lane in self._all:
@@ -339,6 +357,7 @@ class AsyncLane:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
         if connection is None:
+            self._database.check_open()
             connection = self._connection = await aconnect(
                 self._database.url, self._database.settings
             )
