@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
 
 from towpath.database.batch import grouped
 from towpath.database.clock import Clock
@@ -173,6 +174,11 @@ class Lane:
     def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
+        if connection is not None and not _at_rest(connection):
+            # Interrupted in the middle: what it holds was never acknowledged, and must not be mixed
+            # with what comes now.
+            connection.close()
+            connection = None
         if connection is None:
             self._database.check_open()
             connection = self._connection = connect(self._database.url, self._database.settings)
@@ -356,6 +362,9 @@ class AsyncLane:
     async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         again, trouble.doubtful = trouble.seen, False
         connection = self._connection
+        if connection is not None and not _at_rest(connection):
+            await connection.close()
+            connection = None
         if connection is None:
             self._database.check_open()
             connection = self._connection = await aconnect(
@@ -411,6 +420,7 @@ class Trouble:
         ours = translated(error)
         self._tries += 1
         if error.sqlstate in _AGAIN and self._tries <= RETRIES:
+            self.seen = True  # an earlier statement of it may have been committed by itself
             return random.uniform(0, 0.01 * self._tries)  # noqa: S311 - jitter
         if not _passing(error, ours):
             raise ours from error
@@ -424,6 +434,10 @@ class Trouble:
         if now - self._since > self._patience:
             raise ours from error
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
+
+
+def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 def _by_itself(operation: Operation[Any]) -> bool:

@@ -1,7 +1,7 @@
 """Jobs with a lease and on their way to one: enqueue, reserve, complete and the other outcomes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from towpath.errors import (
+    Conflict,
     IncompatibleData,
     InvalidTouchTime,
     JobExists,
@@ -20,14 +21,17 @@ from towpath.errors import (
 )
 from towpath.model.instants import FOREVER, as_datetime, as_timedelta, microseconds
 from towpath.model.job import Job, Lease, Options
-from towpath.model.states import State
+from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, plural
 from towpath.statement import Statement, load
-from towpath.store.rows import job_from, known_options, lease_from
+from towpath.store.rows import job_from, known_options, lease_from, uuid_from
 
 sql: Final = load(__name__)
 
 PROMOTE_AT_ONCE: Final = 1_000
+TRIES: Final = 5  # to store a job while others use its key
+LOOK_AGAIN: Final = 100_000  # microseconds, when what is due is in somebody else's hands
+UNFINISHED: Final = frozenset({Status.PENDING, Status.PROCESSING})
 RESCUE_AT_ONCE: Final = 1_000
 
 _DEFAULTS: Final = Options()
@@ -75,7 +79,7 @@ def stored_options(options: Options) -> str | None:
 
 
 def _stored(new: NewJob, row: Row) -> Job:
-    seq, created_at, run_at = row
+    seq, created_at, run_at, _ = row
     return Job(
         seq=seq,
         id=new.id,
@@ -104,20 +108,23 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     topic holds, is not stored again: the standing job is the answer.
     """
     answers: dict[int, Answer[Job]] = {}
-    yield from _stored_as(sql["enqueue"], new, answers, keyed=False)
-    yield from _stored_as(sql["enqueue_keyed"], new, answers, keyed=True)
-    # The holder of a key may finish between two looks; whoever asks again gets the key.
-    lost = [nth for nth in range(len(new)) if nth not in answers]
-    if lost:
-        again = yield from enqueue([new[nth] for nth in lost]).start()
-        answers.update(zip(lost, again, strict=True))
-    return [answers[nth] for nth in range(len(new))]
+    for _ in range(TRIES):
+        yield from _stored_as(sql["enqueue"], new, answers, keyed=False)
+        yield from _stored_as(sql["enqueue_keyed"], new, answers, keyed=True)
+        if len(answers) == len(new):
+            return [answers[nth] for nth in range(len(new))]
+    lost = Conflict("an id or a key changed hands again and again; try again")
+    return [answers.get(nth, lost) for nth in range(len(new))]
 
 
 def _stored_as(
     statement: Statement, new: Sequence[NewJob], answers: dict[int, Answer[Job]], *, keyed: bool
 ) -> Steps[None]:
-    items = [job.as_item(nth) for nth, job in enumerate(new) if (job.key is not None) is keyed]
+    items = [
+        job.as_item(nth)
+        for nth, job in enumerate(new)
+        if (job.key is not None) is keyed and nth not in answers
+    ]
     if not items:
         return
     rows = yield statement(items)
@@ -126,10 +133,31 @@ def _stored_as(
             place: int = item["nth"]
             answers[place] = _stored(new[place], row)
         return
-    # Not all were new: see what stands under each id or key by now.
-    for row in (yield sql["standing"](items)):
+    yield from _add_standing(new, items, rows, answers)
+
+
+def _add_standing(
+    new: Sequence[NewJob],
+    items: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
+    answers: dict[int, Answer[Job]],
+) -> Steps[None]:
+    """Answer for each with what was stored, or with what stands in its place."""
+    # Of two with the same id in one batch, the first is stored and the other finds it standing.
+    places: dict[UUID, int] = {item["id"]: item["nth"] for item in reversed(items)}
+    for row in rows:
+        place = places[uuid_from(row[3])]
+        answers[place] = _stored(new[place], row)
+    refused = [item for item in items if item["nth"] not in answers]
+    for row in (yield sql["standing"](refused)):
         nth: int = row[0]
-        answers[nth] = _standing(new[nth], job_from(row[1:]))
+        job = job_from(row[1:])
+        if job.id == new[nth].id or job.status in UNFINISHED:
+            answers[nth] = _standing(new[nth], job)
+    # The holder of a key may have finished between the two looks: then the key is free.
+    lost = [item for item in refused if item["nth"] not in answers]
+    if lost:
+        yield sql["free_stale_keys"](lost)
 
 
 def enqueue_all(
@@ -236,6 +264,7 @@ def reserve(
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
     """
     everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
+    regardless = msgspec.to_builtins([Range(topic, due_from=FOREVER) for topic in topics])
     marked = msgspec.to_builtins(list(ranges)) or everywhere
 
     def look(where: object, limit: int) -> Steps[list[Row]]:
@@ -254,8 +283,11 @@ def reserve(
             [[due_at, now]] = yield sql["next_due"](topics=topics)
             if due_at is None or due_at > now:
                 return Reserved([], None if due_at is None else due_at - now, now)
-            yield from promote(topics).start()
-            yield from rescue(topics).start()
+            promoted = yield from promote(topics).start()
+            rescued = yield from rescue(topics).start()
+            if not promoted and not rescued:  # somebody else has it in hand: do not wait for them
+                rows = yield from look(regardless, limit)
+                return (yield from _leases(rows)) if rows else Reserved([], LOOK_AGAIN, now)
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
@@ -277,12 +309,15 @@ def _taken(
     if len(topics) == 1:
         return (yield sql["reserve"](topic=topics[0], ranges=ranges, limit=limit, **holder))
     rows: list[Row] = []
+    tried: set[int] = set()  # what somebody else was quicker to take
     while len(rows) < limit:
         short = limit - len(rows)
-        places = yield sql["candidates"](topics=topics, ranges=ranges, limit=short)
-        best = sorted(places, key=lambda place: (place[1], place[2]))[:short]
+        places = yield sql["candidates"](topics=topics, ranges=ranges, limit=short + len(tried))
+        new = [place for place in places if place[2] not in tried]
+        best = sorted(new, key=lambda place: (place[1], place[2]))[:short]
         if not best:
             break
+        tried.update(place[2] for place in best)
         names = ("topic", "priority", "seq")
         rows += yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
     return sorted(rows, key=lambda row: (row[4], row[0]))

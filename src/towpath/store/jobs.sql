@@ -9,7 +9,7 @@ insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, optio
 values (:id, :topic, :priority, null, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 on conflict do nothing
-returning seq, created_at, run_at;
+returning seq, created_at, run_at, id;
 insert into towpath.ready (seq, topic, priority) select :seq, :topic, :priority
  where :run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, run_at) select :seq, :topic, :priority, :run_at
@@ -40,7 +40,9 @@ readied as (
 postponed as (
     insert into towpath.delayed (seq, topic, priority, run_at)
     select seq, topic, priority, run_at from made where run_at > created_at)
-select seq, created_at, run_at from made order by seq;
+select seq, created_at, run_at,
+       case when (select count(*) from made) < (select count(*) from item) then id end
+  from made order by seq;
 
 -- The key is taken before the job is made, by the id that the job will have.
 -- name: enqueue_keyed [sqlite]
@@ -52,7 +54,7 @@ returning key;
 insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
 values (:id, :topic, :priority, :key, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
-returning seq, created_at, run_at;
+returning seq, created_at, run_at, id;
 insert into towpath.ready (seq, topic, priority, key) select :seq, :topic, :priority, :key
  where :run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, key, run_at)
@@ -72,8 +74,8 @@ opened as (
     on conflict do nothing),
 claimed as (
     insert into towpath.unique_key (topic, key, id)
-    select topic, key, id from item
-     where not exists (select from towpath.job j where j.id = item.id)
+    select topic, key, id from (select distinct on (id) * from item order by id, nth) as first
+     where not exists (select from towpath.job j where j.id = first.id)
      order by topic, key
     on conflict do nothing
     returning id),
@@ -90,7 +92,9 @@ readied as (
 postponed as (
     insert into towpath.delayed (seq, topic, priority, key, run_at)
     select seq, topic, priority, key, run_at from made where run_at > created_at)
-select seq, created_at, run_at from made order by seq;
+select seq, created_at, run_at,
+       case when (select count(*) from made) < (select count(*) from item) then id end
+  from made order by seq;
 
 -- What kept an item from being stored: its id, or its key.
 -- name: standing [sqlite]
@@ -105,6 +109,19 @@ select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
                  where l.id = coalesce((select j.id from towpath.job j where j.id = i.id),
                                        (select k.id from towpath.unique_key k
                                          where k.topic = i.topic and k.key = i.key)) limit 1) s;
+
+-- A key whose job has finished, or was never made, is free.
+-- name: free_stale_keys [sqlite]
+delete from towpath.unique_key as k where k.topic = :topic and k.key = :key and not exists (
+    select 1 from towpath.located l where l.id = k.id and l.topic = k.topic and l.key = k.key
+       and l.state in ('ready', 'delayed', 'reserved'));
+
+-- name: free_stale_keys [postgres]
+delete from towpath.unique_key k
+ using json_to_recordset(cast(:items as json)) as i(topic text, key text)
+ where k.topic = i.topic and k.key = i.key and not exists (
+    select from towpath.located l where l.id = k.id and l.topic = k.topic and l.key = k.key
+       and l.state in ('ready', 'delayed', 'reserved'));
 
 -- With a limit on topics or jobs, enqueues of one topic take turns.
 -- name: lock_topics [sqlite]
@@ -148,7 +165,7 @@ select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding
        j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
        coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
        :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when coalesce(:retries, :crashes) > 0 then (select e.error from towpath.failure e
+       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) end, :session
   from towpath.job j where j.seq = :seq;
 
@@ -188,7 +205,7 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
        epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
        coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
        null, null, null,
-       case when coalesce(retries, crashes) > 0 then (select e.error from towpath.failure e
+       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
@@ -235,7 +252,7 @@ select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding
        j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
        coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
        :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when coalesce(:retries, :crashes) > 0 then (select e.error from towpath.failure e
+       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) end, :session
   from towpath.job j where j.seq = :seq;
 
@@ -264,7 +281,7 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
        epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
        coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
        null, null, null,
-       case when coalesce(retries, crashes) > 0 then (select e.error from towpath.failure e
+       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
@@ -470,19 +487,22 @@ returning i.nth, l.until, l.cancelled;
 -- Where a job is whose lease did not match, and whether this very try was recorded as failed.
 -- name: whereabouts [sqlite]
 select :nth as nth, l.state, l.epoch,
-       exists (select 1 from towpath.failure f where f.seq = :seq and f.epoch = :epoch),
+       exists (select 1 from towpath.failure f
+                where f.seq = :seq and f.epoch = :epoch and f.kind = 'error'),
        t.touches, :now - coalesce(t.touched_at, t.reserved_at)
   from towpath.located l left join towpath.lease t on t.seq = l.seq where l.seq = :seq;
 
 -- name: whereabouts [postgres]
 select i.nth, w.state, w.epoch,
-       exists (select 1 from towpath.failure f where f.seq = i.seq and f.epoch = i.epoch),
+       exists (select 1 from towpath.failure f
+                where f.seq = i.seq and f.epoch = i.epoch and f.kind = 'error'),
        w.touches, {now} - coalesce(w.touched_at, w.reserved_at)
   from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint),
        lateral (select l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
                   from towpath.located l left join towpath.lease t on t.seq = l.seq
                  where l.seq = i.seq limit 1) w;
 
+-- A lease that somebody is ending at this moment is left to them.
 -- name: expired [sqlite]
 select l.seq, l.epoch, j.options from towpath.lease l join towpath.job j on j.seq = l.seq
  where l.topic = :topic and l.until <= :now order by l.until limit :limit;
@@ -492,4 +512,4 @@ select e.seq, e.epoch, (select j.options from towpath.job j where j.seq = e.seq)
   from json_to_recordset(cast(:items as json)) as i(topic text),
        lateral (select l.seq, l.epoch from towpath.lease l
                  where l.topic = i.topic and l.until <= {now} order by l.until
-                 limit cast(:limit as bigint)) e;
+                 limit cast(:limit as bigint) for update skip locked) e;

@@ -19,7 +19,7 @@ _options: Final = msgspec.json.Decoder(Options)
 
 def job_from(row: Row) -> Job:
     """Read a row of the view `located`."""
-    id = _uuid(row[1])
+    id = uuid_from(row[1])
     try:
         encoding, options = _encoding(row[7]), options_from(row[9])
     except IncompatibleData as error:
@@ -92,7 +92,8 @@ def _encoding(name: str) -> str:
     return name
 
 
-def _uuid(value: UUID | bytes | str) -> UUID:
+def uuid_from(value: UUID | bytes | str) -> UUID:
+    """Read an id."""
     if isinstance(value, bytes):
         return UUID(bytes=value)  # SQLite has no uuid type
     return UUID(value) if isinstance(value, str) else value  # a borrowed connection may prefer text

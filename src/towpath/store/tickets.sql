@@ -51,9 +51,14 @@ delete from towpath.failure where seq = :seq;
 -- name: forget_job
 delete from towpath.job where seq = :seq;
 
--- name: next_buried
+-- Held until the kick commits, so that a key is never claimed for a job that somebody else moved.
+-- name: next_buried [sqlite]
 select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after order by no limit :limit;
+
+-- name: next_buried [postgres]
+select seq, epoch, key, no from towpath.buried
+ where topic = :topic and no > :after order by no limit :limit for update skip locked;
 
 -- name: next_delayed
 select seq, epoch, key, run_at from towpath.delayed
