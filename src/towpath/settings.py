@@ -6,9 +6,11 @@ seconds.
 
 import os
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Final, Self
 
 from towpath.errors import Invalid
+
+MOST_SCHEMA: Final = 50  # leaves room for the names that are made from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,19 @@ class Settings:
         if not self.schema.isidentifier() or not self.schema.isascii():
             msg = f"schema {self.schema!r} is not a plain SQL name"
             raise Invalid(msg)
+        if len(self.schema) > MOST_SCHEMA:
+            msg = f"schema {self.schema!r} is longer than {MOST_SCHEMA} characters"
+            raise Invalid(msg)
+        for name in (
+            "dead_after",
+            "beat_every",
+            "poll_interval",
+            "connect_timeout",
+            "busy_timeout",
+        ):
+            if not 0.001 <= getattr(self, name) < 10**9:  # noqa: PLR2004 - a millisecond; refuses NaN
+                msg = f"{name} is at least 0.001 seconds"
+                raise Invalid(msg)
         if self.lanes < 1 or self.batch_size < 1 or self.batch_bytes < 1:
             msg = "lanes, batch_size and batch_bytes are at least 1"
             raise Invalid(msg)

@@ -8,6 +8,7 @@ import contextlib
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 
 import psycopg
 import pytest
@@ -402,6 +403,26 @@ def _leases(future):
     with contextlib.suppress(asyncio.CancelledError, Exception):
         return future.result()
     return []
+
+
+def test_a_blocking_verb_inside_an_event_loop_blocks_it_and_no_more(app):
+    """Its async neighbours, already on their way, do not wait for it while it waits for them."""
+
+    async def both_colours() -> int:
+        calls = [asyncio.create_task(app.jobs.aenqueue("mail")) for _ in range(3)]
+        await asyncio.sleep(0)
+        app.jobs.enqueue("mail")
+        waiting = asyncio.create_task(app.jobs.areserve("post", timeout=20))
+        await asyncio.to_thread(waits, app, topic="post")
+        app.jobs.enqueue("post")
+        await asyncio.gather(*calls)
+        return len(await waiting) + len(app.jobs.reserve("mail", limit=10))
+
+    found: list[int] = []
+    thread = Thread(target=lambda: found.append(asyncio.run(both_colours())), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found == [5]
 
 
 # ---------------------------------------------------------------- limits and counts

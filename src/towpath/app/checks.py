@@ -93,7 +93,7 @@ class Defaults(Struct, frozen=True):
             max_crashes=count(settings.max_crashes, "max_crashes"),
             retention=microseconds(settings.retention, "retention") / 1e6,
         )
-        return cls(microseconds(settings.ttr, "ttr"), settings.max_payload, options)
+        return cls(_ttr(settings.ttr), settings.max_payload, options)
 
 
 def new_jobs(
@@ -108,6 +108,9 @@ def new_jobs(
         new.append(
             NewJob(id=uuid7() if id is None else _uuid(id), body=body, encoding=encoding, **shared)
         )
+    if id is not None and len(new) > 1:
+        msg = "one id cannot name several jobs"
+        raise Invalid(msg)
     return new
 
 
@@ -128,7 +131,7 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     if "priority" in given:
         shared["priority"] = priority_of(given["priority"])
     if "ttr" in given:
-        shared["ttr"] = max(1, microseconds(given["ttr"], "ttr"))
+        shared["ttr"] = _ttr(given["ttr"])
     if "delay" in given:
         shared["delay"] = microseconds(given["delay"], "delay")
     if "run_at" in given:
@@ -161,8 +164,28 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     if "retention" in given:
         changes["retention"] = microseconds(given["retention"], "retention") / 1e6
     if "backoff" in given:
-        changes["backoff"] = given["backoff"]
+        changes["backoff"] = _backoff(given["backoff"])
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
+
+
+def _ttr(ttr: Duration) -> int:
+    us = microseconds(ttr, "ttr")
+    if not us:
+        msg = "a ttr of 0 would hand the job out again at once"
+        raise Invalid(msg)
+    return us
+
+
+def _backoff(backoff: Any) -> Backoff:
+    if not isinstance(backoff, Backoff):
+        msg = f"{backoff!r} is not a Backoff"
+        raise Invalid(msg)
+    microseconds(backoff.first, "first")
+    microseconds(backoff.most, "most")
+    if not 0 <= backoff.factor < 10**9:  # also refuses NaN
+        msg = f"factor {backoff.factor} is not between 0 and a billion"
+        raise Invalid(msg)
+    return backoff
 
 
 def _uuid(text: UUID | str) -> UUID:

@@ -13,6 +13,7 @@ from towpath.database.forks import begin_anew_after_fork
 from towpath.store.jobs import Range, Reserved
 
 MOST_AGE: Final = 1.0  # seconds
+MOST_MARKS: Final = 8  # of one topic: each is a range of its own to look into
 
 
 class Marks:
@@ -66,6 +67,8 @@ class Marks:
                 marks = self._marks.setdefault(lease.job.topic, {})
                 mark = marks.get(lease.job.priority, 0)
                 marks[lease.job.priority] = max(mark, lease.job.seq)
+                if len(marks) > MOST_MARKS:
+                    marks.clear()
 
     def drop(self, topics: Iterable[str]) -> None:
         """Forget the marks of these topics: a job went back in line."""

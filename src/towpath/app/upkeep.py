@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 EVERY: Final = 1.0  # seconds between two rounds, at most
+PRUNE_EVERY: Final = 60_000_000  # microseconds of the database's clock
 MOST_BATCHES: Final = 100  # of one kind in one round
 
 
@@ -39,6 +40,7 @@ class Upkeep:
         self._app = app
         self._seen: dict[int, Seen] = {}
         self._looked_at: int | None = None
+        self._pruned_at = 0
         self._start()
         begin_anew_after_fork(self)
 
@@ -57,7 +59,7 @@ class Upkeep:
         self._repeat(lambda: self._do(jobs.rescue(names)))
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
-        self._repeat(lambda: self._do(upkeep.prune()))
+        self._prune()
         self._do(stats.roll_up())
         if self._app.settings.topic_cleanup:
             self._do(topics.forget_empty())
@@ -89,12 +91,21 @@ class Upkeep:
             return self._app.run(operation)
         except TowpathError as error:
             log.warning("upkeep could not %s: %s", operation.name, error)
-            return None
+        except Exception:  # one bad thing must not end all upkeep
+            log.exception("upkeep could not %s", operation.name)
+        return None
 
     def _repeat(self, step: Callable[[], Any]) -> None:
         for _ in range(MOST_BATCHES):
             if not step():
                 return
+
+    def _prune(self) -> None:
+        """Forget old jobs once a minute: looking for them reads more than their own rows."""
+        now: int = self._do(upkeep.clock()) or 0
+        if now - self._pruned_at >= PRUNE_EVERY:
+            self._repeat(lambda: self._do(upkeep.prune()))
+            self._pruned_at = now
 
     def _watch_sessions(self) -> None:
         """Call a session dead only when this observer itself saw it silent for long enough.

@@ -7,14 +7,18 @@ watches the bell, the next instant at which something is due, and the safety net
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from typing import Final
 
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.wakeups import COALESCE, Bell, Rung
 from towpath.errors import AppClosed, TooManyWaiters
+
+log: Final = logging.getLogger("towpath")
 
 
 class Waiter:
@@ -123,6 +127,8 @@ class WaitingRoom:
                 line.pop(waiter, None)
                 if not line:
                     self._lines.pop(topic, None)
+            if not any(topic in self._lines for topic in waiter.topics):
+                self._due.pop(waiter.topics, None)
             if waiter.rung:
                 self._wake_first(waiter.topics)
 
@@ -130,7 +136,7 @@ class WaitingRoom:
         """Wake whoever is first in line, here and in other processes."""
         with self._lock:
             news = set(topics)
-            if not news:
+            if not news or self._closing:
                 return
             self._wake_first(news)
             if not self._announces or self._closing:
@@ -168,6 +174,7 @@ class WaitingRoom:
         with self._lock:
             self._closing = True
             thread, bell = self._thread, self._bell
+            self._thread = self._bell = None
             waiters = {waiter for line in self._lines.values() for waiter in line}
         for waiter in waiters:
             waiter.wake()
@@ -210,14 +217,20 @@ class WaitingRoom:
                     bell.announce(news)
                     announced = time.monotonic()
                     continue
-                rung: Rung = bell.wait(
-                    None if timeout is None else max(0, timeout), listening=listening
-                )
+                rung = self._rung(bell, None if timeout is None else max(0, timeout), listening)
                 look_at = self._pass_on(rung, look_at)
             if self._announcements:
                 bell.announce(self._announcements)  # a process may enqueue and end
         finally:
             bell.close()
+
+    def _rung(self, bell: Bell, timeout: float | None, listening: bool) -> Rung:  # noqa: FBT001 - the bell's own word
+        try:
+            return bell.wait(timeout, listening=listening)
+        except Exception:  # without this thread nobody would ever be woken
+            log.exception("the bell failed; waiters are found by polling")
+            time.sleep(self._poll_interval)
+            return None
 
     def _next(self, now: float, look_at: float, announced: float, *, listening: bool) -> float:
         times = [_NEVER]

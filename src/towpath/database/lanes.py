@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
 from towpath.database.batch import run_batch
@@ -89,6 +89,10 @@ class LoopCall(Generic[L]):
                 self.future.set_result(result)
             else:
                 self.future.set_exception(error)
+
+    def is_asleep(self) -> bool:
+        """Say whether the loop stands still, though it may go on."""
+        return not self.loop.is_running() and not self.loop.is_closed()
 
     def _undo(self, result: object, error: BaseException | None) -> None:
         if error is None and self.operation.abandon:
@@ -247,7 +251,12 @@ class Lanes(Generic[L]):
         """Let the next one lead, or let the lane rest."""
         with self._mutex:
             while self._inbox:
-                if self._inbox[0].lead(lane):
+                first = self._inbox[0]
+                if isinstance(first, LoopCall) and first.is_asleep():
+                    # Its loop stands still and may never tick again: others are waiting behind it.
+                    Thread(target=self.lead, args=(lane,), name="towpath-lane", daemon=True).start()
+                    return
+                if first.lead(lane):
                     return
                 self._inbox.popleft()
             self._idle.append(lane)

@@ -116,6 +116,8 @@ class PostgresDatabase:
         loop = asyncio.get_running_loop()
         lanes = self._loops.get(loop)
         if lanes is None:
+            for old in [old for old in self._loops if old.is_closed()]:
+                self._loops.pop(old).abandon()  # asyncio.run makes a new loop each time
             lanes = self._loops[loop] = LoopLanes(self)
         return await lanes.run(operation)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
-from towpath.database.lanes import Lanes, LoopCall, OrphanCall
+from towpath.database.lanes import Lanes, LoopCall, OrphanCall, running_loop
 from towpath.errors import (
     AppClosed,
     DatabaseBusy,
@@ -94,6 +94,9 @@ class SqliteDatabase:
         """Run an operation and block until it is committed."""
         self._check_open()
         if operation.mode is Mode.WRITE or self.path is None:
+            if running_loop() is not None:
+                # Not in line: the lane may be waiting for this very loop to lead it.
+                return self._writer.run_aside(operation)
             return self._lanes.run(operation)
         return self._read(operation)
 
@@ -225,6 +228,12 @@ class Writer:
             return self._run(operations)
         with self._in_use:
             return self._run(operations)
+
+    def run_aside(self, operation: Operation[T]) -> T:
+        """Run an operation beside the lane, between two of its batches."""
+        with self._in_use:
+            result: T = self._run([operation])[0]
+            return result
 
     def _run(self, operations: list[Operation[Any]]) -> list[Any]:
         with translated(self._path):

@@ -54,23 +54,33 @@ class Pipe:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
+        self._lock = Lock()
+        self._closed = False
 
     def interrupt(self) -> None:
         """Have the waiting thread return at once."""
-        with contextlib.suppress(OSError):  # full: it is on its way already
-            os.write(self._write, b"!")
+        # Once closed, the number may belong to somebody else's file.
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: it is on its way already
+            if not self._closed:
+                os.write(self._write, b"!")
 
     def sleep(self, timeout: float | None, *also: int) -> bool:
         """Wait until interrupted or one of `also` can be read; say whether one can."""
-        ready, _, _ = select.select([self._read, *also], [], [], timeout)
+        poll = select.poll()  # unlike select, it takes descriptors from 1024 on
+        for fd in (self._read, *also):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1_000)}
         if self._read in ready:
             os.read(self._read, 4096)
         return any(fd in ready for fd in also)
 
     def close(self) -> None:
         """Close both ends."""
-        os.close(self._read)
-        os.close(self._write)
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._read)
+                os.close(self._write)
 
 
 class QuietBell:
@@ -165,7 +175,11 @@ class PostgresBell:
     def wait(self, timeout: float | None, *, listening: bool) -> Rung:
         """Wait for a notification while somebody listens."""
         if not listening:
-            self._pipe.sleep(timeout)
+            # Drained all the same: an unread socket would hold up NOTIFY for the whole server.
+            if self._connection is None or not self._listens:
+                self._pipe.sleep(timeout)
+            elif self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
+                self._heard()
             return NOTHING
         came_back = self._connection is None and self._connect()
         if came_back:

@@ -14,8 +14,10 @@ class Backoff(Struct, frozen=True):
 
     def seconds(self, failures: int) -> float:
         """Return the wait after the given number of failures (1 is the first)."""
-        # The exponent is capped because 4.0 ** 1000 overflows long after `most` is reached.
-        return min(self.first * self.factor ** min(failures - 1, 64), self.most)
+        try:
+            return min(self.first * self.factor ** (failures - 1), self.most)
+        except OverflowError:
+            return self.most
 
 
 DEFAULT: Final = Backoff()

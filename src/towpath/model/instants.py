@@ -16,6 +16,7 @@ LONGEST: Final = timedelta(days=36_500)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_LATEST: Final = (datetime(2255, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND  # exact as a double
 _UNITS: Final = {"ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 _TEXT: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.ASCII)
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
@@ -44,7 +45,11 @@ def instant(at: datetime, name: str = "run_at") -> int:
     if at.tzinfo is None:
         msg = f"{name} {at!r} has no time zone; use datetime.now(UTC) and the like"
         raise Invalid(msg)
-    return (at - _EPOCH) // _MICROSECOND
+    us = (at - _EPOCH) // _MICROSECOND
+    if us > _LATEST:
+        msg = f"{name} {at} is too far away"
+        raise Invalid(msg)
+    return us
 
 
 @lru_cache(256)  # the jobs of a batch share their instants

@@ -448,9 +448,14 @@ def touch(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]
     answers: dict[int, Answer[tuple[int | None, bool]]] = {
         nth: (until, bool(cancelled)) for nth, until, cancelled in rows
     }
+    touched = {(touches[nth].seq, touches[nth].epoch): answer for nth, answer in answers.items()}
     for found in (yield from _whereabouts(touches, answers)):
         wish = touches[found.nth]
         if found.touches is None or found.epoch != wish.epoch:
+            continue
+        twin = touched.get((wish.seq, wish.epoch))
+        if twin and wish.max_touches is None:
+            answers[found.nth] = twin  # two callers touched one lease at once
             continue
         if found.idle is not None and found.idle < (wish.min_interval or 0):
             answers[found.nth] = InvalidTouchTime(

@@ -4,16 +4,20 @@
 select t.name,
        (select count(*) from towpath.ready r where r.topic = t.name),
        (select count(*) from towpath.delayed d where d.topic = t.name),
-       (select count(*) from towpath.lease l where l.topic = t.name),
+       coalesce(l.leases, 0),
        (select count(*) from towpath.buried b where b.topic = t.name),
        t.paused_until > {now},
-       coalesce((select sum(m.completed) from towpath.minute m where m.topic = t.name), 0)
-         + coalesce((select sum(y.completed) from towpath.tally y where y.topic = t.name), 0),
-       coalesce((select sum(m.failed) from towpath.minute m where m.topic = t.name), 0)
-         + coalesce((select sum(y.failed) from towpath.tally y where y.topic = t.name), 0),
-       coalesce((select sum(m.duration) from towpath.minute m where m.topic = t.name), 0)
-         + coalesce((select sum(y.duration) from towpath.tally y where y.topic = t.name), 0)
+       coalesce(o.completed, 0), coalesce(o.failed, 0), coalesce(o.duration, 0)
   from towpath.topic t
+  left join (select topic, count(*) as leases from towpath.lease group by topic) l
+    on l.topic = t.name
+  left join (select topic, sum(completed) as completed, sum(failed) as failed,
+                    sum(duration) as duration
+               from (select topic, completed, failed, duration from towpath.minute
+                     union all
+                     select topic, completed, failed, duration from towpath.tally) as counted
+              where cast(:topic as text) is null or topic = :topic
+              group by topic) o on o.topic = t.name
  where cast(:topic as text) is null or t.name = :topic
  order by t.name;
 

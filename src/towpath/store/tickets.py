@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import Job
@@ -181,8 +183,9 @@ def _taken(
         if not allows(job.state, action):
             msg = f"job {id} is {job.state}; {action} is not allowed there"
             raise error(msg)
-        if (yield _TAKE[job.state](**_place(job))):
-            return job
+        rows = yield _TAKE[job.state](**_place(job))
+        if rows:
+            return msgspec.structs.replace(job, priority=rows[0][2])  # as the ticket has it
         # Somebody moved it between the two statements: look again.
 
 

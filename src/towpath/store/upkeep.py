@@ -2,12 +2,22 @@
 
 from typing import Final
 
-from towpath.operation import Operation, Steps
+from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 
 sql: Final = load(__name__)
 
 PRUNE_AT_ONCE: Final = 1_000
+
+
+def clock() -> Operation[int]:
+    """Read the database's clock, in microseconds since 1970."""
+
+    def steps() -> Steps[int]:
+        [[now]] = yield sql["clock"]()
+        return int(now)
+
+    return Operation("clock", steps, Mode.READ, whole=True)
 
 
 def prune() -> Operation[int]:

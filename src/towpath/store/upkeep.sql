@@ -1,5 +1,8 @@
 -- Taking away what is old.
 
+-- name: clock
+select {now};
+
 -- name: prune [sqlite]
 delete from towpath.done where seq in (
     select seq from towpath.done where prune_at <= :now order by prune_at limit :limit)
