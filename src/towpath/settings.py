@@ -10,6 +10,8 @@ from typing import Final, Self
 
 from towpath.errors import Invalid
 
+SHORTEST: Final = 0.001
+_TIMES: Final = ("dead_after", "beat_every", "poll_interval", "connect_timeout", "busy_timeout")
 MOST_SCHEMA: Final = 50  # leaves room for the names that are made from it
 
 

@@ -2,11 +2,13 @@
 
 import math
 import uuid
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from towpath import State, Status
+from towpath import Backoff, State, Status
+from towpath.app import outcomes
+from towpath.app.checks import Defaults, new_jobs
 from towpath.errors import (
     Invalid,
     InvalidPayload,
@@ -15,6 +17,8 @@ from towpath.errors import (
     PayloadTooLarge,
     TopicRequired,
 )
+from towpath.operation import Operation
+from towpath.store import jobs as store
 
 
 def test_us1_1_an_enqueued_job_is_stored_and_returned_with_its_id(app):
@@ -128,6 +132,10 @@ def test_dq_1_topics_are_made_on_first_use_and_isolated(app):
         {"priority": True},
         {"run_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is the point
         {"ttr": -1},
+        {"ttr": 0},
+        {"run_at": datetime.max.replace(tzinfo=UTC)},
+        {"backoff": Backoff(first=-1)},
+        {"backoff": Backoff(factor=math.nan)},
         {"key": ""},
         {"key": "a\0b"},
         {"key": "x" * 256},
@@ -181,3 +189,39 @@ def test_many_jobs_are_stored_all_or_none(app):
 
 def test_no_jobs_are_no_trouble(app):
     assert app.jobs.enqueue_many("mail", []) == []
+
+
+def test_a_neighbour_of_a_refused_job_is_stored_once(make_app):
+    """Though somebody finishes it before the answer is put together."""
+    app = make_app()
+    standing = app.jobs.enqueue("mail", "old", id=uuid.uuid4())
+    app.jobs.reserve("mail")
+    new = [
+        *new_jobs("mail", ["old"], {"id": standing.id}, Defaults.of(app.settings)),
+        *new_jobs("mail", ["new"], {}, Defaults.of(app.settings)),
+    ]
+    runs = []
+
+    def steps():
+        operation = store.enqueue(new).start()
+        query = next(operation)
+        while True:
+            rows = yield query
+            for lease in (yield from store.reserve(("mail",), limit=9, token=1).start()).leases:
+                runs.append(lease.job.payload)
+                yield from store.settle([outcomes.discard(lease)]).start()
+            try:
+                query = operation.send(rows)
+            except StopIteration as end:
+                return end.value
+
+    app.run(Operation("enqueue", steps))
+
+    assert runs == ["new"]
+
+
+def test_one_id_cannot_name_several_jobs(app):
+    with pytest.raises(Invalid):
+        app.jobs.enqueue_many("mail", [1, 2], id=uuid.uuid4())
+
+    assert app.jobs.list() == []

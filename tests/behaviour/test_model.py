@@ -89,7 +89,16 @@ def test_settings_come_from_the_environment(monkeypatch):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"durability": "maybe"}, {"schema": "a;b"}, {"lanes": 0}, {"colour": "red"}],
+    [
+        {"durability": "maybe"},
+        {"schema": "a;b"},
+        {"schema": "a" * 51},
+        {"lanes": 0},
+        {"colour": "red"},
+        {"dead_after": 0},
+        {"poll_interval": 0},
+        {"busy_timeout": float("nan")},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_work_are_refused(bad):

@@ -175,3 +175,15 @@ def test_upkeep_notices_a_dead_session_by_itself_even_if_that_must_be_quick(make
     app.upkeep.start()
 
     eventually(lambda: app.jobs.get(lease.job).state is State.READY)
+
+
+def test_a_stale_failure_is_refused_after_the_session_died(app, clock):
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start()
+    [lease] = app.jobs.reserve("mail", session=session)
+    app.sessions.beat(session, started=[lease])
+    app.upkeep.run()
+    silence(app, clock, 30)
+
+    with pytest.raises(LeaseLost):
+        app.jobs.fail(lease, "too late")

@@ -1,11 +1,22 @@
 """Without a lease: kick, requeue, cancel, delete, reprioritise, purge, and unique keys."""
 
 import uuid
+from threading import Thread
 
 import pytest
 
-from towpath import State, Status
-from towpath.errors import Invalid, InvalidState, KeyTaken, LeaseLost, NotBuried, NotFound
+from towpath import App, State, Status
+from towpath.errors import (
+    Invalid,
+    InvalidState,
+    JobExists,
+    KeyTaken,
+    LeaseLost,
+    NotBuried,
+    NotFound,
+)
+from towpath.operation import Operation
+from towpath.store import tickets
 
 
 def buried(app, *names, topic="mail", **options):
@@ -187,3 +198,51 @@ def test_one_key_many_times_in_one_call_makes_one_job(app):
 
     assert len({job.id for job in jobs}) == 1
     assert len(app.jobs.list()) == 1
+
+
+def test_a_key_of_a_job_that_is_gone_is_free(app):
+    """A key that leaked, however, is not held for ever."""
+    job = app.jobs.enqueue("mail", 1, key="k")
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+    app.run(leak_key(job))
+
+    fresh = app.jobs.enqueue("mail", 2, key="k")
+
+    assert fresh.id != job.id
+    assert app.jobs.enqueue("mail", 3, key="k").id == fresh.id
+
+
+def leak_key(job):
+    """Claim the job's key behind everybody's back."""
+
+    def steps():
+        yield tickets.sql["claim_key"](seq=job.seq)
+
+    return Operation("leak_key", steps)
+
+
+def test_a_kick_never_claims_a_key_for_a_job_that_somebody_else_moved(durable_place):
+    """Two kicks at once: one of them does it, and the key is free when the job is done."""
+    url, needed = durable_place
+    with App(url, **needed) as one, App(url, **needed) as two:
+        for _ in range(20):
+            [job] = buried(one, 1, key="k")
+            kicks = [Thread(target=app.jobs.kick, args=("mail", 1)) for app in (one, two)]
+            for kick in kicks:
+                kick.start()
+            for kick in kicks:
+                kick.join()
+            for lease in one.jobs.reserve("mail", limit=5):
+                one.jobs.complete(lease)
+            assert one.jobs.enqueue("mail", 2, key="k").id != job.id
+            one.jobs.purge("mail")
+
+
+def test_one_id_under_two_keys_claims_only_one(app):
+    id = uuid.uuid4()
+    app.jobs.enqueue("mail", 1, id=id, key="a")
+    with pytest.raises(JobExists):
+        app.jobs.enqueue("mail", 1, id=id, key="b")
+
+    assert app.jobs.enqueue("mail", 2, key="b").payload == 2

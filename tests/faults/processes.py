@@ -46,8 +46,12 @@ class Program(subprocess.Popen[str]):
     def pause(self) -> None:
         """Stop it where it is; return when it stands still."""
         self.send_signal(signal.SIGSTOP)
-        process = psutil.Process(self.pid)
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: self.poll() is not None or self._stands_still())
+        if self.poll() is not None:
+            self.finish()
+
+    def _stands_still(self) -> bool:
+        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
 
     def resume(self) -> None:
         """Let it go on."""

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -148,7 +148,7 @@ async def awork(app: App, record: str, seed: int) -> None:
 async def juggle(app: App, record: str, seed: float) -> None:
     """Do everything that can be done with jobs, in any order, several at a time, until killed."""
     juggler = Juggler(app, record, seed)
-    await asyncio.gather(*(juggler.go_on() for _ in range(4)))
+    await asyncio.gather(*(juggler.go_on() for _ in range(8)))
 
 
 class Juggler:
@@ -172,17 +172,22 @@ class Juggler:
 
     async def reserve(self) -> None:
         limit = self.dice.choice([1, 5])
+        rarely = [self.dawdle, self.release, self.fail, self.bury]
         for lease in await self.jobs.areserve("mail", limit=limit, timeout=0.2):
             with forgiven("lease_lost"):
-                await self.dice.choice([*[self.complete] * 6, self.dawdle, *self.other_ends])(lease)
+                await self.dice.choice([*[self.complete] * 6, *rarely])(lease)
 
-    @property
-    def other_ends(self) -> list[Callable[[Lease], Awaitable[None]]]:
-        return [
-            lambda lease: self.jobs.arelease(lease, delay=self.dice.choice([0, 0.1])),
-            lambda lease: self.jobs.afail(lease, "bad luck", delay=0),
-            self.jobs.abury,
-        ]
+    async def release(self, lease: Lease) -> None:
+        await self.jobs.arelease(lease, delay=self.dice.choice([0, 0.1]))
+        self.book.add("released", lease.job.id)
+
+    async def fail(self, lease: Lease) -> None:
+        await self.jobs.afail(lease, "bad luck", delay=0)
+        self.book.add("failed", lease.job.id)
+
+    async def bury(self, lease: Lease) -> None:
+        await self.jobs.abury(lease)
+        self.book.add("buried", lease.job.id)
 
     async def complete(self, lease: Lease) -> None:
         await self.jobs.acomplete(await self.jobs.atouch(lease))
@@ -199,15 +204,18 @@ class Juggler:
         if task.cancel():
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            self.book.add("gave-up")
 
     async def kick(self) -> None:
         with forgiven("database_unavailable"):
-            await self.jobs.akick("mail", 3)
+            if await self.jobs.akick("mail", 3):
+                self.book.add("kicked")
 
     async def cancel(self) -> None:
         if self.mine:
             with forgiven("database_unavailable", "invalid_state"):
-                await self.jobs.acancel(self.dice.choice(self.mine))
+                job = await self.jobs.acancel(self.dice.choice(self.mine))
+                self.book.add("cancelled", job.id)
 
 
 @contextlib.contextmanager

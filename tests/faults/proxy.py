@@ -71,6 +71,8 @@ class Proxy:
         self._links: list[Link] = []
         self._lock = Lock()
         self._text: bytes | None = None
+        self._sought = b""
+        self._saying = b""
         self._fault: Callable[[Link], bool] = lambda _: True
         self._let_go = Event()
         self.happened = Event()  # set when the fault has been done
@@ -79,12 +81,14 @@ class Proxy:
         """Return where clients connect."""
         return f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/postgres"
 
-    def lose_answer(self, text: str) -> None:
-        """Have the next statement with this text done, and its answer lost."""
+    def lose_answer(self, text: str, saying: str = "") -> None:
+        """Have the next statement with this text done, and its answer lost, if it says this."""
 
         def fault(link: Link) -> bool:
             link.loses_answer = True
             return True
+
+        self._saying = saying.encode()
 
         self._arm(text, fault)
 
@@ -133,7 +137,8 @@ class Proxy:
     def _arm(self, text: str, fault: Callable[[Link], bool]) -> None:
         with self._lock:
             self.happened.clear()
-            self._text, self._fault = text.encode(), fault
+            self._text = self._sought = text.encode()
+            self._fault = fault
 
     def _accept(self) -> None:
         while True:
@@ -178,9 +183,16 @@ class Proxy:
                 link.client.sendall(data)
                 continue
             answer += data
-            if READY_FOR_QUERY.search(answer):
+            if not READY_FOR_QUERY.search(answer):
+                continue
+            if self._saying in answer:
                 self.happened.set()
                 return
+            with self._lock:  # not this one: hand it on and wait for the next
+                self._text = self._sought
+            link.loses_answer = False
+            link.client.sendall(answer)
+            answer = b""
 
     def __enter__(self) -> Self:
         Thread(target=self._accept, daemon=True).start()

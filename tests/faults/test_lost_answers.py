@@ -115,8 +115,8 @@ def test_a_reserver_that_waits_gets_what_the_lost_answer_held(app, proxy, books)
     with ThreadPoolExecutor(1) as threads:
         reserving = threads.submit(app.jobs.reserve, "mail", limit=2, timeout=20)
         wait_until(lambda: app.jobs.stats_waiting() == {"mail": 1})
-        proxy.lose_answer(RESERVE)
-        app.jobs.enqueue_many("mail", range(5))
+        proxy.lose_answer(RESERVE, saying="precious")  # not one that found nothing
+        app.jobs.enqueue_many("mail", ["precious"] * 5)
 
         leases = reserving.result(10)
 
