@@ -200,3 +200,14 @@ def test_what_another_process_gave_back_is_found_within_a_second(durable_place):
         eventually(lambda: found.extend(here.jobs.reserve("mail")) or len(found) == 4, 2)
 
     assert sorted(lease.job.payload for lease in found) == [0, 1, 2, 3]
+
+
+def test_what_a_reservation_rescues_keeps_its_place_in_line(app, clock):
+    """Low-water marks do not hide what comes back into line."""
+    app.jobs.enqueue_many("mail", range(5), ttr=10)
+    app.jobs.reserve("mail", limit=3)
+    clock.advance(10)
+
+    order = [lease.job.payload for _ in range(5) for lease in app.jobs.reserve("mail")]
+
+    assert order == [0, 1, 2, 3, 4]

@@ -55,7 +55,7 @@ class Marks:
         if not self._kept:
             return
         with self._lock:
-            if len(reserved.leases) < limit:
+            if len(reserved.leases) < limit or reserved.back_in_line:
                 for topic in topics:
                     self._drop(topic)
                 return

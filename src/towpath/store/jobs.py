@@ -246,6 +246,7 @@ class Reserved(Struct, frozen=True):
     leases: list[Lease]
     due_in: int | None = None
     now: int = 0
+    back_in_line: bool = False  # jobs came back into these lines, before others
 
 
 def reserve(
@@ -271,18 +272,20 @@ def reserve(
         return _taken(topics, where, limit, token=token, session=session)
 
     def steps() -> Steps[Reserved]:
+        where = marked
         while True:
-            rows = yield from look(marked, limit)
-            if len(rows) < limit and marked != everywhere:
+            rows = yield from look(where, limit)
+            if len(rows) < limit and where != everywhere:
                 rows += yield from look(everywhere, limit - len(rows))
             if rows:
-                reserved = yield from _leases(rows)
+                reserved = yield from _leases(rows, back_in_line=where != marked)
                 if reserved.leases:
                     return reserved
                 continue  # none of them could be read
             [[due_at, now]] = yield sql["next_due"](topics=topics)
             if due_at is None or due_at > now:
                 return Reserved([], None if due_at is None else due_at - now, now)
+            where = everywhere  # what comes back into line may sort before the marks
             promoted = yield from promote(topics).start()
             rescued = yield from rescue(topics).start()
             if not promoted and not rescued:  # somebody else has it in hand: do not wait for them
@@ -323,7 +326,7 @@ def _taken(
     return sorted(rows, key=lambda row: (row[4], row[0]))
 
 
-def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
+def _leases(rows: Sequence[Row], *, back_in_line: bool = False) -> Steps[Reserved]:
     """Read the rows of a reservation; a job that cannot be read is buried and spoils no other."""
     leases: list[Lease] = []
     unreadable: list[Outcome] = []
@@ -343,7 +346,7 @@ def _leases(rows: Sequence[Row]) -> Steps[Reserved]:
             )
     if unreadable:
         yield from settle(unreadable).start()
-    return Reserved(leases, now=rows[0][19])
+    return Reserved(leases, now=rows[0][19], back_in_line=back_in_line)
 
 
 def give_back(
