@@ -211,3 +211,11 @@ def test_what_a_reservation_rescues_keeps_its_place_in_line(app, clock):
     order = [lease.job.payload for _ in range(5) for lease in app.jobs.reserve("mail")]
 
     assert order == [0, 1, 2, 3, 4]
+
+
+def test_ec_3_a_job_of_a_topic_that_nobody_reserves_stays_pending(app, clock):
+    job = app.jobs.enqueue("nobody", {})
+    clock.advance("30d")
+    app.upkeep.run()
+
+    assert app.jobs.get(job).status is Status.PENDING

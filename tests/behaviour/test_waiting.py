@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.conftest import InLoop, eventually
+from towpath import App
 from towpath.app.waiting import ThreadWaiter, WaitingRoom
 from towpath.database.wakeups import QuietBell
 from towpath.errors import TooManyWaiters
@@ -405,18 +406,21 @@ def _leases(future):
     return []
 
 
-def test_a_blocking_verb_inside_an_event_loop_blocks_it_and_no_more(app):
+def test_a_blocking_verb_inside_an_event_loop_blocks_it_and_no_more(place):
     """Its async neighbours, already on their way, do not wait for it while it waits for them."""
+    url, needed = place
 
     async def both_colours() -> int:
-        calls = [asyncio.create_task(app.jobs.aenqueue("mail")) for _ in range(3)]
-        await asyncio.sleep(0)
-        app.jobs.enqueue("mail")
-        waiting = asyncio.create_task(app.jobs.areserve("post", timeout=20))
-        await asyncio.to_thread(waits, app, topic="post")
-        app.jobs.enqueue("post")
-        await asyncio.gather(*calls)
-        return len(await waiting) + len(app.jobs.reserve("mail", limit=10))
+        async with App(url, **needed, poll_interval=FAR) as app:
+            await app.amigrate()
+            calls = [asyncio.create_task(app.jobs.aenqueue("mail")) for _ in range(3)]
+            await asyncio.sleep(0)
+            app.jobs.enqueue("mail")
+            waiting = asyncio.create_task(app.jobs.areserve("post", timeout=20))
+            await asyncio.to_thread(waits, app, topic="post")
+            app.jobs.enqueue("post")
+            await asyncio.gather(*calls)
+            return len(await waiting) + len(app.jobs.reserve("mail", limit=10))
 
     found: list[int] = []
     thread = Thread(target=lambda: found.append(asyncio.run(both_colours())), daemon=True)

@@ -59,12 +59,13 @@ def _no_test_hangs() -> Iterator[None]:
     """Fail a test that takes too long: what we look for often shows itself by waiting for ever."""
 
     def give_up(number: int, frame: FrameType | None) -> NoReturn:
-        # What hangs may hang again while it is cleaned up: then the whole test process ends.
-        faulthandler.dump_traceback_later(10, exit=True)
         raise AssertionError(f"the test took longer than {many(MOST_SECONDS)} s")
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(many(MOST_SECONDS))
+    # What hangs may hang again while it is cleaned up: then the whole test process ends. This takes
+    # the place of pytest's own limit, which is too short for a soak.
+    faulthandler.dump_traceback_later(many(MOST_SECONDS) + 15, exit=True)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
