@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import psycopg
 import pytest
@@ -330,17 +331,22 @@ def lockable(request, tmp_path) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+@pytest.fixture(params=["immediate", "exclusive"])
+def locked(request, lockable):
     """Have somebody else write, and not stop."""
-    with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as connection:
-        connection.execute("begin exclusive")
-        yield
+
+    @contextlib.contextmanager
+    def locked() -> Iterator[None]:
+        with contextlib.closing(sqlite3.connect(lockable, check_same_thread=False)) as connection:
+            connection.execute(f"begin {request.param}")
+            yield
+
+    return locked
 
 
-def test_a_file_that_somebody_else_keeps_locked_is_busy(open_app, lockable):
+def test_a_file_that_somebody_else_keeps_locked_is_busy(open_app, lockable, locked):
     app = open_app(f"sqlite:///{lockable}", busy_timeout=0.3)
-    with locked(lockable):
+    with locked():
         started = time.monotonic()
         with refused(DatabaseBusy, str(lockable), "busy_timeout"):
             app.jobs.enqueue("mail", 1)
@@ -350,10 +356,10 @@ def test_a_file_that_somebody_else_keeps_locked_is_busy(open_app, lockable):
     assert [job.payload for job in app.jobs.list()] == [2]
 
 
-def test_a_file_that_is_unlocked_in_time_was_worth_the_wait(open_app, lockable):
+def test_a_file_that_is_unlocked_in_time_was_worth_the_wait(open_app, lockable, locked):
     app = open_app(f"sqlite:///{lockable}", busy_timeout=10)
     with ThreadPoolExecutor(1) as pool:
-        with locked(lockable):
+        with locked():
             waiting = pool.submit(app.jobs.enqueue, "mail", 1)
             time.sleep(0.2)  # nothing can be waited for: the point is that nothing happens
             assert not waiting.done()
@@ -362,7 +368,22 @@ def test_a_file_that_is_unlocked_in_time_was_worth_the_wait(open_app, lockable):
     assert [job.payload for job in app.jobs.list()] == [1]
 
 
-def test_a_locked_file_does_not_block_the_event_loop(lockable):
+def test_those_who_open_a_new_database_at_once_do_not_refuse_each_other(make_app, colour):
+    """Each as if in a process of its own."""
+    apps = [make_app(lanes=1) for _ in range(16)]
+    together = Barrier(len(apps))
+
+    def enqueue(app):
+        together.wait()
+        return colour(app).jobs.enqueue("mail")
+
+    with ThreadPoolExecutor(len(apps)) as pool:
+        jobs = list(pool.map(enqueue, apps))
+
+    assert len({job.seq for job in jobs}) == len(apps)
+
+
+def test_a_locked_file_does_not_block_the_event_loop(lockable, locked):
     async def longest_pause() -> float:
         longest, before = 0.0, time.monotonic()
         async with App(f"sqlite:///{lockable}", busy_timeout=1) as app:
@@ -374,7 +395,7 @@ def test_a_locked_file_does_not_block_the_event_loop(lockable):
                 await call
         return longest
 
-    with locked(lockable):
+    with locked():
         assert asyncio.run(longest_pause()) < 0.5
 
 

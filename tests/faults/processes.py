@@ -21,7 +21,10 @@ class Program(subprocess.Popen[str]):
 
     def __init__(self, name: str, **arguments: object) -> None:
         super().__init__(
-            [sys.executable, "-m", "tests.faults.programs", name, json.dumps(arguments)],
+            [
+                *(sys.executable, "-m", "tests.faults.programs"),
+                *(str(os.getpid()), name, json.dumps(arguments)),
+            ],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Programs that tests start, pause and kill: `python -m tests.faults.programs NAME ARGUMENTS`.
+"""Programs that tests start, pause and kill: `-m tests.faults.programs PARENT NAME ARGUMENTS`.
 
 What a program has to report goes to a file, a whole line in one write, only after it is true.
 """
@@ -425,9 +425,11 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def main(name: str, given: dict[str, Any]) -> None:
+def main(parent: int, name: str, given: dict[str, Any]) -> None:
     if sys.platform == "linux":  # whoever started us may be killed too
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the process that wanted this program is gone")
     app = App(given.pop("url"), **given.pop("settings"))
     program = PROGRAMS[name]
     if inspect.iscoroutinefunction(program):
@@ -443,4 +445,4 @@ async def closing(app: App, doing: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

@@ -317,7 +317,7 @@ class Writer:
         if self._turn is not None:
             fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
-            begin_immediate(self._open(), self._settings.busy_timeout)
+            patiently(self._open(), "begin immediate", self._settings.busy_timeout)
         except BaseException:
             self._unlock()
             raise
@@ -335,13 +335,13 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
         ":memory:" if path is None else path,
         isolation_level=None,
         check_same_thread=False,
-        timeout=settings.busy_timeout,  # before journal_mode, which needs a lock of its own
+        timeout=0,  # we wait by ourselves
         cached_statements=512,
     )
     try:
-        connection.execute("pragma journal_mode = wal").fetchall()
+        # SQLite itself would not wait here: two that open a new file at once refuse each other.
+        patiently(connection, "pragma journal_mode = wal", settings.busy_timeout)
         connection.execute(f"pragma synchronous = {settings.durability}")
-        connection.execute("pragma busy_timeout = 0")  # from here on we wait by ourselves
     except sqlite3.Error:
         connection.close()
         raise
@@ -362,13 +362,13 @@ def _check(path: Path) -> None:
         raise DatabaseDenied(msg)
 
 
-def begin_immediate(connection: sqlite3.Connection, patience: float) -> None:
-    """Begin a write transaction, waiting for one that somebody else has open."""
+def patiently(connection: sqlite3.Connection, text: str, patience: float) -> None:
+    """Execute what needs a lock, waiting for one that somebody else has."""
     deadline = time.monotonic() + patience
     pause = 0.0005
     while True:
         try:
-            connection.execute("begin immediate")
+            connection.execute(text).fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _PRIMARY != sqlite3.SQLITE_BUSY:
                 raise
