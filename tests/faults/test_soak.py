@@ -40,15 +40,16 @@ def place(kind, server, tmp_path):
 
 def test_whatever_happens_every_job_is_accounted_for(start, server, make_app, books, tmp_path):
     chance = dice(9)
-    numbers = itertools.count(1)
+    records = {}
 
     def begin():
-        return start(
-            "juggle", record=str(tmp_path / f"record-{next(numbers)}"), seed=chance.random()
-        )
+        record = tmp_path / f"record-{len(records)}"
+        program = start("juggle", record=str(record), seed=chance.random())
+        records[program] = record
+        return program
 
     def happened():
-        return Counter(words[0] for path in tmp_path.glob("record-*") for words in lines(path))
+        return Counter(words[0] for record in records.values() for words in lines(record))
 
     def enough():
         events = happened()
@@ -65,6 +66,7 @@ def test_whatever_happens_every_job_is_accounted_for(start, server, make_app, bo
         if fault == "crash" and server:
             server.restart("immediate")
         elif fault == "pause":
+            wait_until(records[living[nth]].exists)  # from then on it ends with the test process
             living[nth].pause()
             time.sleep(chance.uniform(0, 0.7))  # longer than a lease, at times
             living[nth].resume()
@@ -78,9 +80,9 @@ def test_whatever_happens_every_job_is_accounted_for(start, server, make_app, bo
     books.check()
     finish_everything(app)
 
-    records = [words for path in tmp_path.glob("record-*") for words in lines(path)]
-    enqueued = {words[1] for words in records if words[0] == "enqueued"}
-    completed = [(words[1], int(words[2])) for words in records if words[0] == "completed"]
+    said = [words for record in records.values() for words in lines(record)]
+    enqueued = {words[1] for words in said if words[0] == "enqueued"}
+    completed = [(words[1], int(words[2])) for words in said if words[0] == "completed"]
     ends = {str(id): end for id, end in books.done().items()}
     assert enqueued <= ends.keys() == {str(id) for id in books.ids()}
     assert set(Counter(id for id, _ in completed).values()) == {1}
