@@ -30,19 +30,6 @@ def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
     return Operation("get", steps, Mode.READ, whole=True)
 
 
-def get_by_number(seq: int) -> Operation[Job]:
-    """Read one job by its number."""
-
-    def steps() -> Steps[Job]:
-        rows = yield sql["get_by_number"](seq=seq)
-        if not rows:
-            msg = f"there is no job number {seq}"
-            raise NotFound(msg)
-        return job_from(rows[0])
-
-    return Operation("get_by_number", steps, Mode.READ, whole=True)
-
-
 class Page(Struct, frozen=True, kw_only=True):
     """Which jobs to list: those older than the number `before`, newest first."""
 

@@ -3,9 +3,6 @@
 -- name: get
 select * from towpath.located where id = :id;
 
--- name: get_by_number
-select * from towpath.located where seq = :seq;
-
 -- name: failures
 select epoch, kind, error, traceback, failed_at from towpath.failure
  where seq = (select seq from towpath.job where id = :id) order by epoch;
