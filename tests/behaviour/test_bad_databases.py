@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from tests.conftest import eventually
+from tests.faults.sizes import many
 from towpath import App, State, errors
 from towpath.errors import (
     AppClosed,
@@ -381,6 +382,21 @@ def test_those_who_open_a_new_database_at_once_do_not_refuse_each_other(make_app
         jobs = list(pool.map(enqueue, apps))
 
     assert len({job.seq for job in jobs}) == len(apps)
+
+
+def test_those_who_open_a_new_database_to_read_do_not_refuse_each_other(open_app, tmp_path):
+    """Found by CI: now and then a reader came while another made the file a WAL file."""
+    readers = 10
+    together = Barrier(readers)
+
+    def read(app):
+        together.wait()
+        return app.jobs.list()
+
+    with ThreadPoolExecutor(readers) as pool:
+        for turn in range(many(20)):
+            app = open_app(f"sqlite:///{tmp_path}/{turn}.db")
+            assert list(pool.map(read, [app] * readers)) == [[]] * readers
 
 
 def test_a_locked_file_does_not_block_the_event_loop(lockable, locked):

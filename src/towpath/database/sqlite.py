@@ -177,7 +177,7 @@ class SqliteDatabase:
             connection = self._readers.pop() if self._readers else None
             self._reading += 1
         try:
-            connection = connection or connect(self.path, self._settings)
+            connection = connection or self._open_reader()
             yield connection
         finally:
             with self._readers_lock:
@@ -185,6 +185,13 @@ class SqliteDatabase:
                     self._readers.append(connection)
                 self._reading -= 1
                 self._readers_lock.notify_all()
+
+
+    def _open_reader(self) -> sqlite3.Connection:
+        connection = connect(self.path, self._settings)
+        # A reader waits too, while the file is opened for the first or closed by the last.
+        connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
+        return connection
 
 
 class Writer:
@@ -341,7 +348,7 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     try:
         # SQLite itself would not wait here: two that open a new file at once refuse each other.
         patiently(connection, "pragma journal_mode = wal", settings.busy_timeout)
-        connection.execute(f"pragma synchronous = {settings.durability}")
+        patiently(connection, f"pragma synchronous = {settings.durability}", settings.busy_timeout)
     except sqlite3.Error:
         connection.close()
         raise
