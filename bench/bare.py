@@ -19,7 +19,10 @@ from towpath.database.postgres import bound, rendered
 from towpath.model.ids import uuid7
 from towpath.operation import Row
 from towpath.statement import Query, Statement
-from towpath.store.jobs import Completion, NewJob, Range, sql
+from towpath.store import jobs, leases, reserving
+from towpath.store.jobs import NewJob
+from towpath.store.leases import Completion
+from towpath.store.reserving import Range
 
 TOPIC: Final = "mail"
 PAYLOAD: Final = {"to": "somebody@example.org", "text": "x" * 56}  # about 100 bytes of JSON
@@ -29,6 +32,11 @@ PRIORITY: Final = 50
 
 Prepared = Any
 _tokens: Final = itertools.count(1)
+_SQL: Final = {
+    "enqueue": jobs.sql["enqueue"],
+    "reserve": reserving.sql["reserve"],
+    "complete": leases.sql["complete"],
+}
 
 
 def items(count: int, body: str = BODY) -> list[dict[str, Any]]:
@@ -81,13 +89,11 @@ class _Postgres:
     """The texts and parameters of PostgreSQL."""
 
     def __init__(self, schema: str) -> None:
-        self._texts = {
-            name: rendered(sql[name], schema) for name in ("enqueue", "reserve", "complete")
-        }
+        self._texts = {name: rendered(statement, schema) for name, statement in _SQL.items()}
         self._ranges = self._everywhere = _json([Range(TOPIC)])
 
     def prepared(self, new: list[dict[str, Any]]) -> dict[str, Any]:
-        return bound(Query(sql["enqueue"], {}, new), None)
+        return bound(Query(_SQL["enqueue"], {}, new), None)
 
     def _reserving(self, limit: int) -> dict[str, Any]:
         return {
@@ -192,7 +198,7 @@ class BareSqlite:
         self.connection = sqlite.connect(path, settings)
         self._cursor: sqlite3.Cursor = self.connection.cursor()
         self._execute = self._cursor.execute
-        self._chains = {name: _chain(sql[name]) for name in ("enqueue", "reserve", "complete")}
+        self._chains = {name: _chain(statement) for name, statement in _SQL.items()}
         self.close = self.connection.close
 
     def prepared(self, new: list[dict[str, Any]]) -> list[dict[str, Any]]:

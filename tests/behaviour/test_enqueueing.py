@@ -19,6 +19,7 @@ from towpath.errors import (
 )
 from towpath.operation import Operation
 from towpath.store import jobs as store
+from towpath.store import leases, reserving
 
 
 def test_us1_1_an_enqueued_job_is_stored_and_returned_with_its_id(app):
@@ -207,9 +208,9 @@ def test_a_neighbour_of_a_refused_job_is_stored_once(make_app):
         query = next(operation)
         while True:
             rows = yield query
-            for lease in (yield from store.reserve(("mail",), limit=9, token=1).start()).leases:
+            for lease in (yield from reserving.reserve(("mail",), limit=9, token=1).start()).leases:
                 runs.append(lease.job.payload)
-                yield from store.settle([outcomes.discard(lease)]).start()
+                yield from leases.settle([outcomes.discard(lease)]).start()
             try:
                 query = operation.send(rows)
             except StopIteration as end:

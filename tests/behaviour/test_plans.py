@@ -24,7 +24,7 @@ from towpath.database import sqlite as lite
 from towpath.database.clock import machine_clock
 from towpath.operation import Operation, Row, drive
 from towpath.statement import Query
-from towpath.store import jobs, lookup, stats, tickets, upkeep
+from towpath.store import jobs, leases, lookup, reserving, stats, tickets, upkeep
 
 MANY = 1_000_000
 READY, LEASED, BURIED = 3_000, 3_000, 1_000
@@ -253,24 +253,35 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         held = app.jobs.list(status=Status.PROCESSING, limit=count)
         places = [{"seq": job.seq, "epoch": job.epoch} for job in held]
         stale = [{"seq": job.seq, "epoch": 0} for job in held]
-        yield f"complete {count}", jobs.complete(completions(places)), None
-        yield f"complete {count} too late", jobs.complete(completions(stale)), None
+        yield f"complete {count}", leases.complete(completions(places)), None
+        yield f"complete {count} too late", leases.complete(completions(stale)), None
         for goal in ("ready", "delayed", "buried", "gone"):
             outcomes = [
-                jobs.Outcome(**place, goal=goal, retention=1, kind="error", error="no")
+                leases.Outcome(**place, goal=goal, retention=1, kind="error", error="no")
                 for place in places
             ]
-            yield f"settle {count} to {goal}", jobs.settle(outcomes), None
-        yield f"touch {count}", jobs.touch([jobs.Touch(**place, ttr=1) for place in places]), None
-        yield f"touch {count} too late", jobs.touch([jobs.Touch(**p, ttr=1) for p in stale]), None
+            yield f"settle {count} to {goal}", leases.settle(outcomes), None
+        yield (
+            f"touch {count}",
+            leases.touch([leases.Touch(**place, ttr=1) for place in places]),
+            None,
+        )
+        yield (
+            f"touch {count} too late",
+            leases.touch([leases.Touch(**p, ttr=1) for p in stale]),
+            None,
+        )
     yield "look into an empty topic", reserve(("nothing",), 1), None
-    marks = [jobs.Range("mail", upto=49), jobs.Range("mail", 50, app.jobs.peek("mail").seq)]
-    behind = jobs.reserve(("mail",), limit=BATCH, token=next(_tokens), ranges=marks)
+    marks = [
+        reserving.Range("mail", upto=49),
+        reserving.Range("mail", 50, app.jobs.peek("mail").seq),
+    ]
+    behind = reserving.reserve(("mail",), limit=BATCH, token=next(_tokens), ranges=marks)
     yield "reserve behind the low-water marks", behind, None
-    yield "promote nothing", jobs.promote(("mail", "post")), None
-    yield "promote", jobs.promote(("mail", "post")), later
-    yield "rescue nothing", jobs.rescue(("mail", "post")), None
-    yield "rescue", jobs.rescue(("mail", "post")), later
+    yield "promote nothing", reserving.promote(("mail", "post")), None
+    yield "promote", reserving.promote(("mail", "post")), later
+    yield "rescue nothing", leases.rescue(("mail", "post")), None
+    yield "rescue", leases.rescue(("mail", "post")), later
     yield "prune nothing", upkeep.prune(), None
     yield "purge", tickets.purge("mail", BATCH), None
     yield "kick", tickets.kick("mail", BATCH), None
@@ -295,11 +306,11 @@ def new_job(key: str | None = None) -> jobs.NewJob:
 
 
 def reserve(topics: tuple[str, ...], limit: int) -> Operation:
-    return jobs.reserve(topics, limit=limit, token=next(_tokens))
+    return reserving.reserve(topics, limit=limit, token=next(_tokens))
 
 
-def completions(places: list[dict[str, int]]) -> list[jobs.Completion]:
-    return [jobs.Completion(**place, retention=1) for place in places]
+def completions(places: list[dict[str, int]]) -> list[leases.Completion]:
+    return [leases.Completion(**place, retention=1) for place in places]
 
 
 _tokens = itertools.count(10)

@@ -8,6 +8,7 @@ import pytest
 from tests.faults.chance import dice
 from tests.faults.processes import until
 from tests.faults.sizes import many
+from towpath import Lease
 
 CALLERS = 100
 
@@ -64,7 +65,9 @@ def test_s6_a_job_reserved_for_a_cancelled_caller_is_ready_again_at_once(make_ap
                 held = [lease for leases in answers for lease in leases]
                 assert len(held) >= CALLERS
                 await until_ready(app, topic, len(jobs) - len(held))
-                rest = await app.jobs.areserve(topic, limit=1_000)
+                rest: list[Lease] = []
+                while more := await app.jobs.areserve(topic, limit=1_000):
+                    rest += more
                 every = Counter(lease.job.id for lease in [*held, *rest])
                 assert every == Counter(job.id for job in jobs)
                 for job in (lease.job for lease in rest):
@@ -117,7 +120,9 @@ def test_s6_a_waiter_that_is_cancelled_while_it_is_handed_a_job_does_not_keep_it
                 answers = await cancel_half(tasks, chance)
                 held = [lease for leases in answers for lease in leases]
                 await until_ready(app, topic, len(jobs) - len(held))
-                rest = await app.jobs.areserve(topic, limit=1_000)
+                rest: list[Lease] = []
+                while more := await app.jobs.areserve(topic, limit=1_000):
+                    rest += more
                 every = Counter(lease.job.id for lease in [*held, *rest])
                 assert every == Counter(job.id for job in jobs)
                 assert app.jobs.stats_waiting() == {}

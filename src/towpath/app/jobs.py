@@ -26,10 +26,12 @@ from towpath.model.job import Failure, Job, Lease
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Answer, Operation, answered
-from towpath.store import jobs as store
-from towpath.store import lookup, tickets
+from towpath.store import jobs, lookup, reserving, tickets
+from towpath.store import leases as store
 from towpath.store import stats as counts
-from towpath.store.jobs import Completion, NewJob, Outcome, Reserved, Settled
+from towpath.store.jobs import NewJob
+from towpath.store.leases import Completion, Outcome, Settled
+from towpath.store.reserving import Reserved
 from towpath.store.stats import Minute, Stats, TopicStats
 
 if TYPE_CHECKING:
@@ -102,10 +104,10 @@ class Jobs:
     def _stored(self, new: list[NewJob]) -> Operation[list[Answer[Job]]]:
         settings = self._app.settings
         if settings.max_topics or settings.max_jobs_per_topic:
-            return store.enqueue_within(
+            return jobs.enqueue_within(
                 new, max_topics=settings.max_topics, max_jobs=settings.max_jobs_per_topic
             )
-        return store.enqueue_all(
+        return jobs.enqueue_all(
             new, batch_size=settings.batch_size, batch_bytes=settings.batch_bytes
         )
 
@@ -122,7 +124,8 @@ class Jobs:
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
-        None waits for ever. Repeated with the same token, it returns the same leases.
+        None waits for ever. What is ready at once is returned, even if more could be had by looking
+        again. Repeated with the same token, it returns the same leases.
         """
         wanted = all_checked(topics)
         at_least_one(limit, "limit")
@@ -198,7 +201,7 @@ class Jobs:
     def _reservation(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
     ) -> Operation[Reserved]:
-        return store.reserve(
+        return reserving.reserve(
             topics,
             limit=limit,
             session=session,

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Final
 
 from towpath.database.forks import begin_anew_after_fork
-from towpath.store.jobs import Range, Reserved
+from towpath.store.reserving import Range, Reserved
 
 MOST_AGE: Final = 1.0  # seconds
 MOST_MARKS: Final = 8  # of one topic: each is a range of its own to look into

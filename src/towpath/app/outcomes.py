@@ -11,7 +11,7 @@ from towpath.model import payload as payloads
 from towpath.model.instants import Duration, as_datetime, microseconds
 from towpath.model.job import Lease
 from towpath.operation import Answer, answered
-from towpath.store.jobs import Completion, Outcome, Touch
+from towpath.store.leases import Completion, Outcome, Touch
 
 MOST_ERROR: Final = 20_000  # characters of an error message or traceback that are kept
 

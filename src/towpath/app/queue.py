@@ -12,8 +12,8 @@ from towpath.model.job import Job, Lease
 from towpath.model.states import State
 from towpath.model.topics import checked
 from towpath.operation import Answer, Operation, answered
-from towpath.store import jobs as store
-from towpath.store.jobs import Touch
+from towpath.store import leases as store
+from towpath.store.leases import Touch
 from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import TowpathError
 from towpath.operation import Operation
-from towpath.store import jobs, sessions, stats, topics, upkeep
+from towpath.store import leases, reserving, sessions, stats, topics, upkeep
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -55,8 +55,8 @@ class Upkeep:
     def run(self) -> None:
         """Do one round. What fails is logged and does not keep the rest from being done."""
         names: list[str] = self._do(topics.list_topics()) or []
-        self._repeat(lambda: self._do(jobs.promote(names)))
-        self._repeat(lambda: self._do(jobs.rescue(names)))
+        self._repeat(lambda: self._do(reserving.promote(names)))
+        self._repeat(lambda: self._do(leases.rescue(names)))
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
         self._prune()

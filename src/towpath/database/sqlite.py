@@ -186,7 +186,6 @@ class SqliteDatabase:
                 self._reading -= 1
                 self._readers_lock.notify_all()
 
-
     def _open_reader(self) -> sqlite3.Connection:
         connection = connect(self.path, self._settings)
         # A reader waits too, while the file is opened for the first or closed by the last.

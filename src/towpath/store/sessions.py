@@ -7,7 +7,7 @@ from towpath.errors import LeaseLost
 from towpath.model.instants import microseconds
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
-from towpath.store.jobs import Outcome, Settled, settle, topics_back
+from towpath.store.leases import Outcome, Settled, settle, topics_back
 from towpath.store.rows import known_options
 
 sql: Final = load(__name__)

@@ -1,0 +1,179 @@
+-- What a lease's holder can say, and what is done about one who says nothing.
+
+-- name: complete [sqlite]
+delete from towpath.lease where seq = :seq and epoch = :epoch
+returning {ticket}, :now - reserved_at as duration, :nth as nth;
+delete from towpath.unique_key where topic = :topic and key = :key;
+insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
+values (:seq, :topic, :priority, :epoch, :key,
+        :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+        :now, :now + :retention, :duration, false, :result);
+insert into towpath.minute (minute, topic, completed, failed, duration)
+values (:now / 60000000, :topic, 1, 0, :duration)
+on conflict (minute, topic) do update
+   set completed = completed + 1, duration = duration + excluded.duration;
+
+-- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
+-- so many; the array makes it look up.
+-- name: complete [postgres]
+with clock as materialized (select {now} as now),
+item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           nth integer, seq bigint, epoch bigint, retention bigint, result text)),
+gone as (
+    delete from towpath.lease l using item i
+     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+    returning l.*, i.nth, i.retention, i.result),
+finished as (
+    insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
+    select {ticket}, now, now + retention, now - reserved_at, false, result from gone, clock),
+unkeyed as (
+    delete from towpath.unique_key k using gone g
+     where g.key is not null and k.topic = g.topic and k.key = g.key),
+counted as (
+    insert into towpath.tally (at, topic, completed, failed, duration)
+    select now, topic, count(*), 0, sum(now - reserved_at) from gone, clock group by now, topic)
+select {ticket}, null, nth from gone;
+
+-- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
+-- name: settle [sqlite]
+delete from towpath.lease where seq = :seq and epoch = :epoch
+returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
+          nullif(coalesce(retries, 0) + :retried, 0) as retries,
+          nullif(coalesce(crashes, 0) + :crashed, 0) as crashes,
+          nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
+          nullif(coalesce(releases, 0) + :released, 0) as releases,
+          nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks,
+          case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
+          :now - reserved_at as duration, :nth as nth;
+update towpath.job set priority = :priority where seq = :seq and priority <> :priority;
+delete from towpath.unique_key
+ where topic = :topic and key = :key and :goal in ('buried', 'cancelled', 'gone');
+insert into towpath.ready ({ticket})
+select :seq, :topic, :priority, :epoch, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks where :goal = 'ready';
+insert into towpath.delayed ({ticket}, run_at)
+select :seq, :topic, :priority, :epoch, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks, :now + :delay
+ where :goal = 'delayed';
+insert into towpath.buried ({ticket}, buried_at)
+select :seq, :topic, :priority, :epoch, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks, :now where :goal = 'buried';
+insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
+select :seq, :topic, :priority, :epoch, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+       :now, :now + :retention, :duration, true where :goal = 'cancelled';
+insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
+select :seq, :epoch, :now, :kind, :error, :traceback
+ where :error is not null and :goal <> 'gone' on conflict do nothing;
+insert into towpath.minute (minute, topic, completed, failed, duration)
+select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'buried'
+on conflict (minute, topic) do update set failed = failed + 1;
+delete from towpath.failure where seq = :seq and :goal = 'gone';
+delete from towpath.job where seq = :seq and :goal = 'gone';
+
+-- name: settle [postgres]
+with clock as materialized (select {now} as now),
+item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           nth integer, seq bigint, epoch bigint, goal text, delay bigint, priority bigint,
+           retried integer, crashed integer, timed_out integer, released integer,
+           retention bigint, kind text, error text, traceback text)),
+left_behind as (
+    delete from towpath.lease l using item i
+     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+    returning l.seq, l.topic, coalesce(i.priority, l.priority) as priority, l.epoch, l.key,
+              nullif(coalesce(l.retries, 0) + i.retried, 0) as retries,
+              nullif(coalesce(l.crashes, 0) + i.crashed, 0) as crashes,
+              nullif(coalesce(l.timeouts, 0) + i.timed_out, 0) as timeouts,
+              nullif(coalesce(l.releases, 0) + i.released, 0) as releases,
+              nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
+              l.reserved_at,
+              case when l.cancelled and i.goal <> 'gone' then 'cancelled' else i.goal end as goal,
+              i.nth, i.delay, i.retention, i.kind, i.error, i.traceback),
+repriced as (
+    update towpath.job j set priority = g.priority from left_behind g
+     where j.seq = g.seq and j.priority <> g.priority and g.goal <> 'gone'),
+unkeyed as (
+    delete from towpath.unique_key k using left_behind g
+     where k.topic = g.topic and k.key = g.key and g.goal in ('buried', 'cancelled', 'gone')),
+readied as (
+    insert into towpath.ready ({ticket}) select {ticket} from left_behind where goal = 'ready'),
+postponed as (
+    insert into towpath.delayed ({ticket}, run_at)
+    select {ticket}, now + delay from left_behind, clock where goal = 'delayed'),
+buried as (
+    insert into towpath.buried ({ticket}, buried_at)
+    select {ticket}, now from left_behind, clock where goal = 'buried' order by nth),
+finished as (
+    insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
+    select {ticket}, now, now + retention, now - reserved_at, true
+      from left_behind, clock where goal = 'cancelled'),
+failed as (
+    insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
+    select seq, epoch, now, kind, error, traceback from left_behind, clock
+     where error is not null and goal <> 'gone' on conflict do nothing),
+counted as (
+    insert into towpath.tally (at, topic, completed, failed, duration)
+    select now, topic, 0, count(*), 0 from left_behind, clock
+     where error is not null and goal = 'buried' group by now, topic),
+forgotten as (
+    delete from towpath.failure f using left_behind g where f.seq = g.seq and g.goal = 'gone'),
+deleted as (
+    delete from towpath.job j using left_behind g where j.seq = g.seq and g.goal = 'gone')
+select {ticket}, goal, null, nth from left_behind;
+
+-- name: touch [sqlite]
+update towpath.lease
+   set until = case when session is null then :now + :ttr end,
+       touches = touches + 1, touched_at = :now
+ where seq = :seq and epoch = :epoch
+   and (:max_touches is null or touches < :max_touches)
+   and (:min_interval is null or :now - coalesce(touched_at, reserved_at) >= :min_interval)
+   and (:max_duration is null or :now - reserved_at <= :max_duration)
+returning :nth as nth, until, cancelled;
+
+-- name: touch [postgres]
+with item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           nth integer, seq bigint, epoch bigint, ttr bigint,
+           max_touches integer, min_interval bigint, max_duration bigint))
+update towpath.lease l
+   set until = case when session is null then {now} + i.ttr end,
+       touches = touches + 1, touched_at = {now}
+  from item i
+ where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+   and (i.max_touches is null or l.touches < i.max_touches)
+   and (i.min_interval is null or {now} - coalesce(touched_at, reserved_at) >= i.min_interval)
+   and (i.max_duration is null or {now} - reserved_at <= i.max_duration)
+returning i.nth, l.until, l.cancelled;
+
+-- Where a job is whose lease did not match, and whether this very try was recorded as failed.
+-- name: whereabouts [sqlite]
+select :nth as nth, l.state, l.epoch,
+       exists (select 1 from towpath.failure f
+                where f.seq = :seq and f.epoch = :epoch and f.kind = 'error'),
+       t.touches, :now - coalesce(t.touched_at, t.reserved_at)
+  from towpath.located l left join towpath.lease t on t.seq = l.seq where l.seq = :seq;
+
+-- name: whereabouts [postgres]
+select i.nth, w.state, w.epoch,
+       exists (select 1 from towpath.failure f
+                where f.seq = i.seq and f.epoch = i.epoch and f.kind = 'error'),
+       w.touches, {now} - coalesce(w.touched_at, w.reserved_at)
+  from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint),
+       lateral (select l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
+                  from towpath.located l left join towpath.lease t on t.seq = l.seq
+                 where l.seq = i.seq limit 1) w;
+
+-- A lease that somebody is ending at this moment is left to them.
+-- name: expired [sqlite]
+select l.seq, l.epoch, j.options from towpath.lease l join towpath.job j on j.seq = l.seq
+ where l.topic = :topic and l.until <= :now order by l.until limit :limit;
+
+-- name: expired [postgres]
+select e.seq, e.epoch, (select j.options from towpath.job j where j.seq = e.seq)
+  from json_to_recordset(cast(:items as json)) as i(topic text),
+       lateral (select l.seq, l.epoch from towpath.lease l
+                 where l.topic = i.topic and l.until <= {now} order by l.until
+                 limit cast(:limit as bigint) for update skip locked) e;

@@ -1,0 +1,153 @@
+"""Reserving: the best ready jobs of some topics, each under a lease of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from towpath.errors import IncompatibleData
+from towpath.model.instants import FOREVER, microseconds
+from towpath.model.job import Lease
+from towpath.operation import Answer, Operation, Row, Steps
+from towpath.statement import load
+from towpath.store.leases import Outcome, Settled, give_back, rescue, settle
+from towpath.store.rows import known_options, lease_from
+
+sql: Final = load(__name__)
+
+PROMOTE_AT_ONCE: Final = 1_000
+LOOK_AGAIN: Final = 100_000  # microseconds, when what is due is in somebody else's hands
+
+
+class Range(Struct, frozen=True):
+    """A stretch of a topic's line: behind (priority, seq), up to and including a priority."""
+
+    topic: str
+    priority: int = -1
+    seq: int = 0
+    upto: int = FOREVER
+    due_from: int = 0  # nothing before this instant is due any more
+
+
+class Reserved(Struct, frozen=True):
+    """What a reservation brought; without leases, in how many microseconds to look again."""
+
+    leases: list[Lease]
+    due_in: int | None = None
+    now: int = 0
+    back_in_line: bool = False  # jobs came back into these lines, before others
+
+
+def reserve(
+    topics: tuple[str, ...],
+    *,
+    limit: int,
+    token: int,
+    session: int | None = None,
+    ranges: Sequence[Range] = (),
+    known_token: bool = False,
+    given_back: Callable[[list[Answer["Settled"]]], None] | None = None,
+) -> Operation[Reserved]:
+    """Lease up to `limit` ready jobs, most urgent first.
+
+    What is due in these topics is promoted and rescued before. No one else is given the jobs until
+    their leases end. Repeated with the same token after a lost answer, it returns the same leases.
+    """
+    everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
+    regardless = msgspec.to_builtins([Range(topic, due_from=FOREVER) for topic in topics])
+    marked = msgspec.to_builtins(list(ranges)) or everywhere
+
+    def look(where: object) -> Steps[list[Row]]:
+        return _taken(topics, where, limit, token=token, session=session)
+
+    def steps() -> Steps[Reserved]:
+        where = marked
+        while True:
+            rows = yield from look(where)
+            if rows:
+                reserved = yield from _leases(rows, back_in_line=where != marked)
+                if reserved.leases:
+                    return reserved
+                continue  # none of them could be read
+            if where != everywhere:
+                where = everywhere
+                continue
+            [[due_at, now]] = yield sql["next_due"](topics=topics)
+            if due_at is None or due_at > now:
+                return Reserved([], None if due_at is None else due_at - now, now)
+            where = everywhere  # what comes back into line may sort before the marks
+            promoted = yield from promote(topics).start()
+            rescued = yield from rescue(topics).start()
+            if not promoted and not rescued:  # somebody else has it in hand: do not wait for them
+                rows = yield from look(regardless)
+                return (yield from _leases(rows)) if rows else Reserved([], LOOK_AGAIN, now)
+
+    def again() -> Steps[Reserved]:
+        rows = yield sql["reserved_before"](token=token)
+        return (yield from _leases(rows)) if rows else (yield from steps())
+
+    return Operation(
+        "reserve",
+        again if known_token else steps,
+        whole=True,
+        restart=again,
+        abandon=lambda reserved: give_back(reserved.leases, given_back),
+    )
+
+
+def _taken(
+    topics: tuple[str, ...], ranges: object, limit: int, **holder: int | None
+) -> Steps[list[Row]]:
+    """Take the best of these lines: of one in one statement, of several by looking first.
+
+    What is taken is returned at once, even if it is less than could be had: a further statement
+    might fail, and then nobody would know of the leases.
+    """
+    if len(topics) == 1:
+        return (yield sql["reserve"](topic=topics[0], ranges=ranges, limit=limit, **holder))
+    tried: set[int] = set()  # what somebody else was quicker to take
+    while True:
+        places = yield sql["candidates"](topics=topics, ranges=ranges, limit=limit + len(tried))
+        new = [place for place in places if place[2] not in tried]
+        best = sorted(new, key=lambda place: (place[1], place[2]))[:limit]
+        if not best:
+            return []
+        tried.update(place[2] for place in best)
+        names = ("topic", "priority", "seq")
+        rows = yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
+        if rows:
+            return sorted(rows, key=lambda row: (row[4], row[0]))
+
+
+def _leases(rows: Sequence[Row], *, back_in_line: bool = False) -> Steps[Reserved]:
+    """Read the rows of a reservation; a job that cannot be read is buried and spoils no other."""
+    leases: list[Lease] = []
+    unreadable: list[Outcome] = []
+    for row in rows:
+        try:
+            leases.append(lease_from(row))
+        except IncompatibleData as error:
+            unreadable.append(
+                Outcome(
+                    seq=row[0],
+                    epoch=row[12],
+                    goal="buried",
+                    retention=microseconds(known_options(None).retention),
+                    kind="error",
+                    error=str(error),
+                )
+            )
+    if unreadable:
+        yield from settle(unreadable).start()
+    return Reserved(leases, now=rows[0][19], back_in_line=back_in_line)
+
+
+def promote(topics: Sequence[str]) -> Operation[list[str]]:
+    """Make ready what is due, a batch from each topic; return the topics that gained a job."""
+
+    def steps() -> Steps[list[str]]:
+        rows = yield sql["promote"]([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
+        return list(dict.fromkeys(row[1] for row in rows))
+
+    return Operation("promote", steps, whole=True, wakes=lambda promoted: promoted)

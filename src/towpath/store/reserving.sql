@@ -1,0 +1,191 @@
+-- From ready to reserved, and from delayed to ready.
+
+-- Two workers must never take the same row. SQLite has one writer at a time; PostgreSQL locks the
+-- rows it picks and steps over those that another worker holds. Neither takes anything while
+-- something in these topics is due, which might be more urgent: the operation promotes it first.
+-- name: reserve [sqlite]
+delete from towpath.ready where (topic, priority, seq) in (
+    select r.topic, r.priority, r.seq from towpath.ready r
+     where r.topic = :topic order by r.priority, r.seq
+     limit case when exists (select 1 from towpath.topic where name = :topic and paused_until > :now)
+                  or exists (select 1 from towpath.delayed where topic = :topic and run_at <= :now)
+                  or exists (select 1 from towpath.lease where topic = :topic and until <= :now)
+                then 0 else :limit end)
+returning {ticket};
+insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+select :seq, :topic, :priority, :epoch + 1, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+       :now, :token, :session, case when :session is null then :now + ttr end
+  from towpath.job where seq = :seq;
+select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
+       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
+       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
+       :now, case when :session is null then :now + j.ttr end, false, null, null, null,
+       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
+         where e.seq = j.seq order by e.epoch desc limit 1) end, :session
+  from towpath.job j where j.seq = :seq;
+
+-- A range begins behind the worker's low-water mark, so that it does not walk over the dead rows
+-- that an old transaction elsewhere keeps PostgreSQL from removing.
+-- name: reserve [postgres]
+with clock as materialized (select {now} as now),
+range as materialized (
+    select * from json_to_recordset(cast(:ranges as json)) as r(
+           topic text, priority bigint, seq bigint, upto bigint, due_from bigint)),
+due as materialized (
+    select from range r, clock
+     where exists (select from towpath.topic t where t.name = r.topic and t.paused_until > now)
+        or exists (select from towpath.delayed d
+                    where d.topic = r.topic and d.run_at between r.due_from and now)
+        or exists (select from towpath.lease l
+                    where l.topic = r.topic and l.until between r.due_from and now)),
+picked as materialized (
+    select t.tid from range r cross join lateral (
+        select y.ctid as tid from towpath.ready y
+         where y.topic = r.topic and (y.priority, y.seq) > (r.priority, r.seq)
+           and y.priority <= r.upto and not exists (select from due)
+         order by y.priority, y.seq limit cast(:limit as bigint) for update skip locked) t
+     limit cast(:limit as bigint)),
+gone as (
+    delete from towpath.ready y where y.ctid = any(array(select tid from picked)) returning y.*),
+taken as materialized (
+    select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
+           j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
+           g.kicks, g.seq, clock.now,
+           case when cast(:session as bigint) is null then clock.now + j.ttr end as until
+      from gone g join towpath.job j on j.seq = g.seq, clock),
+leased as (
+    insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
+select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
+       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
+       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
+       null, null, null,
+       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
+         where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
+  from taken order by priority, seq;
+
+-- The best of several topics: look without locking, let the operation choose, then take those.
+-- name: candidates [sqlite]
+select 1 where not exists (select 1 from towpath.delayed, json_each(:topics) t
+                            where topic = t.value and run_at <= :now)
+           and not exists (select 1 from towpath.lease, json_each(:topics) t
+                            where topic = t.value and until <= :now);
+select t.value as topic from json_each(:topics) t
+ where not exists (select 1 from towpath.topic where name = t.value and paused_until > :now);
+select topic, priority, seq from towpath.ready where topic = :topic
+ order by priority, seq limit :limit;
+
+-- name: candidates [postgres]
+with clock as materialized (select {now} as now),
+range as materialized (
+    select * from json_to_recordset(cast(:ranges as json)) as r(
+           topic text, priority bigint, seq bigint, upto bigint, due_from bigint)),
+due as materialized (
+    select from range r, clock
+     where exists (select from towpath.delayed d
+                    where d.topic = r.topic and d.run_at between r.due_from and now)
+        or exists (select from towpath.lease l
+                    where l.topic = r.topic and l.until between r.due_from and now))
+select c.topic, c.priority, c.seq from range r, clock, lateral (
+       select y.topic, y.priority, y.seq from towpath.ready y
+        where y.topic = r.topic and (y.priority, y.seq) > (r.priority, r.seq)
+          and y.priority <= r.upto and not exists (select from due)
+          and not exists (select from towpath.topic t
+                           where t.name = r.topic and t.paused_until > clock.now)
+        order by y.priority, y.seq limit cast(:limit as bigint)) c
+ order by c.priority, c.seq limit cast(:limit as bigint);
+
+-- name: take [sqlite]
+delete from towpath.ready where topic = :topic and priority = :priority and seq = :seq
+returning {ticket};
+insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+select :seq, :topic, :priority, :epoch + 1, :key,
+       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+       :now, :token, :session, case when :session is null then :now + ttr end
+  from towpath.job where seq = :seq;
+select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
+       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
+       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
+       :now, case when :session is null then :now + j.ttr end, false, null, null, null,
+       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
+         where e.seq = j.seq order by e.epoch desc limit 1) end, :session
+  from towpath.job j where j.seq = :seq;
+
+-- name: take [postgres]
+with clock as materialized (select {now} as now),
+item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           topic text, priority bigint, seq bigint)),
+picked as materialized (
+    select t.tid from item i cross join lateral (
+        select y.ctid as tid from towpath.ready y
+         where y.topic = i.topic and y.priority = i.priority and y.seq = i.seq
+           for update skip locked) t),
+gone as (
+    delete from towpath.ready y where y.ctid = any(array(select tid from picked)) returning y.*),
+taken as materialized (
+    select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
+           j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
+           g.kicks, g.seq, clock.now,
+           case when cast(:session as bigint) is null then clock.now + j.ttr end as until
+      from gone g join towpath.job j on j.seq = g.seq, clock),
+leased as (
+    insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
+select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
+       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
+       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
+       null, null, null,
+       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
+         where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
+  from taken order by priority, seq;
+
+-- The answer to a reservation was lost: these are its leases.
+-- name: reserved_before
+select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
+ where t.token = :token order by l.priority, l.seq;
+
+-- When something in these topics will next change by itself, and the clock that says so.
+-- name: next_due [sqlite]
+select min(at), :now from (
+    select (select min(run_at) from towpath.delayed where topic = t.value) as at
+      from json_each(:topics) t
+    union all
+    select (select min(until) from towpath.lease where topic = t.value and until is not null)
+      from json_each(:topics) t
+    union all
+    select (select paused_until from towpath.topic where name = t.value and paused_until > :now)
+      from json_each(:topics) t);
+
+-- name: next_due [postgres]
+select least((select min(d.at) from json_array_elements_text(cast(:topics as json)) t,
+                lateral (select run_at as at from towpath.delayed
+                          where topic = t.value order by run_at limit 1) d),
+             (select min(l.at) from json_array_elements_text(cast(:topics as json)) t,
+                lateral (select until as at from towpath.lease
+                          where topic = t.value and until is not null order by until limit 1) l),
+             (select min(p.paused_until) from towpath.topic p
+               where p.name in (select value from json_array_elements_text(cast(:topics as json)))
+                 and p.paused_until > {now})), {now};
+
+-- name: promote [sqlite]
+delete from towpath.delayed where (topic, run_at, seq) in (
+    select topic, run_at, seq from towpath.delayed
+     where topic = :topic and run_at <= :now order by run_at, seq limit :limit)
+returning {ticket};
+insert into towpath.ready ({ticket})
+values (:seq, :topic, :priority, :epoch, :key,
+        :retries, :crashes, :timeouts, :releases, :buries, :kicks);
+
+-- name: promote [postgres]
+with clock as materialized (select {now} as now),
+picked as materialized (
+    select d.tid from json_to_recordset(cast(:items as json)) as i(topic text), clock,
+           lateral (select y.ctid as tid from towpath.delayed y
+                     where y.topic = i.topic and y.run_at <= clock.now
+                     order by y.run_at, y.seq limit cast(:limit as bigint)
+                       for update skip locked) d),
+gone as (
+    delete from towpath.delayed y where y.ctid = any(array(select tid from picked)) returning y.*)
+insert into towpath.ready ({ticket}) select {ticket} from gone returning seq, topic;
