@@ -16,9 +16,10 @@ from psycopg import AsyncConnection, Connection
 from towpath import Settings
 from towpath.database import sqlite
 from towpath.database.postgres import bound, rendered
+from towpath.database.sqlite import Chain
 from towpath.model.ids import uuid7
 from towpath.operation import Row
-from towpath.statement import Query, Statement
+from towpath.statement import Query
 from towpath.store import jobs, leases, reserving
 from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion
@@ -179,18 +180,6 @@ class AsyncBarePostgres(_Postgres):
         return await cursor.fetchall()
 
 
-class Link:
-    """One statement of a chain."""
-
-    __slots__ = ("last", "names", "returns", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.returns = text.startswith(("select", "with")) or "returning" in text
-        self.last = False  # whether its rows are the answer
-        self.names: list[str] | None = None
-
-
 class BareSqlite:
     """The sqlite3 of the standard library, with our PRAGMAs."""
 
@@ -198,22 +187,22 @@ class BareSqlite:
         self.connection = sqlite.connect(path, settings)
         self._cursor: sqlite3.Cursor = self.connection.cursor()
         self._execute = self._cursor.execute
-        self._chains = {name: _chain(statement) for name, statement in _SQL.items()}
+        self._chains = {name: Chain(each.text("sqlite")) for name, each in _SQL.items()}
         self.close = self.connection.close
 
     def prepared(self, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**item, "id": item["id"].bytes} for item in new]
 
     def enqueue(self, new: Prepared) -> list[Row]:
-        return self._each("enqueue", new)
+        return self._run("enqueue", new)
 
     def reserve(self, limit: int) -> list[Row]:
-        return self._each(
+        return self._run(
             "reserve", [{"topic": TOPIC, "limit": limit, "token": next(_tokens), "session": None}]
         )
 
     def complete(self, rows: Sequence[Row]) -> list[Row]:
-        return self._each("complete", completions(rows))
+        return self._run("complete", completions(rows))
 
     def alone(self, verb: Callable[[Any], list[Row]], argument: object) -> list[Row]:
         self._execute("begin immediate")
@@ -227,37 +216,16 @@ class BareSqlite:
     def commit(self) -> None:
         self._execute("commit")
 
-    def _each(self, name: str, every: Sequence[dict[str, Any]]) -> list[Row]:
-        chain, now, found = self._chains[name], time.time_ns() // 1_000, []
+    def _run(self, name: str, every: Sequence[dict[str, Any]]) -> list[Row]:
+        chain, now, found = self._chains[name], time.time_ns() // 1_000, list[Row]()
         for params in every:
             params["now"] = now
-            self._follow(chain, 0, params, found)
+        if chain.together:
+            chain.follow(self._cursor, 0, {"now": now}, every, found)
+        else:
+            for params in every:
+                chain.follow(self._cursor, 0, params, (), found)
         return found
-
-    def _follow(
-        self, chain: list[Link], start: int, params: dict[str, Any], found: list[Row]
-    ) -> None:
-        for place in range(start, len(chain)):
-            link = chain[place]
-            self._execute(link.text, params)
-            if not link.returns:
-                continue
-            rows = self._cursor.fetchall()
-            if link.last:
-                found += rows
-            if place + 1 < len(chain):
-                link.names = link.names or [name for name, *_ in self._cursor.description]
-                for row in rows:
-                    params.update(zip(link.names, row, strict=True))
-                    self._follow(chain, place + 1, params, found)
-            return
-
-
-def _chain(statement: Statement) -> list[Link]:
-    parts = (part.strip() for part in statement.text("sqlite").split(";"))
-    chain = [Link(part) for part in parts if part]
-    [link for link in chain if link.returns][-1].last = True
-    return chain
 
 
 def _json(value: object) -> str:

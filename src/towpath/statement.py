@@ -10,7 +10,8 @@ database's clock, `{ticket}` the columns that a ticket takes along wherever it m
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
 there a text is a chain of statements: for each row that one returns, the rest of the chain runs
 with that row's columns as parameters; one that returns no row ends the chain. A query with
-`items` gives PostgreSQL all of them as one JSON parameter and runs the chain of SQLite once each.
+`items` gives PostgreSQL all of them as one JSON parameter and runs the chain of SQLite once each;
+or once for all, where a statement that begins with /* each */ is the one that takes the items.
 """
 
 import re

@@ -6,11 +6,12 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from threading import Condition, Lock
+from types import TracebackType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -387,53 +388,80 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
 
 
 def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]:
-    """Run a query: the chain of statements, once for each item."""
-    chain, last = _chain(query.statement)
+    """Run a query: its chain of statements, for each item or for all of them together."""
+    chain = _chain(query.statement)
     cursor = connection.cursor()
     cursor.row_factory = None  # a borrowed connection may prefer another kind of row
     params = {name: _bound(value) for name, value in query.params.items()}
     params["now"] = now
+    found: list[Row] = []
     if query.items is None:
-        return _follow(cursor, chain, last, 0, params)
-    rows: list[Row] = []
-    for item in query.items:
+        chain.follow(cursor, 0, params, (), found)
+        return found
+    items = [{**params, **item} for item in query.items]
+    for item in items:
         if "id" in item:
-            item = {**item, "id": item["id"].bytes}  # noqa: PLW2901 - the same item, as SQLite has it
-        rows += _follow(cursor, chain, last, 0, {**params, **item})
-    return rows
+            item["id"] = item["id"].bytes
+    if chain.together:
+        chain.follow(cursor, 0, params, items, found)
+    else:
+        for item in items:
+            chain.follow(cursor, 0, item, (), found)
+    return found
 
 
-def _follow(
-    cursor: sqlite3.Cursor, chain: list[str], last: int, start: int, params: dict[str, Any]
-) -> list[Row]:
-    for place in range(start, len(chain)):
-        cursor.execute(chain[place], params)
-        if cursor.description is None:
-            continue
-        rows: list[Row] = cursor.fetchall()
-        if place + 1 == len(chain):
-            return rows
-        names = [column[0] for column in cursor.description]
-        below = [
-            _follow(
-                cursor, chain, last, place + 1, {**params, **dict(zip(names, row, strict=True))}
-            )
-            for row in rows
-        ]
-        return rows if place == last else [row for found in below for row in found]
-    return []
+class Chain:
+    """The statements of one text, and which of them return the rows that are the answer."""
+
+    __slots__ = ("_last", "_links", "together")
+
+    def __init__(self, text: str) -> None:
+        self._links = [Link(part.strip()) for part in text.split(";") if part.strip()]
+        self._last = max((nth for nth, link in enumerate(self._links) if link.returns), default=-1)
+        self.together = any(link.each for link in self._links)
+
+    def follow(
+        self,
+        cursor: sqlite3.Cursor,
+        start: int,
+        params: dict[str, Any],
+        items: Sequence[dict[str, Any]],
+        found: list[Row],
+    ) -> None:
+        """Run the statements from one on, the rest of them once for each row that one returns."""
+        for place in range(start, len(self._links)):
+            link = self._links[place]
+            if link.each:
+                cursor.executemany(link.text, items)
+                continue
+            cursor.execute(link.text, params)
+            if not link.returns:
+                continue
+            rows: list[Row] = cursor.fetchall()
+            if place == self._last:
+                found += rows
+            if place + 1 < len(self._links):
+                names = [column[0] for column in cursor.description]
+                for row in rows:
+                    params.update(zip(names, row, strict=True))
+                    self.follow(cursor, place + 1, params, items, found)
+            return
+
+
+class Link:
+    """One statement of a chain."""
+
+    __slots__ = ("each", "returns", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.each = text.startswith("/* each */")
+        self.returns = text.startswith(("select", "with")) or "returning" in text
 
 
 @cache
-def _chain(statement: Statement) -> tuple[list[str], int]:
-    """Return a statement's chain, and the place of the last link that returns rows."""
-    chain = [part.strip() for part in statement.text("sqlite").split(";") if part.strip()]
-    returning = [
-        place
-        for place, text in enumerate(chain)
-        if text.startswith(("select", "with")) or "returning" in text
-    ]
-    return chain, returning[-1] if returning else -1
+def _chain(statement: Statement) -> Chain:
+    return Chain(statement.text("sqlite"))
 
 
 def _bound(value: Any) -> Any:
@@ -442,16 +470,29 @@ def _bound(value: Any) -> Any:
     return value.bytes if isinstance(value, UUID) else value
 
 
-@contextlib.contextmanager
-def translated(where: Path | str | None) -> Generator[None]:
+class translated:  # noqa: N801 - reads as a word in `with`
     """Raise SQLite's errors as ours."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise as_ours(error, where) from error
-    except OSError as error:
-        msg = f"{where}: {error}. {(DatabaseUnavailable.__doc__ or '').splitlines()[0]}"
-        raise DatabaseUnavailable(msg) from error
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: Path | str | None) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise as_ours(error, self._where) from error
+        if isinstance(error, OSError):
+            advice = (DatabaseUnavailable.__doc__ or "").splitlines()[0]
+            msg = f"{self._where}: {error}. {advice}"
+            raise DatabaseUnavailable(msg) from error
 
 
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:

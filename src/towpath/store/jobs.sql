@@ -1,17 +1,21 @@
 -- Storing jobs. Each PostgreSQL chain of CTEs stands beside the SQLite chain of statements that
 -- does the same; what needs no chain is written once.
 
+-- Numbers only grow and one writes at a time: what is above `before` was stored just now.
 -- name: enqueue [sqlite]
-insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;
-insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
-values (:id, :topic, :priority, null, :payload, :encoding, :ttr, :options, :now,
+select coalesce(max(seq), 0) as before from towpath.job;
+/* each */
+insert into towpath.job (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
+values (:id, :topic, :priority, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
-on conflict do nothing
-returning seq, created_at, run_at, id;
-insert into towpath.ready (seq, topic, priority) select :seq, :topic, :priority
- where :run_at <= :now;
-insert into towpath.delayed (seq, topic, priority, run_at) select :seq, :topic, :priority, :run_at
- where :run_at > :now;
+on conflict do nothing;
+insert into towpath.topic (name, created_at)
+select distinct topic, :now from towpath.job where seq > :before on conflict do nothing;
+insert into towpath.ready (seq, topic, priority)
+select seq, topic, priority from towpath.job where seq > :before and run_at <= :now;
+insert into towpath.delayed (seq, topic, priority, run_at)
+select seq, topic, priority, run_at from towpath.job where seq > :before and run_at > :now;
+select seq, created_at, run_at, id from towpath.job where seq > :before order by seq;
 
 -- name: enqueue [postgres]
 with clock as materialized (select {now} as now),
