@@ -612,6 +612,16 @@ def test_us1_5_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place
     assert [lease.job.payload for lease in leases] == ["kept", "kept as well"]
 
 
+@pytest.mark.parametrize("adapter", ON_POSTGRES, indirect=True)
+def test_us1_5_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
+    fresh.begin()
+    fresh.execute("set local lock_timeout = '7s'")
+    fresh.enqueue("mail", 1)
+
+    assert fresh.execute("show lock_timeout") == [("7s",)]
+    fresh.rollback()
+
+
 def test_us1_5_tables_are_not_created_where_that_is_switched_off(open_caller, make_app):
     caller = open_caller(make_app(migrate=False))
     caller.begin()

@@ -57,6 +57,7 @@ def migrate() -> Operation[int]:
                 "them: run `towpath migrate` as one that may, or grant it"
             )
             raise SchemaMissing(msg)
+        [[patience, *_]] = yield sql["limit_patience"]()
         if not before:
             if not (yield sql["namespace_exists"]()):
                 yield sql["create_namespace"]()
@@ -66,6 +67,7 @@ def migrate() -> Operation[int]:
             for statement in statements:
                 yield statement()
             yield sql["record"](version=version, oldest=oldest)
+        yield sql["restore_patience"](patience=patience)
         return before
 
     return Operation("migrate", steps)

@@ -36,9 +36,23 @@ create table towpath.migration (version integer not null primary key, oldest int
 -- name: record
 insert into towpath.migration (version, oldest, applied_at) values (:version, :oldest, {now});
 
--- Two processes that start together take turns; DDL waits a while for its locks, not for ever.
+-- Two processes that start together take turns.
 -- name: take_turns [sqlite]
 select 1;
 
 -- name: take_turns [postgres]
-select pg_advisory_xact_lock(8460972114), set_config('lock_timeout', '10s', true);
+select pg_advisory_xact_lock(8460972114);
+
+-- DDL waits a while for its locks, not for ever; whoever lent us a connection gets his own patience back.
+-- name: limit_patience [sqlite]
+select null;
+
+-- name: limit_patience [postgres]
+with theirs as materialized (select current_setting('lock_timeout') as patience)
+select patience, set_config('lock_timeout', '10s', true) from theirs;
+
+-- name: restore_patience [sqlite]
+select 1;
+
+-- name: restore_patience [postgres]
+select set_config('lock_timeout', :patience, true);
