@@ -295,6 +295,19 @@ def backends_of(app: App) -> list[int]:
     return [lane._connection.info.backend_pid for lane in lanes if lane._connection]
 
 
+def fork_and_list(app: App) -> None:
+    """Enqueue before the fork and after it, and say what each side then finds."""
+    app.jobs.enqueue("mail", "before")
+    child = os.fork()
+    who = "parent" if child else "child"
+    app.jobs.enqueue("mail", "after")
+    say(who, *(lease.job.payload for lease in app.jobs.reserve("mail", limit=10)))
+    if child:
+        os.waitpid(child, 0)
+    else:
+        os._exit(0)
+
+
 def fork_and_wait(app: App) -> None:
     """Have the child wait for a job, which the parent enqueues when told to."""
     app.jobs.reserve("mail", timeout=0.01)  # the parent has waited too: its bell rings already
@@ -420,7 +433,8 @@ PROGRAMS = {
     program.__name__: program
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
-        juggle, fork, fork_and_wait, fork_and_close, fork_and_die, fork_among_threads, fill,
+        juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
+        fork_among_threads, fill,
     )
 }  # fmt: skip
 

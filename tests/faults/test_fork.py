@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from tests.faults.sizes import many
 
 
@@ -15,6 +17,13 @@ def test_parent_and_child_use_the_app_side_by_side(start, books):
     assert len(backends) == len(set(backends))
     assert books.count("job") == 1 + 2 * number
     books.check()
+
+
+@pytest.mark.parametrize("kind", ["memory"])
+def test_the_child_of_an_app_in_memory_begins_with_an_empty_database(start):
+    said = start("fork_and_list").finish().splitlines()
+
+    assert sorted(said) == ["child after", "parent before after"]
 
 
 def test_the_child_can_wait_for_a_job(start, books):

@@ -40,8 +40,9 @@ class Recovery(Struct, frozen=True, kw_only=True):
 class App:
     """One database, and the jobs in it.
 
-    Nothing is opened before first use, and it is safe to fork. Every verb has an async twin whose
-    name begins with a: `enqueue` and `aenqueue`.
+    Nothing is opened before first use, and it is safe to fork; on memory:// a forked child begins
+    with an empty database. Every verb has an async twin whose name begins with a: `enqueue` and
+    `aenqueue`.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class App:
     def start_again(self) -> None:
         """Begin anew in a forked child; what the app is made of does so by itself."""
         self._migrating = Lock()
+        self._migrated = False  # a database in memory stays with the parent: the child's is empty
 
     def queue(self, topic: str) -> Queue:
         """Return the delay-queue door to a topic."""
