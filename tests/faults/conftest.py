@@ -11,7 +11,7 @@ import pytest
 from tests.faults.books import Books
 from tests.faults.processes import Program
 from tests.faults.sizes import many
-from towpath.database import sqlite
+from towpath.database import sqlite_lanes
 
 MOST_SECONDS = 60  # that one test may take before it counts as hanging
 
@@ -27,7 +27,7 @@ def kind_and_disk(request, monkeypatch) -> str:
     """The kind, and both ways on SQLite: a loop leaves commits to a thread where they are slow."""
     name, _, slow = request.param.partition(" ")
     if slow:
-        monkeypatch.setattr(sqlite, "SLOW_COMMIT", 0)
+        monkeypatch.setattr(sqlite_lanes, "SLOW_COMMIT", 0)
     return name
 
 

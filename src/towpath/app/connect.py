@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from towpath.database.clock import Clock
-from towpath.database.sqlite import SqliteDatabase
+from towpath.database.sqlite_lanes import SqliteDatabase
 from towpath.database.wakeups import Bell, PostgresBell, QuietBell, SqliteBell
 from towpath.errors import InvalidUrl
 from towpath.operation import Operation
@@ -72,7 +72,7 @@ def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
         import psycopg  # noqa: PLC0415 - an extra that SQLite does without
         from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - likewise
 
-        from towpath.database.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra
+        from towpath.database.postgres_lanes import PostgresDatabase  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         msg = "PostgreSQL needs psycopg: pip install 'towpath[postgres]'"
         raise InvalidUrl(msg) from error

@@ -15,6 +15,10 @@ class Call(Protocol):
         """Tell whoever waits. Only the first word counts."""
         ...
 
+    def is_abandoned(self) -> bool:
+        """Say whether nobody waits, and nobody wants it done."""
+        ...
+
 
 class Group:
     """Calls that run as one operation."""

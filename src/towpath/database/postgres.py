@@ -1,28 +1,19 @@
-"""PostgreSQL, through psycopg: a few lanes for threads, and a few for each event loop."""
+"""PostgreSQL, through psycopg: how to connect, to say things, and to understand errors."""
 
-import asyncio
 import contextlib
 import random
 import re
 import time
-import weakref
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import psycopg
 from psycopg import AsyncConnection, Connection
-from psycopg.pq import TransactionStatus
 
-from towpath.database.batch import grouped
 from towpath.database.clock import Clock
-from towpath.database.forks import begin_anew_after_fork, keep_inherited
-from towpath.database.lanes import Lanes, outcome, running_loop
 from towpath.errors import (
-    AppClosed,
     DatabaseBusy,
     DatabaseDenied,
     DatabaseError,
@@ -31,11 +22,9 @@ from towpath.errors import (
     DatabaseUnavailable,
     SchemaMissing,
 )
-from towpath.operation import Mode, Operation, Row, adrive, drive
+from towpath.operation import Mode, Operation, Row
 from towpath.settings import Settings
-from towpath.statement import Dialect, Query, Statement
-
-T = TypeVar("T")
+from towpath.statement import Query, Statement
 
 # Our statements find rows by key, a batch at a time. A plan made while the tables were small would
 # read them whole, and a prepared statement keeps its plan: so we ask for the one that stays right.
@@ -44,11 +33,6 @@ BY_KEY: Final = (
     " ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),"
     " ('jit', 'off')) as wished(name, value)"
 )
-AT_LARGE: Final = (
-    "select set_config(name, 'on', true) from (values ('enable_seqscan'), ('enable_hashjoin'),"
-    " ('enable_mergejoin')) as wished(name), set_config('plan_cache_mode', 'auto', true)"
-)
-PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -76,335 +60,6 @@ _JSON_PARAMETER: Final = re.compile(r"cast\((:[a-z]\w*) as json\)")
 
 
 Operations = Sequence[Operation[Any]]
-
-
-class PostgresDatabase:
-    """Runs operations on a PostgreSQL server."""
-
-    def __init__(self, url: str, settings: Settings, clock: Clock | None = None) -> None:
-        self.url = url
-        self.dialect: Dialect | None = "postgres"
-        self.settings = settings
-        self._clock = clock
-        self._closed = False
-        self._start()
-        begin_anew_after_fork(self)
-
-    def _start(self) -> None:
-        lanes = [Lane(self) for _ in range(self.settings.lanes)]
-        self._all = list(lanes)
-        self._lanes: Lanes[Lane] = Lanes(
-            lanes, Lane.run, self.settings.batch_size, (DatabaseUnavailable,)
-        )
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def start_again(self) -> None:
-        """Begin anew in a forked child, where the parent's connections must not be touched."""
-        keep_inherited(self._all, self._lanes, self._loops)
-        self._start()
-
-    def run(self, operation: Operation[T]) -> T:
-        """Run an operation and block until it is committed."""
-        self.check_open()
-        return self._lanes.run(operation)
-
-    async def arun(self, operation: Operation[T]) -> T:
-        """Run an operation and await its commit."""
-        self.check_open()
-        loop = asyncio.get_running_loop()
-        lanes = self._loops.get(loop)
-        if lanes is None:
-            for old in [old for old in self._loops if old.is_closed()]:
-                self._loops.pop(old).abandon()  # asyncio.run makes a new loop each time
-            lanes = self._loops[loop] = LoopLanes(self)
-        return await lanes.run(operation)
-
-    def close(self) -> None:
-        """Finish what is under way, in threads and other loops too, and close every connection."""
-        self._closed = True
-        self._lanes.close(PATIENCE)
-        for lane in self._all:
-            lane.close()
-        for loop, lanes in list(self._loops.items()):
-            if loop.is_running() and loop is not running_loop():
-                lanes.close_from_outside(PATIENCE)
-            lanes.abandon()
-
-    async def aclose(self) -> None:
-        """Finish what is under way and close every connection."""
-        self._closed = True
-        lanes = self._loops.pop(asyncio.get_running_loop(), None)
-        if lanes:
-            await lanes.close()
-        await asyncio.to_thread(self.close)
-
-    def check_open(self) -> None:
-        """Raise if the app was closed."""
-        if self._closed:
-            msg = "this app was closed; make a new one"
-            raise AppClosed(msg)
-
-    def bound(self, query: Query) -> tuple[bytes, dict[str, Any]]:
-        """Return a query as psycopg takes it."""
-        return rendered(query.statement, self.settings.schema), bound(query, self._clock)
-
-
-class Lane:
-    """One connection of the threads."""
-
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
-        self._connection: Connection[Any] | None = None
-
-    def run(self, operations: Operations) -> list[Any]:
-        """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings)
-        while True:
-            try:
-                return self._run(operations, trouble)
-            except psycopg.Error as error:
-                if self._connection and self._connection.closed:
-                    self._connection = None
-                pause = trouble.pause(error, operations)
-                with contextlib.suppress(psycopg.Error):
-                    if self._connection:
-                        self._connection.rollback()
-                time.sleep(pause)
-
-    def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        again, trouble.doubtful = trouble.seen, False
-        connection = self._connection
-        if connection is not None and not _at_rest(connection):
-            # Interrupted in the middle: what it holds was never acknowledged, and must not be mixed
-            # with what comes now.
-            connection.close()
-            connection = None
-        if connection is None:
-            self._database.check_open()
-            connection = self._connection = connect(self._database.url, self._database.settings)
-        cursor = connection.cursor()
-
-        def execute(query: Query) -> list[Row]:
-            cursor.execute(*self._database.bound(query))
-            return cursor.fetchall() if cursor.description else []
-
-        if len(operations) == 1 and _by_itself(operations[0]):
-            trouble.doubtful = True
-            return [drive(operations[0].steps(again=again), execute)]
-        cursor.execute("begin")
-        if any(operation.mode is Mode.SCAN for operation in operations):
-            cursor.execute(AT_LARGE)
-        try:
-            results = [drive(operation.steps(again=again), execute) for operation in operations]
-        except BaseException:
-            if not connection.closed:
-                cursor.execute("rollback")
-            raise
-        trouble.doubtful = True
-        cursor.execute("commit")
-        return results
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection:
-            self._connection.close()
-            self._connection = None
-
-
-class LoopLanes:
-    """The connections of one event loop, and their inbox."""
-
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
-        self._loop = asyncio.get_running_loop()
-        self._inbox: deque[LoopCall] = deque()
-        self._idle = [AsyncLane(database) for _ in range(database.settings.lanes)]
-        self._all = list(self._idle)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation, alone or with those that wait beside it."""
-        call = LoopCall(operation, self)
-        self.put(call)
-        result: T = await call.answer()
-        return result
-
-    def put(self, call: "LoopCall") -> None:
-        """Put a call into the inbox; a free lane takes it in the next tick, with its neighbours."""
-        self._inbox.append(call)
-        if self._idle:
-            # A task of its own: a cancelled caller must not abort its neighbours.
-            task = self._loop.create_task(self._lead(self._idle.pop()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _lead(self, lane: "AsyncLane") -> None:
-        try:
-            while batch := self._take():
-                await lane.serve(batch)
-        finally:
-            self._idle.append(lane)
-
-    def _take(self) -> list["LoopCall"]:
-        batch: list[LoopCall] = []
-        size = 0
-        while self._inbox and size < self._database.settings.batch_size:
-            alone = not self._inbox[0].operation.repeatable
-            if alone and batch:
-                break  # its answer may be lost, and it cannot be said again for the others' sake
-            call = self._inbox.popleft()
-            if call.future.cancelled():
-                continue
-            batch.append(call)
-            size += len(call.operation.items) or 1
-            if alone:
-                break
-        return batch
-
-    async def close(self) -> None:
-        """Close the connections when what is under way has ended."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        for lane in self._all:
-            await lane.close()
-
-    def close_from_outside(self, patience: float) -> None:
-        """Have the loop close its connections, and wait a while for that."""
-        closing = self.close()
-        try:
-            asyncio.run_coroutine_threadsafe(closing, self._loop).result(patience)
-        except RuntimeError:  # the loop has closed meanwhile
-            closing.close()
-        except (TimeoutError, CancelledError):
-            return
-
-    def abandon(self) -> None:
-        """Drop the connections of a loop that may be gone."""
-        for lane in self._all:
-            lane.abandon()
-
-
-class LoopCall:
-    """An operation that a task awaits."""
-
-    __slots__ = ("_lanes", "future", "operation")
-
-    def __init__(self, operation: Operation[Any], lanes: LoopLanes) -> None:
-        self.operation = operation
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._lanes = lanes
-
-    async def answer(self) -> Any:
-        """Wait for the answer; one that comes together with a cancellation is undone."""
-        try:
-            return await self.future
-        except asyncio.CancelledError:
-            if not self.future.cancelled():
-                self._undo(*outcome(self.future))
-            raise
-
-    def _undo(self, result: object, error: BaseException | None) -> None:
-        if error is None and self.operation.abandon:
-            self._lanes.put(LoopCall(self.operation.abandon(result), self._lanes))
-
-    def settle(self, result: object, error: BaseException | None) -> None:
-        """Finish the future; what nobody waits for any more is undone if it can be."""
-        if self.future.cancelled():
-            self._undo(result, error)
-        elif error is None:
-            self.future.set_result(result)
-            if self.operation.told:
-                self.operation.told(result)
-        else:
-            self.future.set_exception(error)
-            self.future.exception()  # seen: an abandoned call's error is nobody's
-
-
-class AsyncLane:
-    """One connection of an event loop."""
-
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
-        self._connection: AsyncConnection[Any] | None = None
-
-    async def serve(self, calls: Sequence[LoopCall]) -> None:
-        """Run calls together, and one by one if that fails, so that a bad one fails alone."""
-        groups = grouped(calls)
-        try:
-            results = await self.run([group.operation for group in groups])
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-            if len(calls) == 1 or isinstance(error, DatabaseUnavailable):
-                for call in calls:
-                    call.settle(None, error)
-                return
-        else:
-            for group, result in zip(groups, results, strict=True):
-                group.settle(result)
-            return
-        for call in calls:
-            await self.serve([call])
-
-    async def run(self, operations: Operations) -> list[Any]:
-        """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings)
-        while True:
-            try:
-                return await self._run(operations, trouble)
-            except psycopg.Error as error:
-                if self._connection and self._connection.closed:
-                    self._connection = None
-                pause = trouble.pause(error, operations)
-                with contextlib.suppress(psycopg.Error):
-                    if self._connection:
-                        await self._connection.rollback()
-                await asyncio.sleep(pause)
-
-    async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        again, trouble.doubtful = trouble.seen, False
-        connection = self._connection
-        if connection is not None and not _at_rest(connection):
-            await connection.close()
-            connection = None
-        if connection is None:
-            self._database.check_open()
-            connection = self._connection = await aconnect(
-                self._database.url, self._database.settings
-            )
-        cursor = connection.cursor()
-
-        async def execute(query: Query) -> list[Row]:
-            await cursor.execute(*self._database.bound(query))
-            return await cursor.fetchall() if cursor.description else []
-
-        if len(operations) == 1 and _by_itself(operations[0]):
-            trouble.doubtful = True
-            return [await adrive(operations[0].steps(again=again), execute)]
-        await cursor.execute("begin")
-        if any(operation.mode is Mode.SCAN for operation in operations):
-            await cursor.execute(AT_LARGE)
-        try:
-            results = [await adrive(each.steps(again=again), execute) for each in operations]
-        except BaseException:
-            if not connection.closed:
-                await cursor.execute("rollback")
-            raise
-        trouble.doubtful = True
-        await cursor.execute("commit")
-        return results
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._connection:
-            await self._connection.close()
-            self._connection = None
-
-    def abandon(self) -> None:
-        """Close the connection's socket without its loop."""
-        if self._connection:
-            self._connection.pgconn.finish()
-            self._connection = None
 
 
 class Trouble:
@@ -436,15 +91,6 @@ class Trouble:
         if now - self._since > self._patience:
             raise ours from error
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
-
-
-def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
-
-
-def _by_itself(operation: Operation[Any]) -> bool:
-    """Say whether it needs no BEGIN and COMMIT around it."""
-    return operation.whole and operation.mode is not Mode.SCAN
 
 
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:

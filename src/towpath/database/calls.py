@@ -1,0 +1,180 @@
+"""Calls: operations on their way to a lane, and whoever waits for them."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from towpath.database.batch import Call
+from towpath.operation import Operation
+
+L = TypeVar("L")
+C = TypeVar("C", bound=Call)
+
+
+class ThreadCall(Generic[L]):
+    """A call whose thread waits."""
+
+    __slots__ = ("error", "operation", "result", "settled", "signals")
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        self.operation = operation
+        self.signals: SimpleQueue[L | None] = SimpleQueue()
+        self.settled = False
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Wake the thread with what came of it."""
+        if not self.settled:
+            self.result, self.error, self.settled = result, error, True
+            self.signals.put(None)
+
+    def is_abandoned(self) -> bool:
+        """Say that somebody waits: a thread that is interrupted takes its call out of line."""
+        return False
+
+    def lead(self, lane: L) -> bool:
+        """Ask the thread to lead."""
+        self.signals.put(lane)
+        return True
+
+
+class LoopCall:
+    """A call that a task awaits."""
+
+    __slots__ = ("future", "loop", "operation", "take_over")
+
+    def __init__(
+        self,
+        operation: Operation[Any],
+        loop: asyncio.AbstractEventLoop,
+        take_over: Callable[[Operation[Any]], None],
+    ) -> None:
+        self.operation = operation
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.take_over = take_over
+
+    async def answer(self) -> Any:
+        """Wait for the answer; one that comes together with a cancellation is undone."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if not self.future.cancelled():
+                error = self.future.exception()
+                self._undo(None if error else self.future.result(), error)
+            raise
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Finish the future, in its own loop."""
+        if running_loop() is self.loop:
+            self._finish(result, error)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has closed, nobody waits
+                self.loop.call_soon_threadsafe(self._finish, result, error)
+
+    def is_abandoned(self) -> bool:
+        """Say whether nobody waits any more."""
+        return self.future.cancelled()
+
+    def _finish(self, result: object, error: BaseException | None) -> None:
+        if self.future.cancelled():
+            self._undo(result, error)
+        elif not self.future.done():
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+
+    def _undo(self, result: object, error: BaseException | None) -> None:
+        if error is None and self.operation.abandon:
+            self.take_over(self.operation.abandon(result))
+
+
+class LeadingLoopCall(LoopCall, Generic[L]):
+    """A call that a task awaits whose loop can lead a lane."""
+
+    __slots__ = ("_take_lead",)
+
+    def __init__(
+        self,
+        operation: Operation[Any],
+        loop: asyncio.AbstractEventLoop,
+        take_over: Callable[[Operation[Any]], None],
+        take_lead: Callable[[L], None],
+    ) -> None:
+        super().__init__(operation, loop, take_over)
+        self._take_lead = take_lead
+
+    def is_asleep(self) -> bool:
+        """Say whether the loop stands still, though it may go on."""
+        return not self.loop.is_running() and not self.loop.is_closed()
+
+    def lead(self, lane: L) -> bool:
+        """Ask the loop to lead, unless it has closed or may do so because nobody waits there."""
+        if self.future.cancelled():
+            return False
+        try:
+            self.loop.call_soon_threadsafe(self._take_lead, lane)
+        except RuntimeError:
+            return False
+        return True
+
+
+class OrphanCall(Generic[L]):
+    """A call that nobody waits for."""
+
+    __slots__ = ("_take_lead", "operation")
+
+    def __init__(self, operation: Operation[Any], take_lead: Callable[[L], None]) -> None:
+        self.operation = operation
+        self._take_lead = take_lead
+
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """Tell whoever listens."""
+        if error is None and self.operation.told:
+            self.operation.told(result)
+
+    def is_abandoned(self) -> bool:
+        """Say that it is to be done all the same."""
+        return False
+
+    def lead(self, lane: L) -> bool:
+        """Have it led, unless all is closing."""
+        try:
+            self._take_lead(lane)
+        except RuntimeError:
+            return False
+        return True
+
+
+class Inbox(deque[C]):
+    """Calls in line."""
+
+    def take(self, most: int) -> list[C]:
+        """Take out what may share a commit, without those that nobody waits for any more."""
+        batch: list[C] = []
+        size = 0
+        while self and size < most:
+            alone = not self[0].operation.repeatable
+            if alone and batch:
+                break  # its answer may be lost, and it cannot be said again for the others
+            call = self.popleft()
+            if call.is_abandoned():
+                continue
+            batch.append(call)
+            size += len(call.operation.items) or 1
+            if alone:
+                break
+        return batch
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop of this thread, if one runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,319 @@
+"""SQLite: one file, one writer at a time, and everybody's turn in order."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any, Final, TypeVar
+
+from towpath.database.calls import LeadingLoopCall, OrphanCall, running_loop
+from towpath.database.clock import Clock, machine_clock
+from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
+from towpath.database.lanes import Lanes
+from towpath.database.sqlite import connect, execute, patiently, translated
+from towpath.errors import AppClosed
+from towpath.operation import Mode, Operation, Row, drive
+from towpath.settings import Settings
+from towpath.statement import Dialect, Query
+
+T = TypeVar("T")
+
+SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+
+
+class SqliteDatabase:
+    """Runs operations on a SQLite file, or on a private database in memory."""
+
+    def __init__(self, path: Path | None, settings: Settings, clock: Clock | None = None) -> None:
+        self.path = path
+        self.dialect: Dialect | None = "sqlite" if path else None
+        self._settings = settings
+        self._clock = clock or machine_clock
+        self._closed = False
+        self._start()
+        begin_anew_after_fork(self)
+        if path is not None:
+            hold_still_at_fork(self)
+
+    def _start(self) -> None:
+        self._writer = Writer(self.path, self._settings, self._clock)
+        self._lanes: Lanes[Writer] = Lanes([self._writer], Writer.run, self._settings.batch_size)
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = Condition()
+        self._reading = 0  # readers in use
+        self._thread: ThreadPoolExecutor | None = None
+
+    def start_again(self) -> None:
+        """Begin anew in a forked child, where the parent's connections must not be touched."""
+        keep_inherited(self._writer, self._readers, self._thread)
+        self._start()
+
+    def before_fork(self) -> None:
+        """Close every connection, when what is under way has ended."""
+        self._writer.before_fork()
+        self._readers_lock.acquire()
+        self._readers_lock.wait_for(lambda: not self._reading)
+        self._close_readers()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._readers_lock.release()
+        self._writer.after_fork()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation and block until it is committed."""
+        self._check_open()
+        if operation.mode is Mode.WRITE or self.path is None:
+            if running_loop() is not None:
+                # Not in line: the lane may be waiting for this very loop to lead it.
+                return self._writer.run_aside(operation)
+            return self._lanes.run(operation)
+        return self._read(operation)
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """Run an operation and await its commit."""
+        self._check_open()
+        if operation.mode is Mode.WRITE or self.path is None:
+            loop = asyncio.get_running_loop()
+            call: LeadingLoopCall[Writer] = LeadingLoopCall(
+                operation, loop, self._take_over, self._lead_in_loop
+            )
+            lane = self._lanes.put(call)
+            if lane is not None:
+                # Not at once but in the next tick: whoever else is ready now shares the commit.
+                loop.call_soon(self._lead_in_loop, lane)
+            result: T = await call.answer()
+            return result
+        if operation.mode is Mode.READ and self._readers:
+            return self._read(operation)
+        return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
+
+    def close(self) -> None:
+        """Finish what is under way and close the file."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer.was_opened:
+            self._lanes.run(_CLOSING, last=True)  # behind all that is under way
+        if self._thread:
+            self._thread.shutdown()
+        self._writer.close()
+        with self._readers_lock:
+            self._close_readers()
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
+
+    def _lead_in_loop(self, writer: "Writer") -> None:
+        """Lead from an event loop: at once if that is quick, else in a thread."""
+        if writer.quick and writer.try_lock():
+            # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
+            self._lanes.lead(writer, writer.unlock)
+            return
+        self._lead_in_thread(writer)
+
+    def _lead_in_thread(self, writer: "Writer") -> None:
+        # The thread leads and never waits in line: it would wait for itself.
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
+        self._thread.submit(self._lanes.lead, writer)
+
+    def _take_over(self, operation: Operation[Any]) -> None:
+        """Run an operation that nobody waits for."""
+        with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
+            lane = self._lanes.put(OrphanCall(operation, self._lead_in_thread))
+            if lane is not None:
+                self._lanes.hand_on(lane)
+
+    def _read(self, operation: Operation[T]) -> T:
+        with translated(self.path), self._reader() as connection:
+            now = self._clock()
+            if operation.whole:
+                return drive(operation.steps(), lambda query: execute(connection, query, now))
+            connection.execute("begin")  # one snapshot for all of its queries
+            try:
+                return drive(operation.steps(), lambda query: execute(connection, query, now))
+            finally:
+                connection.execute("commit")
+
+    @contextlib.contextmanager
+    def _reader(self) -> Generator[sqlite3.Connection]:
+        """Lend a connection that reads."""
+        with self._readers_lock:
+            connection = self._readers.pop() if self._readers else None
+            self._reading += 1
+        try:
+            connection = connection or self._open_reader()
+            yield connection
+        finally:
+            with self._readers_lock:
+                if connection:
+                    self._readers.append(connection)
+                self._reading -= 1
+                self._readers_lock.notify_all()
+
+    def _open_reader(self) -> sqlite3.Connection:
+        connection = connect(self.path, self._settings)
+        # A reader waits too, while the file is opened for the first or closed by the last.
+        connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
+        return connection
+
+
+class Writer:
+    """The connection that writes, and its place in the line of processes."""
+
+    def __init__(self, path: Path | None, settings: Settings, clock: Clock) -> None:
+        self._path = path
+        self._settings = settings
+        self._clock = clock
+        self._connection: sqlite3.Connection | None = None
+        self._turn: int | None = None  # the lock file
+        self._opened = False
+        self._in_use = Lock()  # for who runs or forks; the lane is for who waits
+        self._locked = False
+        self._commit_time = 0.0
+
+    @property
+    def was_opened(self) -> bool:
+        """Whether the file was ever opened."""
+        return self._opened
+
+    @property
+    def quick(self) -> bool:
+        """Whether recent commits were quick enough to run in an event loop."""
+        return self._connection is not None and self._commit_time < SLOW_COMMIT
+
+    def before_fork(self) -> None:
+        """Close the file when what is under way has ended, and keep it closed."""
+        self._in_use.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._in_use.release()
+
+    def run(self, operations: list[Operation[Any]]) -> list[Any]:
+        """Run operations in one transaction."""
+        if operations[0] is _CLOSING:
+            return [None]  # without a lock that somebody else may hold
+        if self._locked:
+            return self._run(operations)
+        with self._in_use:
+            return self._run(operations)
+
+    def run_aside(self, operation: Operation[T]) -> T:
+        """Run an operation beside the lane, between two of its batches."""
+        with self._in_use:
+            result: T = self._run([operation])[0]
+            return result
+
+    def _run(self, operations: list[Operation[Any]]) -> list[Any]:
+        with translated(self._path):
+            connection = self._open()
+            held = self._locked
+            if not held:
+                self._lock()
+            elif not connection.in_transaction:
+                connection.execute("begin immediate")
+            try:
+                now = self._clock()
+                results = [
+                    drive(operation.steps(), lambda query: execute(connection, query, now))
+                    for operation in operations
+                ]
+                started = time.perf_counter()
+                connection.execute("commit")
+                self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+            finally:
+                if not held:
+                    self._unlock()
+            return results
+
+    def try_lock(self) -> bool:
+        """Begin a transaction if nobody else is in one."""
+        if not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            if self._connection is None:
+                raise BlockingIOError
+            if self._turn is not None:
+                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._connection.execute("begin immediate")
+        except (OSError, sqlite3.Error):
+            self._unlock()
+            self._in_use.release()
+            return False
+        self._locked = True
+        return True
+
+    def unlock(self) -> None:
+        """Let the next process have its turn."""
+        self._locked = False
+        try:
+            if self._connection and self._connection.in_transaction:
+                self._connection.execute("rollback")
+        finally:
+            self._unlock()
+            self._in_use.release()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection:
+            self._connection.close()
+        if self._turn is not None:
+            os.close(self._turn)
+        self._connection = self._turn = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._opened = True
+            connection = connect(self._path, self._settings)
+            if self._path:
+                # busy_timeout alone starves: processes take turns by this lock, which the kernel
+                # hands out in order. Never a lock on the database itself, which is SQLite's own.
+                try:
+                    self._turn = os.open(
+                        f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+                    )
+                except OSError:
+                    connection.close()
+                    raise
+            self._connection = connection
+        return self._connection
+
+    def _lock(self) -> None:
+        if self._turn is not None:
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        try:
+            patiently(self._open(), "begin immediate", self._settings.busy_timeout)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _unlock(self) -> None:
+        if self._turn is not None:
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+
+def _nothing() -> Generator[Query, list[Row], None]:
+    return
+    yield
+
+
+_CLOSING: Final = Operation("close", _nothing)
