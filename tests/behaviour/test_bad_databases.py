@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+import msgspec
 import psycopg
 import pytest
 
 from tests.conftest import eventually
 from tests.faults.sizes import many
-from towpath import App, State, errors
+from towpath import App, State, Status, UnreadableJob, errors
 from towpath.errors import (
     AppClosed,
     DatabaseBusy,
@@ -518,14 +519,35 @@ def test_ms_11_a_stored_job_that_cannot_be_read_is_never_half_read(make_app, col
 
     for look in (
         lambda: app.jobs.get(job),
-        app.jobs.list,
         lambda: app.jobs.peek("mail"),
         lambda: app.jobs.cancel(job),
+        lambda: app.jobs.reprioritise(job, 1),
         lambda: app.jobs.enqueue("mail", id=job.id),
     ):
         with refused(IncompatibleData, str(job.id), word, "upgrade", "delete"):
             look()
-    assert len(app.jobs.list(topic="post")) == 1
+
+
+def test_ms_11_a_list_shows_where_a_job_lies_that_cannot_be_read(make_app, colour, spoil):
+    app = colour(make_app())
+    app.jobs.enqueue("mail", "older")
+    job = app.jobs.enqueue("mail", "spoilt", key="k", priority=7, delay=60, max_retries=5)
+    app.jobs.enqueue("mail", "newer")
+    word = spoil(job)
+
+    newer, spoilt, older = app.jobs.list(topic="mail")
+
+    assert (newer.payload, older.payload) == ("newer", "older")
+    assert isinstance(spoilt, UnreadableJob)
+    assert (spoilt.id, spoilt.seq, spoilt.topic) == (job.id, job.seq, "mail")
+    assert (spoilt.state, spoilt.status) == (State.DELAYED, Status.PENDING)
+    assert (spoilt.priority, spoilt.key, spoilt.run_at) == (7, "k", job.run_at)
+    for look in (lambda: spoilt.payload, lambda: spoilt.options):
+        with refused(IncompatibleData, str(job.id), word, "upgrade", "delete"):
+            look()
+    assert "options" not in msgspec.json.decode(msgspec.json.encode(spoilt))
+    app.jobs.delete(spoilt)
+    assert app.jobs.list(before=newer) == [older]
 
 
 def test_ms_11_a_stored_job_that_cannot_be_read_can_be_deleted(make_app, colour, spoil):

@@ -424,10 +424,16 @@ class Jobs:
         return total
 
     async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
-        """Read a page of jobs, newest first; `before` continues after the last one of a page."""
+        """Read a page of jobs, newest first; `before` continues after the last one of a page.
+
+        One that only a newer version can read is shown as an UnreadableJob.
+        """
         return await self._app.arun(lookup.list_jobs(page(filters)))
 
     # Last, because from here on the name is taken.
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
-        """Read a page of jobs, newest first; `before` continues after the last one of a page."""
+        """Read a page of jobs, newest first; `before` continues after the last one of a page.
+
+        One that only a newer version can read is shown as an UnreadableJob.
+        """
         return self._app.run(lookup.list_jobs(page(filters)))

@@ -1,11 +1,12 @@
 """A job, and the right to run it."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from msgspec import Struct
 
+from towpath.errors import IncompatibleData
 from towpath.model import payload
 from towpath.model.backoff import DEFAULT, Backoff
 from towpath.model.states import STATUS, State, Status
@@ -65,6 +66,26 @@ class Job(Struct, frozen=True, kw_only=True):
     def status(self) -> Status:
         """Its state in coarser words."""
         return STATUS[self.state]
+
+
+class UnreadableJob(Job, frozen=True, kw_only=True):
+    """A job that a newer version has written: where it lies is known, what it says is not.
+
+    Reading its payload or options raises IncompatibleData, so nobody runs it by guesses.
+    """
+
+    why: str
+
+    @property
+    def payload(self) -> NoReturn:
+        """Raise IncompatibleData."""
+        raise IncompatibleData(self.why)
+
+    # Frozen, so that it is only ever read, as a property is.
+    @property  # type: ignore[misc]
+    def options(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Raise IncompatibleData."""
+        raise IncompatibleData(self.why)
 
 
 class Lease(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from towpath.model.job import Failure, Job
 from towpath.model.states import State, Status
 from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.rows import job_from
+from towpath.store.rows import job_from, listed_from
 
 sql: Final = load(__name__)
 
@@ -43,7 +43,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def list_jobs(page: Page) -> Operation[list[Job]]:
-    """Read a page of jobs."""
+    """Read a page of jobs; one that this version cannot read spoils no other."""
 
     def steps() -> Steps[list[Job]]:
         rows = yield sql[f"list_{page.status or 'any'}"](
@@ -54,7 +54,7 @@ def list_jobs(page: Page) -> Operation[list[Job]]:
             limit=page.limit,
             offset=page.offset,
         )
-        return [job_from(row) for row in rows]
+        return [listed_from(row) for row in rows]
 
     return Operation("list_jobs", steps, Mode.SCAN, whole=True)
 

@@ -1,13 +1,15 @@
 """From rows to values."""
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from towpath.errors import IncompatibleData
 from towpath.model.instants import as_datetime, as_timedelta
-from towpath.model.job import Job, Lease, Options
+from towpath.model.job import Job, Lease, Options, UnreadableJob
 from towpath.model.payload import Encoding
 from towpath.model.states import State
 from towpath.operation import Row
@@ -58,6 +60,17 @@ def job_from(row: Row) -> Job:
 def ticket_from(row: Row) -> Job:
     """Read a row of `located` for where the job lies, not for what it says."""
     return job_from([*row[:7], Encoding.JSON, row[8], None, *row[10:]])
+
+
+def listed_from(row: Row) -> Job:
+    """Read a row of `located`; of a job that cannot be read, what can be known."""
+    try:
+        return job_from(row)
+    except IncompatibleData as error:
+        # Unset, so that nobody is shown the defaults instead, however it is encoded.
+        known: dict[str, Any] = asdict(ticket_from(row))
+        known.update(encoding=row[7], options=UNSET)
+        return UnreadableJob(**known, why=str(error))
 
 
 def lease_from(row: Row) -> Lease:
