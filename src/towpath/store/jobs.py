@@ -63,20 +63,21 @@ def stored_options(options: Options) -> str | None:
 
 
 def _stored(new: NewJob, row: Row) -> Job:
-    seq, created_at, run_at, _ = row
+    seq, created, due, _ = row
+    created_at = as_datetime(created)
     return Job(
         seq=seq,
         id=new.id,
         topic=new.topic,
-        state=State.DELAYED if run_at > created_at else State.READY,
+        state=State.DELAYED if due > created else State.READY,
         priority=new.priority,
         key=new.key,
         body=new.body,
         encoding=new.encoding,
         ttr=as_timedelta(new.ttr),
         options=new.options,
-        created_at=as_datetime(created_at),
-        run_at=as_datetime(run_at),
+        created_at=created_at,
+        run_at=created_at if due == created else as_datetime(due),
     )
 
 
@@ -93,31 +94,30 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """
     answers: dict[int, Answer[Job]] = {}
     for _ in range(TRIES):
-        yield from _stored_as(sql["enqueue"], new, answers, keyed=False)
-        yield from _stored_as(sql["enqueue_keyed"], new, answers, keyed=True)
+        left = [job.as_item(nth) for nth, job in enumerate(new) if nth not in answers]
+        for statement, items in _statements(left):
+            rows = yield statement(items)
+            if len(rows) == len(items):  # numbers are given out in order
+                for item, row in zip(items, rows, strict=True):
+                    nth: int = item["nth"]
+                    answers[nth] = _stored(new[nth], row)
+            else:
+                yield from _add_standing(new, items, rows, answers)
         if len(answers) == len(new):
             return [answers[nth] for nth in range(len(new))]
     lost = Conflict("an id or a key changed hands again and again; try again")
     return [answers.get(nth, lost) for nth in range(len(new))]
 
 
-def _stored_as(
-    statement: Statement, new: Sequence[NewJob], answers: dict[int, Answer[Job]], *, keyed: bool
-) -> Steps[None]:
-    items = [
-        job.as_item(nth)
-        for nth, job in enumerate(new)
-        if (job.key is not None) is keyed and nth not in answers
-    ]
-    if not items:
+def _statements(items: list[dict[str, Any]]) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
+    """Return what stores these items: those with a key have to claim it."""
+    keyed = [item for item in items if item["key"] is not None]
+    if not keyed:
+        yield sql["enqueue"], items
         return
-    rows = yield statement(items)
-    if len(rows) == len(items):  # numbers are given out in order
-        for item, row in zip(items, rows, strict=True):
-            place: int = item["nth"]
-            answers[place] = _stored(new[place], row)
-        return
-    yield from _add_standing(new, items, rows, answers)
+    yield sql["enqueue_keyed"], keyed
+    if len(keyed) < len(items):
+        yield sql["enqueue"], [item for item in items if item["key"] is None]
 
 
 def _add_standing(
