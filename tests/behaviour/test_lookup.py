@@ -4,6 +4,9 @@ import pytest
 
 from towpath import State, Status
 from towpath.errors import Invalid, NotFound
+from towpath.operation import Operation
+from towpath.statement import Statement
+from towpath.store.stats import MOST_MINUTES
 
 
 def one_of_each(app):
@@ -156,6 +159,62 @@ def test_statistics_survive_retention_and_rolling_up(app, clock):
     assert app.jobs.stats_topic("mail") == before
     assert sum(minute.completed for minute in minutes) == 10
     assert app.jobs.throughput("mail", minutes=70) == minutes
+
+
+def query(app, text, **params):
+    """Run a statement on the app's own database, whichever it is."""
+
+    def steps():
+        return (yield Statement("of a test", {"any": text})(**params))
+
+    return app.run(Operation("of a test", steps))
+
+
+def test_outcomes_older_than_can_be_asked_for_are_only_summed_up(app, clock):
+    app.jobs.enqueue_many("mail", range(2))
+    for lease in app.jobs.reserve("mail", limit=2):
+        clock.advance(60)
+        app.jobs.complete(lease)
+    query(
+        app,
+        "insert into towpath.minute (minute, topic, completed, failed, duration)"
+        " with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500)"
+        " select cast(:latest as bigint) - i, 'mail', 2, 1, 0 from n",
+        latest=clock() // 60_000_000 - 10,
+    )
+    app.upkeep.run()
+    before = app.jobs.stats_topic("mail")
+    assert (before.completed, before.failed) == (5_002, 2_500)
+    clock.advance((MOST_MINUTES - 1) * 60)
+    app.upkeep.run()
+    kept = app.jobs.throughput("mail", minutes=MOST_MINUTES)
+    assert [minute.completed for minute in kept] == [1, 1]
+
+    clock.advance(60)
+    app.upkeep.run()
+
+    assert app.jobs.stats_topic("mail") == before
+    assert app.jobs.throughput(minutes=MOST_MINUTES) == kept[1:]
+    assert len(query(app, "select 1 from towpath.minute")) == 2
+
+
+def test_old_outcomes_of_a_topic_that_is_gone_are_forgotten(make_app, colour, clock):
+    app = colour(make_app(clock=clock, topic_cleanup=True))
+    app.jobs.enqueue("mail", retention=0)
+    app.jobs.complete(*app.jobs.reserve("mail"))
+    app.upkeep.run()
+    assert app.topics.list() == []
+
+    clock.advance((MOST_MINUTES + 1) * 60)
+    app.upkeep.run()
+
+    assert query(app, "select 1 from towpath.minute") == []
+
+
+@pytest.mark.parametrize("minutes", [0, -1, MOST_MINUTES + 1, 1.5, "60", None])
+def test_only_minutes_that_are_kept_can_be_asked_for(app, minutes):
+    with pytest.raises(Invalid):
+        app.jobs.throughput(minutes=minutes)
 
 
 def test_stats_of_a_topic_that_does_not_exist(app):

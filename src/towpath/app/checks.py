@@ -20,6 +20,7 @@ from towpath.model.topics import checked
 from towpath.settings import Settings
 from towpath.store import lookup
 from towpath.store.jobs import NewJob
+from towpath.store.stats import MOST_MINUTES
 
 PRIORITY: Final = 50
 MOST_PRIORITY: Final = 2**32 - 1
@@ -232,6 +233,14 @@ def at_least_one(number: int, name: str) -> int:
         msg = f"{name} is at least 1"
         raise Invalid(msg)
     return number
+
+
+def past_minutes(minutes: int) -> int:
+    """Return a number of minutes if outcomes are known by the minute for so long."""
+    if at_least_one(minutes, "minutes") > MOST_MINUTES:
+        msg = f"minutes {minutes} is more than {MOST_MINUTES}: older outcomes are only summed up"
+        raise Invalid(msg)
+    return minutes
 
 
 def seconds(timeout: float | None) -> float:

@@ -14,6 +14,7 @@ from towpath.app.checks import (
     job_id,
     new_jobs,
     page,
+    past_minutes,
     peekable,
     priority_of,
     seconds,
@@ -346,12 +347,12 @@ class Jobs:
         return self._room.waiting()
 
     def throughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
-        """Count the outcomes of each of the last minutes."""
-        return self._app.run(counts.throughput(topic, minutes))
+        """Count the outcomes of each of the last minutes, up to 32 days back."""
+        return self._app.run(counts.throughput(topic, past_minutes(minutes)))
 
     async def athroughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
-        """Count the outcomes of each of the last minutes."""
-        return await self._app.arun(counts.throughput(topic, minutes))
+        """Count the outcomes of each of the last minutes, up to 32 days back."""
+        return await self._app.arun(counts.throughput(topic, past_minutes(minutes)))
 
     # ------------------------------------------------------------ without a lease
 

@@ -59,8 +59,8 @@ class Upkeep:
         self._repeat(lambda: self._do(leases.rescue(names)))
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
-        self._prune()
         self._do(stats.roll_up())
+        self._prune()
         if self._app.settings.topic_cleanup:
             self._do(topics.forget_empty())
 
@@ -101,10 +101,11 @@ class Upkeep:
                 return
 
     def _prune(self) -> None:
-        """Forget old jobs once a minute: looking for them reads more than their own rows."""
+        """Forget what is old once a minute: looking for it reads more than its own rows."""
         now: int = self._do(upkeep.clock()) or 0
         if now - self._pruned_at >= PRUNE_EVERY:
             self._repeat(lambda: self._do(upkeep.prune()))
+            self._repeat(lambda: self._do(stats.sum_up()))
             self._pruned_at = now
 
     def _watch_sessions(self) -> None:

@@ -11,6 +11,11 @@ from towpath.statement import load
 
 sql: Final = load(__name__)
 
+MOST_MINUTES: Final = 32 * 24 * 60
+"""How far back outcomes are known by the minute; older ones are only summed up."""
+
+SUM_UP_AT_ONCE: Final = 1_000
+
 
 class TopicStats(Struct, frozen=True, kw_only=True):
     """One topic in numbers."""
@@ -119,6 +124,18 @@ def roll_up() -> Operation[None]:
         yield sql["roll_up"]()
 
     return Operation("roll_up", steps, whole=True)
+
+
+def sum_up() -> Operation[int]:
+    """Fold a batch of minutes that are too old to be asked for into their topics' sums.
+
+    Those of a topic that is gone are forgotten. Returns how many.
+    """
+
+    def steps() -> Steps[int]:
+        return len((yield sql["sum_up"](kept=MOST_MINUTES, limit=SUM_UP_AT_ONCE)))
+
+    return Operation("sum_up", steps, whole=True)
 
 
 def _topic_stats(row: Row) -> TopicStats:

@@ -48,3 +48,36 @@ on conflict (minute, topic) do update
    set completed = minute.completed + excluded.completed,
        failed = minute.failed + excluded.failed,
        duration = minute.duration + excluded.duration;
+
+-- The sum of a topic's old minutes is its minute 0.
+-- name: sum_up [sqlite]
+delete from towpath.minute where (minute, topic) in (
+    select minute, topic from towpath.minute
+     where minute > 0 and minute < :now / 60000000 - :kept order by minute, topic limit :limit)
+returning topic, completed, failed, duration;
+insert into towpath.minute (minute, topic, completed, failed, duration)
+select 0, :topic, :completed, :failed, :duration
+ where exists (select 1 from towpath.topic where name = :topic)
+on conflict (minute, topic) do update
+   set completed = completed + excluded.completed,
+       failed = failed + excluded.failed,
+       duration = duration + excluded.duration;
+
+-- name: sum_up [postgres]
+with picked as materialized (
+    select minute, topic from towpath.minute
+     where minute > 0 and minute < {now} / 60000000 - cast(:kept as bigint)
+     order by minute, topic limit cast(:limit as bigint) for update skip locked),
+gone as (
+    delete from towpath.minute m using picked p
+     where m.minute = p.minute and m.topic = p.topic returning m.*),
+summed as (
+    insert into towpath.minute (minute, topic, completed, failed, duration)
+    select 0, topic, sum(completed), sum(failed), sum(duration) from gone
+     where topic in (select name from towpath.topic)
+     group by topic order by topic
+    on conflict (minute, topic) do update
+       set completed = minute.completed + excluded.completed,
+           failed = minute.failed + excluded.failed,
+           duration = minute.duration + excluded.duration)
+select minute from gone;
