@@ -42,7 +42,7 @@ class Settings:
     max_topics: int = 0
     max_jobs_per_topic: int = 0
     max_waiters_per_topic: int = 1_000
-    topic_cleanup: bool = False  # forget topics that are empty
+    topic_cleanup: bool = False  # forget topics that are empty, about once an hour
 
     # the delay-queue door
     queue_ttr: float = 60.0

@@ -581,6 +581,31 @@ def test_us1_5_an_aborted_transaction_is_an_error_of_ours(caller):
     assert caller.app.jobs.list() == []
 
 
+@pytest.mark.parametrize("adapter", [Psycopg, Asyncpg], indirect=True)
+def test_dq_10_a_topic_that_is_forgotten_while_a_job_is_on_its_way_comes_back(
+    open_caller, make_app, clock
+):
+    caller = open_caller(make_app(clock=clock, topic_cleanup=True))
+    app = caller.app
+    for topic in ("empty", "mail", "post"):
+        app.queue(topic).put(b"")
+        app.queue(topic).reserve(timeout=0).delete()
+    caller.begin()
+    caller.enqueue("mail", 1)
+    caller.enqueue("post", 1)
+    app.upkeep.run()
+    assert app.topics.list() == []
+
+    caller.commit()
+    app.jobs.complete(*app.jobs.reserve("post"))
+    clock.advance(60)
+    app.upkeep.run()
+
+    assert app.topics.list() == ["mail", "post"]
+    assert app.jobs.stats_topic("mail").ready == 1
+    assert app.jobs.stats_topic("post").completed == 1
+
+
 # ---------------------------------------------------------------- first use
 
 

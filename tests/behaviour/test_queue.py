@@ -156,6 +156,19 @@ def test_dq_10_empty_topics_are_forgotten_when_asked(make_app, colour):
     assert app.queue("empty").reserve(timeout=0).payload == b"again"
 
 
+def test_dq_10_a_topic_that_becomes_empty_is_forgotten_within_the_hour(make_app, colour, clock):
+    app = colour(make_app(clock=clock, topic_cleanup=True))
+    app.queue("mail").put(b"x")
+    app.upkeep.run()
+    assert app.topics.list() == ["mail"]
+
+    app.queue("mail").reserve(timeout=0).delete()
+    clock.advance("1h")
+    app.upkeep.run()
+
+    assert app.topics.list() == []
+
+
 def test_dq_12_after_a_restart_everything_is_as_it_was(durable_place, clock):
     url, needed = durable_place
     with App(url, clock=clock, **needed) as app:

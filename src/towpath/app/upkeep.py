@@ -23,6 +23,7 @@ log: Final = logging.getLogger("towpath")
 
 EVERY: Final = 1.0  # seconds between two rounds, at most
 PRUNE_EVERY: Final = 60_000_000  # microseconds of the database's clock
+FORGET_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
 MOST_BATCHES: Final = 100  # of one kind in one round
 
 
@@ -41,6 +42,7 @@ class Upkeep:
         self._seen: dict[int, Seen] = {}
         self._looked_at: int | None = None
         self._pruned_at = 0
+        self._topics_kept_until = 0
         self._start()
         begin_anew_after_fork(self)
 
@@ -60,9 +62,7 @@ class Upkeep:
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
         self._do(stats.roll_up())
-        self._prune()
-        if self._app.settings.topic_cleanup:
-            self._do(topics.forget_empty())
+        self._forget()
 
     def start(self) -> None:
         """Do a round every second or oftener, in a thread."""
@@ -100,13 +100,20 @@ class Upkeep:
             if not step():
                 return
 
-    def _prune(self) -> None:
-        """Forget what is old once a minute: looking for it reads more than its own rows."""
-        now: int = self._do(upkeep.clock()) or 0
+    def _forget(self) -> None:
+        """Forget what is old or empty, but seldom: looking for it reads more than its own rows."""
+        now: int | None = self._do(upkeep.clock())
+        if now is None:
+            return
         if now - self._pruned_at >= PRUNE_EVERY:
             self._repeat(lambda: self._do(upkeep.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
             self._pruned_at = now
+        if self._app.settings.topic_cleanup and now >= self._topics_kept_until:
+            forgotten = self._do(topics.forget_empty())
+            # Soon again after one was forgotten, for a job of it may have been on its way.
+            pause = FORGET_TOPICS_EVERY if forgotten == [] else PRUNE_EVERY
+            self._topics_kept_until = now + pause
 
     def _watch_sessions(self) -> None:
         """Call a session dead only when this observer itself saw it silent for long enough.

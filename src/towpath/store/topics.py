@@ -40,7 +40,10 @@ def list_topics() -> Operation[list[str]]:
 
 
 def forget_empty() -> Operation[list[str]]:
-    """Forget topics without a job; they come back on first use."""
+    """Forget topics without a job; they come back on first use.
+
+    One whose job was only on its way is forgotten too, and put back the next time.
+    """
 
     def steps() -> Steps[list[str]]:
         return [name for (name,) in (yield sql["forget_empty_topics"]())]
