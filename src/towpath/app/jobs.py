@@ -1,8 +1,9 @@
 """The verbs of jobs."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Unpack
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from towpath.app import outcomes
 from towpath.app.checks import (
@@ -22,6 +23,7 @@ from towpath.app.checks import (
 from towpath.app.marks import Marks
 from towpath.app.sessions import new_number
 from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
+from towpath.errors import DatabaseError, DatabaseUnavailable
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease
 from towpath.model.states import State
@@ -130,9 +132,7 @@ class Jobs:
         """
         wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = self._noted(
-            wanted, limit, self._app.run(self._reservation(wanted, limit, session, token))
-        )
+        reserved = self._reserved(wanted, limit, session, token)
         if reserved.leases or timeout == 0:
             return reserved.leases
         return self._wait(wanted, limit, seconds(timeout), session)
@@ -149,9 +149,7 @@ class Jobs:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
         wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = self._noted(
-            wanted, limit, await self._app.arun(self._reservation(wanted, limit, session, token))
-        )
+        reserved = await self._areserved(wanted, limit, session, token)
         if reserved.leases or timeout == 0:
             return reserved.leases
         return await self._await(wanted, limit, seconds(timeout), session)
@@ -165,8 +163,8 @@ class Jobs:
         try:
             # Look after getting in line, so that nothing slips in between.
             while True:
-                reserved = self._app.run(self._reservation(topics, limit, session))
-                if self._noted(topics, limit, reserved).leases:
+                reserved = self._reserved(topics, limit, session)
+                if reserved.leases:
                     break
                 self._wait_until(topics, reserved)
                 if not waiter.wait(deadline - time.monotonic()):
@@ -188,8 +186,8 @@ class Jobs:
         self._room.enter(waiter)
         try:
             while True:
-                reserved = await self._app.arun(self._reservation(topics, limit, session))
-                if self._noted(topics, limit, reserved).leases:
+                reserved = await self._areserved(topics, limit, session)
+                if reserved.leases:
                     break
                 self._wait_until(topics, reserved)
                 if not await waiter.wait(deadline - time.monotonic()):
@@ -199,28 +197,66 @@ class Jobs:
         self._room.ring_here(topics)
         return reserved.leases
 
-    def _reservation(
+    def _reserved(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
-    ) -> Operation[Reserved]:
-        return reserving.reserve(
+    ) -> Reserved:
+        """Look once; if that fails half way, nothing stays leased."""
+        reservation, undo = self._reservation(topics, limit, session, token)
+        try:
+            reserved = self._app.run(reservation)
+        except DatabaseError as error:
+            with contextlib.suppress(DatabaseError):  # then the leases end by themselves
+                if undoing := undo(error):
+                    self._app.run(undoing)
+            raise
+        self._marks.note(topics, limit, reserved)
+        return reserved
+
+    async def _areserved(
+        self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
+    ) -> Reserved:
+        """Look once; if that fails half way, nothing stays leased."""
+        reservation, undo = self._reservation(topics, limit, session, token)
+        try:
+            reserved = await self._app.arun(reservation)
+        except DatabaseError as error:
+            with contextlib.suppress(DatabaseError):  # then the leases end by themselves
+                if undoing := undo(error):
+                    await self._app.arun(undoing)
+            raise
+        self._marks.note(topics, limit, reserved)
+        return reserved
+
+    def _reservation(
+        self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None
+    ) -> tuple[Operation[Reserved], Callable[[DatabaseError], Operation[Any] | None]]:
+        """Return a reservation, and what is to be done about its failure."""
+        number = new_number() if token is None else token
+        taken: list[Lease] = []
+
+        def undo(error: DatabaseError) -> Operation[Any] | None:
+            # A caller with a token asks again; a database that is gone would not hear us.
+            if not taken or token is not None or isinstance(error, DatabaseUnavailable):
+                return None
+            return reserving.undo(number)
+
+        reservation = reserving.reserve(
             topics,
             limit=limit,
             session=session,
-            token=new_number() if token is None else token,
+            token=number,
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
             given_back=self._given_back,
+            taken=taken,
         )
+        return reservation, undo
 
     def _given_back(self, answers: Sequence[Answer[Settled]]) -> None:
         """Ring for the jobs of a reservation that was cancelled on its way."""
         topics = store.topics_back(answers)
         self._marks.drop(topics)
         self._room.ring(topics)
-
-    def _noted(self, topics: tuple[str, ...], limit: int, reserved: Reserved) -> Reserved:
-        self._marks.note(topics, limit, reserved)
-        return reserved
 
     def _wait_until(self, topics: tuple[str, ...], reserved: Reserved) -> None:
         self._room.due(topics, None if reserved.due_in is None else reserved.due_in / 1e6)

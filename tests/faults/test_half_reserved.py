@@ -1,0 +1,107 @@
+"""Reservations that fail half way: no job stays leased to somebody who was never told.
+
+On PostgreSQL each statement of a reservation is a transaction of its own.
+"""
+
+import psycopg
+import pytest
+
+from towpath.errors import DatabaseError, SchemaMissing
+
+
+@pytest.fixture(params=["postgres"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def app(live):
+    live.topics.list()  # the tables are there
+    return live
+
+
+@pytest.fixture
+def sql(place):
+    """Run statements whose tables are written towpath.like_this."""
+    url, needed = place
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def run(text, *values):
+            connection.execute(text.replace("towpath.", f'"{needed["schema"]}".'), values or None)
+
+        yield run
+
+
+@pytest.fixture
+def trap(sql):
+    """Have something happen to whoever inserts into a table."""
+
+    def set_trap(table, action):
+        sql(
+            "create function towpath.trap() returns trigger language plpgsql as"
+            f" $$ begin {action}; return null; end $$"
+        )
+        sql(
+            f"create trigger trap after insert on towpath.{table} for each row"
+            " execute function towpath.trap()"
+        )
+
+    return set_trap
+
+
+def held(books):
+    return {seq for (seq,) in books.rows("select seq from towpath.lease")}
+
+
+def test_a_reservation_that_got_less_than_it_saw_returns_what_it_has(app, sql, trap, books):
+    """To look again would fail: a table that it needs for that is gone once a job is leased."""
+    contested = app.jobs.enqueue("mail")
+    free = app.jobs.enqueue("post")
+    trap("lease", "alter table towpath.topic rename to gone")
+    sql("begin")
+    sql("select seq from towpath.ready where seq = %s for update", contested.seq)
+
+    leases = app.jobs.reserve(["mail", "post"], limit=2)
+
+    sql("rollback")
+    assert [lease.job.id for lease in leases] == [free.id]
+    assert held(books) == {free.seq}
+    with pytest.raises(SchemaMissing):
+        app.jobs.reserve(["mail", "post"])
+    assert held(books) == {free.seq}
+    books.check()
+
+
+@pytest.mark.parametrize("topics", [["mail"], ["mail", "post"]], ids=" and ".join)
+def test_a_job_that_can_be_neither_read_nor_buried_spoils_no_other(app, sql, trap, books, topics):
+    """Whoever reserves is told of the readable ones, or they are ready still."""
+    unreadable, *readable = app.jobs.enqueue_many("mail", range(3))
+    sql("update towpath.job set encoding = 'unheard of' where seq = %s", unreadable.seq)
+    trap("buried", "raise 'no room'")
+
+    try:
+        leases = app.jobs.reserve(topics, limit=3)
+    except DatabaseError:
+        leases = []
+
+    in_hand = {lease.job.seq for lease in leases}
+    assert held(books) - {unreadable.seq} == in_hand
+    sql("drop function towpath.trap() cascade")
+    rest = app.jobs.reserve(topics, limit=3)
+    assert in_hand | {lease.job.seq for lease in rest} == {job.seq for job in readable}
+    books.check()
+
+
+def test_a_reservation_with_a_token_that_failed_half_way_can_be_repeated(app, sql, trap, books):
+    unreadable, readable = app.jobs.enqueue_many("mail", range(2))
+    sql("update towpath.job set encoding = 'unheard of' where seq = %s", unreadable.seq)
+    trap("buried", "raise 'no room'")
+    with pytest.raises(DatabaseError, match="no room"):
+        app.jobs.reserve("mail", limit=2, token=7)
+
+    sql("drop function towpath.trap() cascade")
+    [lease] = app.jobs.reserve("mail", limit=2, token=7)
+
+    assert (lease.job.seq, lease.epoch) == (readable.seq, 1)
+    assert held(books) == {readable.seq}
+    books.check()
