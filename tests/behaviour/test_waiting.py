@@ -350,6 +350,24 @@ def test_a_waiter_that_leaves_passes_its_ring_on():
     room.close()
 
 
+def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
+    """However many sets of topics come and go, and although one of their topics stays."""
+    room = WaitingRoom(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    stays = ThreadWaiter(("mail",))
+    room.enter(stays)
+    for number in range(100):
+        goes = ThreadWaiter(("mail", f"mail-{number}"))
+        room.enter(goes)
+        room.due(goes.topics, FAR)
+        room.leave(goes)
+    assert len(room._due) <= 1
+
+    room.leave(stays)
+    assert len(room._due) == 0
+    assert room.waiting() == {}
+    room.close()
+
+
 def test_a_waiter_whose_time_is_up_is_not_counted_any_more(app, start):
     """DQ-15"""
     waiting = start(app, timeout=0.1)

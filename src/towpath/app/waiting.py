@@ -88,7 +88,7 @@ class WaitingRoom:
     def _start(self) -> None:
         self._lock = Lock()
         self._lines: dict[str, dict[Waiter, None]] = {}
-        self._due: dict[tuple[str, ...], float] = {}
+        self._due: dict[str, float] = {}  # only of topics that have a line
         self._announcements: set[str] = set()
         self._wakes_at = 0.0  # when the thread looks again by itself; its first look is at once
         self._bell: Bell | None = None
@@ -127,8 +127,7 @@ class WaitingRoom:
                 line.pop(waiter, None)
                 if not line:
                     self._lines.pop(topic, None)
-            if not any(topic in self._lines for topic in waiter.topics):
-                self._due.pop(waiter.topics, None)
+                    self._due.pop(topic, None)
             if waiter.rung:
                 self._wake_first(waiter.topics)
 
@@ -159,7 +158,8 @@ class WaitingRoom:
             self.check_open()  # whoever waits from here on is woken if it closes
             if seconds is None:
                 return
-            self._due[topics] = min(at, self._due.get(topics, at))
+            for topic in topics:
+                self._due[topic] = min(at, self._due.get(topic, at))
             bell = self._bell if at < self._wakes_at else None
         if bell:
             bell.interrupt()
@@ -245,10 +245,10 @@ class WaitingRoom:
         now = time.monotonic()
         with self._lock:
             topics: set[str] = set(self._lines) if rung is None else set(rung & self._lines.keys())
-            for due_topics, at in list(self._due.items()):
+            for topic, at in list(self._due.items()):
                 if at <= now:
-                    del self._due[due_topics]
-                    topics.update(due_topics)
+                    del self._due[topic]
+                    topics.add(topic)
             if now >= look_at:
                 topics.update(self._lines)
                 look_at = now + self._poll_interval
