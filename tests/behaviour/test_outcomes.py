@@ -1,5 +1,8 @@
 """How a lease ends: complete, fail, release, bury, delete, touch."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from towpath import Backoff, State, Status
@@ -194,6 +197,37 @@ def test_touch_extends_a_lease_from_now(app, clock):
     assert app.jobs.reserve("mail") == []
     clock.advance(1)
     assert len(app.jobs.reserve("mail")) == 1
+
+
+def test_two_touches_of_one_lease_at_once_both_succeed(make_app, clock, loop):
+    """They share a statement, which can change a row only once."""
+    app = make_app(clock=clock, lanes=1)
+    lease = reserved(app, ttr=60)
+    clock.advance(50)
+
+    touched = at_once(loop, app.jobs.atouch(lease), app.jobs.atouch(lease))
+
+    assert [each.until - clock.now for each in touched] == [timedelta(seconds=60)] * 2
+
+
+def test_dq_8_of_two_touches_at_once_at_the_queue_door_one_is_too_soon(make_app, clock, loop):
+    app = make_app(clock=clock, lanes=1)
+    app.queue("mail").put(b"x")
+    job = app.queue("mail").reserve(timeout=0)
+    clock.advance(5)
+
+    answers = at_once(loop, job.atouch(), job.atouch())
+
+    assert sorted(type(answer).__name__ for answer in answers) == ["InvalidTouchTime", "NoneType"]
+
+
+def at_once(loop, *calls):
+    """Make calls in one tick of the loop, so that they share a batch; return answers and errors."""
+
+    async def gathered():
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    return asyncio.run_coroutine_threadsafe(gathered(), loop).result()
 
 
 def test_dq_8_at_the_queue_door_touches_keep_a_distance(app, clock):

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conftest import eventually
 from towpath import App, State, Status
+from towpath.app.marks import MOST_MARKS
 from towpath.errors import Invalid, LeaseLost
 
 
@@ -186,6 +187,20 @@ def test_a_released_job_keeps_its_place_even_right_behind_a_reservation(app):
     app.jobs.release(leases[0])
 
     assert [lease.job.payload for lease in app.jobs.reserve("mail", limit=2)] == [0, 2]
+
+
+def test_the_best_job_comes_first_also_among_more_priorities_than_there_are_marks(app):
+    """Low-water marks stay few, for each costs a look, and nothing is hidden before or between."""
+    waiting = [app.jobs.enqueue("mail", priority=2 * number) for number in range(30)]
+    for number in range(60):
+        waiting.append(app.jobs.enqueue("mail", priority=number * 17 % 60))
+        best = min(waiting, key=lambda job: (job.priority, job.seq))
+        waiting.remove(best)
+
+        [lease] = app.jobs.reserve("mail")
+
+        assert lease.job.id == best.id
+        assert len(app._marks.ranges(["mail"])) <= MOST_MARKS + 1
 
 
 def test_what_another_process_gave_back_is_found_within_a_second(durable_place):

@@ -328,6 +328,20 @@ def tell_when_waiting(app: App) -> None:
     say("waiting")
 
 
+def wait_among_files(app: App, number: int) -> None:
+    """Open many files, then wait for jobs: as a thread, and as a task."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * number), hard))
+    for _ in range(number):
+        os.open(os.devnull, os.O_RDONLY)
+    for reserve in (
+        lambda: app.jobs.reserve("mail", timeout=20),
+        lambda: asyncio.run(app.jobs.areserve("mail", timeout=20)),
+    ):
+        Thread(target=tell_when_waiting, args=(app,)).start()
+        say("got", *(lease.job.payload for lease in reserve()))
+
+
 def fork_and_close(app: App) -> None:
     """Close the app in the parent; the child goes on and dies without a goodbye."""
     app.jobs.enqueue("mail", "before")
@@ -434,7 +448,7 @@ PROGRAMS = {
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
-        fork_among_threads, fill,
+        fork_among_threads, fill, wait_among_files,
     )
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from tests.faults.gates import StoppingClock
 from tests.faults.processes import wait_until
 from tests.faults.sizes import many
 from towpath import Job
@@ -153,6 +154,56 @@ def test_a_thread_that_is_interrupted_while_it_waits_does_not_hold_up_the_others
         assert leading.result(10)
         assert threads.submit(app.jobs.enqueue, "mail").result(10)
     assert all_lanes_rest(app)
+
+
+@pytest.mark.parametrize(
+    "kind_and_disk", ["sqlite", "sqlite on a slow disk"], indirect=True
+)  # on PostgreSQL each loop has lanes of its own
+def test_a_loop_that_is_stopped_with_a_call_in_line_holds_up_nobody(make_app):
+    """It may never go on; if it does, its own call has been answered."""
+    clock = StoppingClock()
+    app = make_app(clock=clock)
+    app.jobs.enqueue("mail")
+    loop = asyncio.new_event_loop()
+    with ThreadPoolExecutor(2) as threads:
+        clock.stop_at(1)
+        leading = threads.submit(app.jobs.enqueue, "mail", "in the middle")
+        assert clock.stopped.wait(10)
+        call = loop.create_task(app.jobs.aenqueue("mail", "in line"))
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        behind = threads.submit(app.jobs.enqueue, "mail", "behind it")
+        clock.go_on()
+        try:
+            assert leading.result(10)
+            assert behind.result(10)
+            assert threads.submit(app.jobs.enqueue, "mail", "later").result(10)
+        finally:
+            answer = loop.run_until_complete(call)
+            loop.close()
+
+    assert answer.payload == "in line"
+    assert app.jobs.stats().ready == 5
+    assert all_lanes_rest(app)
+
+
+@pytest.mark.parametrize("kind_and_disk", ["postgres"], indirect=True)
+def test_an_app_keeps_no_connections_of_event_loops_that_are_closed(make_app, place):
+    """As when a script calls asyncio.run again and again."""
+    with psycopg.connect(place[0], autocommit=True) as other:
+
+        def connections():
+            text = "select pid from pg_stat_activity where application_name = 'towpath'"
+            return {pid for (pid,) in other.execute(text)}
+
+        before = connections()
+        app = make_app(lanes=1)
+        for _ in range(20):
+            asyncio.run(app.jobs.aenqueue("mail"))
+
+        # One of the last loop, one of the threads, and the bell's; the server is told in a moment.
+        wait_until(lambda: len(connections() - before) <= 3)
+        assert app.jobs.stats().ready == 20
 
 
 @pytest.fixture
