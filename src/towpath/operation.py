@@ -44,6 +44,7 @@ class Operation(Struct, Generic[T], frozen=True):
         None  # topics in which its result has changed something
     )
     fresh: bool = False  # it only adds to the end of lines
+    parts: "Sequence[Operation[Any]]" = ()  # the same as several operations, their results joined
     items: Sequence[Any] = ()  # of a plural operation
     merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
 
@@ -98,23 +99,27 @@ def plural(
     return decorate
 
 
-def drive(steps: Steps[T], execute: Callable[[Query], list[Row]]) -> T:
-    """Run an operation to its end, blocking on each query."""
+def drive(
+    steps: Steps[T], execute: Callable[[Query], list[Row]], answer: list[Row] | None = None
+) -> T:
+    """Run an operation to its end, blocking on each query; from an answer on if it has asked."""
     try:
-        query = next(steps)
         while True:
-            query = steps.send(execute(query))
+            answer = execute(steps.send(answer))  # type: ignore[arg-type] # None starts it
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def adrive(steps: Steps[T], execute: Callable[[Query], Awaitable[list[Row]]]) -> T:
-    """Run an operation to its end, awaiting each query."""
+async def adrive(
+    steps: Steps[T],
+    execute: Callable[[Query], Awaitable[list[Row]]],
+    answer: list[Row] | None = None,
+) -> T:
+    """Run an operation to its end, awaiting each query; from an answer on if it has asked."""
     try:
-        query = next(steps)
         while True:
-            query = steps.send(await execute(query))
+            answer = await execute(steps.send(answer))  # type: ignore[arg-type] # None starts it
     except StopIteration as end:
         result: T = end.value
         return result

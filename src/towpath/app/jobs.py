@@ -1,9 +1,11 @@
 """The verbs of jobs."""
 
+import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
 from towpath.app.checks import (
@@ -23,7 +25,7 @@ from towpath.app.checks import (
 from towpath.app.marks import Marks
 from towpath.app.sessions import new_number
 from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
-from towpath.errors import DatabaseError, DatabaseUnavailable
+from towpath.errors import AppClosed, DatabaseError
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease
 from towpath.model.states import State
@@ -40,7 +42,18 @@ from towpath.store.stats import Minute, Stats, TopicStats
 if TYPE_CHECKING:
     from towpath.app.app import App
 
+log: Final = logging.getLogger("towpath")
+
 PURGE_AT_ONCE: Final = 1_000
+
+
+@contextlib.contextmanager
+def _burying() -> Generator[None]:
+    """Bury what nobody can read; where that fails, its leases end by themselves."""
+    try:
+        yield
+    except (DatabaseError, AppClosed):
+        log.exception("jobs that cannot be read could not be buried either")
 
 
 class Jobs:
@@ -51,6 +64,7 @@ class Jobs:
         self._room = room
         self._marks = marks
         self._defaults = Defaults.of(app.settings)
+        self._burials: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ in
 
@@ -200,57 +214,47 @@ class Jobs:
     def _reserved(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
     ) -> Reserved:
-        """Look once; if that fails half way, nothing stays leased."""
-        reservation, undo = self._reservation(topics, limit, session, token)
-        try:
-            reserved = self._app.run(reservation)
-        except DatabaseError as error:
-            with contextlib.suppress(DatabaseError):  # then the leases end by themselves
-                if undoing := undo(error):
-                    self._app.run(undoing)
-            raise
-        self._marks.note(topics, limit, reserved)
-        return reserved
+        """Look once, or again if nothing that was found can be read."""
+        while True:
+            reserved = self._app.run(self._reservation(topics, limit, session, token))
+            if reserved.unreadable:
+                with _burying():
+                    self._app.run(store.settle(reserved.unreadable))
+            if reserved.leases or not reserved.unreadable or token is not None:
+                self._marks.note(topics, limit, reserved)
+                return reserved
 
     async def _areserved(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
     ) -> Reserved:
-        """Look once; if that fails half way, nothing stays leased."""
-        reservation, undo = self._reservation(topics, limit, session, token)
-        try:
-            reserved = await self._app.arun(reservation)
-        except DatabaseError as error:
-            with contextlib.suppress(DatabaseError):  # then the leases end by themselves
-                if undoing := undo(error):
-                    await self._app.arun(undoing)
-            raise
-        self._marks.note(topics, limit, reserved)
-        return reserved
+        """Look once, or again if nothing that was found can be read."""
+        while True:
+            reserved = await self._app.arun(self._reservation(topics, limit, session, token))
+            if reserved.unreadable:
+                # Not awaited: whoever is cancelled here would keep the other leases.
+                task = asyncio.create_task(self._abury_unreadable(reserved.unreadable))
+                self._burials.add(task)
+                task.add_done_callback(self._burials.discard)
+            if reserved.leases or not reserved.unreadable or token is not None:
+                self._marks.note(topics, limit, reserved)
+                return reserved
+
+    async def _abury_unreadable(self, unreadable: Sequence[Outcome]) -> None:
+        with _burying():
+            await self._app.arun(store.settle(unreadable))
 
     def _reservation(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None
-    ) -> tuple[Operation[Reserved], Callable[[DatabaseError], Operation[Any] | None]]:
-        """Return a reservation, and what is to be done about its failure."""
-        number = new_number() if token is None else token
-        taken: list[Lease] = []
-
-        def undo(error: DatabaseError) -> Operation[Any] | None:
-            # A caller with a token asks again; a database that is gone would not hear us.
-            if not taken or token is not None or isinstance(error, DatabaseUnavailable):
-                return None
-            return reserving.undo(number)
-
-        reservation = reserving.reserve(
+    ) -> Operation[Reserved]:
+        return reserving.reserve(
             topics,
             limit=limit,
             session=session,
-            token=number,
+            token=new_number() if token is None else token,
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
             given_back=self._given_back,
-            taken=taken,
         )
-        return reservation, undo
 
     def _given_back(self, answers: Sequence[Answer[Settled]]) -> None:
         """Ring for the jobs of a reservation that was cancelled on its way."""

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection
-from psycopg.pq import TransactionStatus
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import ExecStatus, TransactionStatus
 
 from towpath.database.batch import grouped
 from towpath.database.calls import Inbox, LoopCall, OrphanCall, running_loop
@@ -19,7 +19,7 @@ from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.postgres import Operations, Trouble, aconnect, bound, connect, rendered
 from towpath.errors import AppClosed, DatabaseUnavailable
-from towpath.operation import Mode, Operation, Row, adrive, drive
+from towpath.operation import Mode, Operation, Row, Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
 
@@ -140,27 +140,40 @@ class Lane:
         if connection is None:
             self._database.check_open()
             connection = self._connection = connect(self._database.url, self._database.settings)
-        cursor = connection.cursor()
-
-        def execute(query: Query) -> list[Row]:
-            cursor.execute(*self._database.bound(query))
-            return cursor.fetchall() if cursor.description else []
-
         if len(operations) == 1 and _by_itself(operations[0]):
             trouble.doubtful = True
-            return [drive(operations[0].steps(again=again), execute)]
-        cursor.execute("begin")
-        if any(operation.mode is Mode.SCAN for operation in operations):
-            cursor.execute(AT_LARGE)
+            ask = self._asking(connection)
+            return [drive(operations[0].steps(again=again), lambda query: _rows(ask(query)))]
         try:
-            results = [drive(operation.steps(again=again), execute) for operation in operations]
+            results = self._transact(connection, operations, again=again)
         except BaseException:
             if not connection.closed:
-                cursor.execute("rollback")
+                connection.execute("rollback")
             raise
         trouble.doubtful = True
-        cursor.execute("commit")
+        connection.execute("commit")
         return results
+
+    def _transact(
+        self, connection: Connection[Any], operations: Operations, *, again: bool
+    ) -> list[Any]:
+        """Begin and run operations: all of them ask before the first is answered."""
+        ask = self._asking(connection)
+        with connection.pipeline():
+            connection.execute("begin")
+            if any(operation.mode is Mode.SCAN for operation in operations):
+                connection.execute(AT_LARGE)
+            asked = [
+                [(steps, ask(next(steps))) for steps in _started(operation, again=again)]
+                for operation in operations
+            ]
+            return [
+                _joined([drive(steps, lambda q: _rows(ask(q)), _rows(a)) for steps, a in parts])
+                for parts in asked
+            ]
+
+    def _asking(self, connection: Connection[Any]) -> Callable[[Query], Cursor[Any]]:
+        return lambda query: connection.cursor().execute(*self._database.bound(query))
 
     def close(self) -> None:
         """Close the connection."""
@@ -287,27 +300,50 @@ class AsyncLane:
             connection = self._connection = await aconnect(
                 self._database.url, self._database.settings
             )
-        cursor = connection.cursor()
-
-        async def execute(query: Query) -> list[Row]:
-            await cursor.execute(*self._database.bound(query))
-            return await cursor.fetchall() if cursor.description else []
-
         if len(operations) == 1 and _by_itself(operations[0]):
             trouble.doubtful = True
-            return [await adrive(operations[0].steps(again=again), execute)]
-        await cursor.execute("begin")
-        if any(operation.mode is Mode.SCAN for operation in operations):
-            await cursor.execute(AT_LARGE)
+            return [await adrive(operations[0].steps(again=again), self._executing(connection))]
         try:
-            results = [await adrive(each.steps(again=again), execute) for each in operations]
+            results = await self._transact(connection, operations, again=again)
         except BaseException:
             if not connection.closed:
-                await cursor.execute("rollback")
+                await connection.execute("rollback")
             raise
         trouble.doubtful = True
-        await cursor.execute("commit")
+        await connection.execute("commit")
         return results
+
+    async def _transact(
+        self, connection: AsyncConnection[Any], operations: Operations, *, again: bool
+    ) -> list[Any]:
+        """Begin and run operations: all of them ask before the first is answered."""
+        execute = self._executing(connection)
+        async with connection.pipeline():
+            await connection.execute("begin")
+            if any(operation.mode is Mode.SCAN for operation in operations):
+                await connection.execute(AT_LARGE)
+            asked = [
+                [
+                    (steps, await self._ask(connection, next(steps)))
+                    for steps in _started(operation, again=again)
+                ]
+                for operation in operations
+            ]
+            return [
+                _joined([await adrive(steps, execute, await _arows(a)) for steps, a in parts])
+                for parts in asked
+            ]
+
+    def _executing(
+        self, connection: AsyncConnection[Any]
+    ) -> Callable[[Query], Awaitable[list[Row]]]:
+        async def execute(query: Query) -> list[Row]:
+            return await _arows(await self._ask(connection, query))
+
+        return execute
+
+    async def _ask(self, connection: AsyncConnection[Any], query: Query) -> AsyncCursor[Any]:
+        return await connection.cursor().execute(*self._database.bound(query))
 
     async def close(self) -> None:
         """Close the connection."""
@@ -329,3 +365,38 @@ def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
 def _by_itself(operation: Operation[Any]) -> bool:
     """Say whether it needs no BEGIN and COMMIT around it."""
     return operation.whole and operation.mode is not Mode.SCAN
+
+
+def _started(operation: Operation[Any], *, again: bool) -> list[Steps[Any]]:
+    """Start an operation, or each of its parts."""
+    return [part.steps(again=again) for part in operation.parts or (operation,)]
+
+
+def _joined(results: list[Any]) -> Any:
+    """Return the result of an operation from those of its parts."""
+    return results[0] if len(results) == 1 else [answer for part in results for answer in part]
+
+
+def _rows(cursor: Cursor[Any]) -> list[Row]:
+    """Return the rows of a cursor, which may still be on their way."""
+    try:
+        return cursor.fetchall()
+    except psycopg.ProgrammingError:
+        if _is_without_rows(cursor):
+            return []
+        raise
+
+
+async def _arows(cursor: AsyncCursor[Any]) -> list[Row]:
+    """Return the rows of a cursor, which may still be on their way."""
+    try:
+        return await cursor.fetchall()
+    except psycopg.ProgrammingError:
+        if _is_without_rows(cursor):
+            return []
+        raise
+
+
+def _is_without_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+    result = cursor.pgresult
+    return result is not None and result.status == ExecStatus.COMMAND_OK

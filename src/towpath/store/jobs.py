@@ -150,17 +150,17 @@ def enqueue_all(
     """Store many jobs in one transaction, some in each statement."""
     if len(new) == 1:
         return enqueue(new)
-    parts = list(_parts(new, batch_size, batch_bytes))
+    parts = [enqueue(part) for part in _parts(new, batch_size, batch_bytes)]
     if len(parts) == 1:
-        return enqueue(new)
+        return parts[0]
 
     def steps() -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = []
         for part in parts:
-            answers += yield from enqueue(part).start()
+            answers += yield from part.start()
         return answers
 
-    return Operation("enqueue_all", steps, wakes=_topics_of, fresh=True)
+    return Operation("enqueue_all", steps, wakes=_topics_of, fresh=True, parts=parts)
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:

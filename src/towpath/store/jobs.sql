@@ -34,7 +34,7 @@ made as (
            (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
     select id, topic, priority, payload, encoding, ttr, options, now, due_at
       from item order by nth
-    on conflict do nothing
+    on conflict (id) do nothing
     returning seq, id, topic, priority, created_at, run_at),
 readied as (
     insert into towpath.ready (seq, topic, priority)
@@ -86,7 +86,7 @@ made as (
            (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
     select id, topic, priority, key, payload, encoding, ttr, options, now, due_at
       from item where id in (select id from claimed) order by nth
-    on conflict do nothing
+    on conflict (id) do nothing
     returning seq, id, topic, priority, key, created_at, run_at),
 readied as (
     insert into towpath.ready (seq, topic, priority, key)

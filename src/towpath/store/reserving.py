@@ -1,6 +1,5 @@
 """Reserving: the best ready jobs of some topics, each under a lease of its own."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from towpath.model.instants import FOREVER, microseconds
 from towpath.model.job import Lease
 from towpath.operation import Answer, Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, Settled, give_back, rescue, settle, topics_back
+from towpath.store.leases import Outcome, Settled, give_back, rescue
 from towpath.store.rows import known_options, lease_from
 
 sql: Final = load(__name__)
@@ -38,6 +37,7 @@ class Reserved(Struct, frozen=True):
     due_in: int | None = None
     now: int = 0
     back_in_line: bool = False  # jobs came back into these lines, before others
+    unreadable: list[Outcome] = []  # what is to be done with the leases that nobody can use
 
 
 def reserve(
@@ -49,15 +49,12 @@ def reserve(
     ranges: Sequence[Range] = (),
     known_token: bool = False,
     given_back: Callable[[list[Answer["Settled"]]], None] | None = None,
-    taken: list[Lease] | None = None,
 ) -> Operation[Reserved]:
     """Lease up to `limit` ready jobs, most urgent first.
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
-    If it fails with something in `taken`, jobs may be leased all the same: see `undo`.
     """
-    hand = [] if taken is None else taken
     everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
     regardless = msgspec.to_builtins([Range(topic, due_from=FOREVER) for topic in topics])
     marked = msgspec.to_builtins(list(ranges)) or everywhere
@@ -70,10 +67,7 @@ def reserve(
         while True:
             rows = yield from look(where)
             if rows:
-                reserved = yield from _leases(rows, hand, back_in_line=where != marked)
-                if reserved.leases:
-                    return reserved
-                continue  # none of them could be read
+                return _reserved(rows, back_in_line=where != marked)
             if where != everywhere:
                 where = everywhere
                 continue
@@ -85,11 +79,11 @@ def reserve(
             rescued = yield from rescue(topics).start()
             if not promoted and not rescued:  # somebody else has it in hand: do not wait for them
                 rows = yield from look(regardless)
-                return (yield from _leases(rows, hand)) if rows else Reserved([], LOOK_AGAIN, now)
+                return _reserved(rows) if rows else Reserved([], LOOK_AGAIN, now)
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return (yield from _leases(rows, hand)) if rows else (yield from steps())
+        return _reserved(rows) if rows else (yield from steps())
 
     return Operation(
         "reserve",
@@ -124,11 +118,9 @@ def _taken(
             return sorted(rows, key=lambda row: (row[4], row[0]))
 
 
-def _leases(
-    rows: Sequence[Row], leases: list[Lease], *, back_in_line: bool = False
-) -> Steps[Reserved]:
-    """Read the rows of a reservation; a job that cannot be read is buried and spoils no other."""
-    leases.clear()  # it may have run before
+def _reserved(rows: Sequence[Row], *, back_in_line: bool = False) -> Reserved:
+    """Read the rows of a reservation; a job that cannot be read spoils no other."""
+    leases: list[Lease] = []
     unreadable: list[Outcome] = []
     for row in rows:
         try:
@@ -144,24 +136,7 @@ def _leases(
                     error=str(error),
                 )
             )
-    if unreadable:
-        yield from settle(unreadable).start()
-    return Reserved(list(leases), now=rows[0][19], back_in_line=back_in_line)
-
-
-def undo(token: int) -> Operation[list[Answer[Settled]]]:
-    """Give back what a failed reservation has leased; what cannot be read ends by itself."""
-
-    def steps() -> Steps[list[Answer[Settled]]]:
-        # Not what the reservation saw: that may be rolled back, and leased to others by now.
-        rows = yield sql["reserved_before"](token=token)
-        leases: list[Lease] = []
-        for row in rows:
-            with contextlib.suppress(IncompatibleData):
-                leases.append(lease_from(row))
-        return (yield from give_back(leases, None).start()) if leases else []
-
-    return Operation("undo", steps, wakes=topics_back)
+    return Reserved(leases, now=rows[0][19], back_in_line=back_in_line, unreadable=unreadable)
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:
