@@ -187,6 +187,25 @@ def test_a_loop_that_is_stopped_with_a_call_in_line_holds_up_nobody(make_app):
     assert all_lanes_rest(app)
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_loop_that_is_stopped_in_the_tick_of_a_call_keeps_no_lane(make_app, goes_on):
+    app = make_app()
+    app.jobs.enqueue("mail")
+    loop = asyncio.new_event_loop()
+    call = loop.create_task(app.jobs.aenqueue("mail", "in line"))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(app.jobs.enqueue, "mail", "later").result(10)
+        if not goes_on:
+            call.cancel()
+        loop.run_until_complete(asyncio.wait([call]))
+        loop.close()
+        assert threads.submit(app.jobs.enqueue, "mail", "after it").result(10)
+
+    assert all_lanes_rest(app)
+
+
 @pytest.mark.parametrize("kind_and_disk", ["postgres"], indirect=True)
 def test_an_app_keeps_no_connections_of_event_loops_that_are_closed(make_app, place):
     """As when a script calls asyncio.run again and again."""

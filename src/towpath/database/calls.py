@@ -94,32 +94,32 @@ class LoopCall:
             self.take_over(self.operation.abandon(result))
 
 
-class LeadingLoopCall(LoopCall, Generic[L]):
+class LeadingLoopCall(LoopCall):
     """A call that a task awaits whose loop can lead a lane."""
 
-    __slots__ = ("_take_lead",)
+    __slots__ = ("_look",)
 
     def __init__(
         self,
         operation: Operation[Any],
         loop: asyncio.AbstractEventLoop,
         take_over: Callable[[Operation[Any]], None],
-        take_lead: Callable[[L], None],
+        look: Callable[[], None],
     ) -> None:
         super().__init__(operation, loop, take_over)
-        self._take_lead = take_lead
+        self._look = look
 
     def is_asleep(self) -> bool:
         """Say whether the loop stands still, though it may go on."""
         return not self.loop.is_running() and not self.loop.is_closed()
 
-    def lead(self, lane: L) -> bool:
-        """Ask the loop to lead, unless it has closed or may do so because nobody waits there."""
+    def ask(self) -> bool:
+        """Ask the loop to look for a lane to lead; say whether it may do so."""
         if self.future.cancelled():
             return False
         try:
-            self.loop.call_soon_threadsafe(self._take_lead, lane)
-        except RuntimeError:
+            self.loop.call_soon_threadsafe(self._look)
+        except RuntimeError:  # closed
             return False
         return True
 

@@ -20,7 +20,7 @@ from towpath.operation import Operation
 L = TypeVar("L")
 T = TypeVar("T")
 
-AnyCall = ThreadCall[L] | LeadingLoopCall[L] | OrphanCall[L]
+AnyCall = ThreadCall[L] | LeadingLoopCall | OrphanCall[L]
 
 
 class Lanes(Generic[L]):
@@ -76,12 +76,26 @@ class Lanes(Generic[L]):
     def put(self, call: AnyCall[L], *, last: bool = False) -> L | None:
         """Put a call into the inbox; return a lane if the caller is to lead it."""
         with self._mutex:
-            if self._closed:
-                msg = "this app was closed; make a new one"
-                raise AppClosed(msg)
-            self._closed = last
-            self._inbox.append(call)
+            self._enter(call, last=last)
             return self._idle.pop() if self._idle else None
+
+    def leave(self, call: AnyCall[L]) -> bool:
+        """Put a call into the inbox for whoever comes first; say whether somebody has to come."""
+        with self._mutex:
+            self._enter(call)
+            return bool(self._idle)
+
+    def free(self) -> L | None:
+        """Return a lane to lead, if one rests while somebody waits."""
+        with self._mutex:
+            return self._idle.pop() if self._idle and self._inbox else None
+
+    def _enter(self, call: AnyCall[L], *, last: bool = False) -> None:
+        if self._closed:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
+        self._closed = last
+        self._inbox.append(call)
 
     def close(self, patience: float) -> None:
         """Let nobody in any more, and wait a while for all lanes to rest."""
@@ -127,7 +141,9 @@ class Lanes(Generic[L]):
                     # Its loop stands still and may never tick again: others are waiting behind it.
                     Thread(target=self.lead, args=(lane,), name="towpath-lane", daemon=True).start()
                     return
-                if first.lead(lane):
+                if isinstance(first, LeadingLoopCall) and first.ask():
+                    break  # the lane rests until the loop ticks, and is anybody's until then
+                if not isinstance(first, LeadingLoopCall) and first.lead(lane):
                     return
                 self._inbox.popleft()
             self._idle.append(lane)

@@ -81,13 +81,10 @@ class SqliteDatabase:
         self._check_open()
         if operation.mode is Mode.WRITE or self.path is None:
             loop = asyncio.get_running_loop()
-            call: LeadingLoopCall[Writer] = LeadingLoopCall(
-                operation, loop, self._take_over, self._lead_in_loop
-            )
-            lane = self._lanes.put(call)
-            if lane is not None:
+            call = LeadingLoopCall(operation, loop, self._take_over, self._look_in_loop)
+            if self._lanes.leave(call):
                 # Not at once but in the next tick: whoever else is ready now shares the commit.
-                loop.call_soon(self._lead_in_loop, lane)
+                loop.call_soon(self._look_in_loop)
             result: T = await call.answer()
             return result
         if operation.mode is Mode.READ and self._readers:
@@ -116,8 +113,11 @@ class SqliteDatabase:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
 
-    def _lead_in_loop(self, writer: "Writer") -> None:
-        """Lead from an event loop: at once if that is quick, else in a thread."""
+    def _look_in_loop(self) -> None:
+        """Lead, if nobody else does: in the event loop if that is quick, else in a thread."""
+        writer = self._lanes.free()
+        if writer is None:
+            return
         if writer.quick and writer.try_lock():
             # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
             self._lanes.lead(writer, writer.unlock)
