@@ -39,7 +39,6 @@ class Operation(Struct, Generic[T], frozen=True):
     repeatable: bool = True  # may run again when nobody knows whether it has run
     restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
     abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
-    told: Callable[[T], None] | None = None  # hears what came of it, where nobody waits for that
     wakes: Callable[[T], Iterable[str]] | None = (
         None  # topics in which its result has changed something
     )
@@ -52,6 +51,9 @@ class Operation(Struct, Generic[T], frozen=True):
         """Start, or start again after an answer was lost."""
         return self.restart() if again and self.restart else self.start()
 
+
+OnCommit: TypeAlias = Callable[[Operation[Any], Any], None]
+"""Is told of each operation that was committed, and of its result."""
 
 Answer: TypeAlias = T | TowpathError
 """What a plural operation says of one item."""

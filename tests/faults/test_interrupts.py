@@ -12,25 +12,19 @@ class Interrupted(BaseException):
     """As a signal handler may raise it anywhere."""
 
 
-class InterruptedCursor:
-    """A cursor whose caller is interrupted as BEGIN returns."""
-
-    def __init__(self, cursor):
-        self._cursor = cursor
-
-    def execute(self, query, *args):
-        self._cursor.execute(query, *args)
-        if query == "begin":
-            raise Interrupted
-
-
 def test_a_lane_that_was_interrupted_in_a_transaction_starts_afresh(postgres, postgres_schema):
     """What is acknowledged after the interrupt is committed."""
     with App(postgres.url(), schema=postgres_schema, lanes=1) as app:
         job = app.jobs.enqueue("mail", 0)
         [lane] = app._database._all
-        real = lane._connection.cursor
-        lane._connection.cursor = lambda: InterruptedCursor(real())
+        execute = lane._connection.execute
+
+        def interrupted(text):
+            if text == "begin":
+                execute(text)
+            raise Interrupted  # and again as it is about to roll back
+
+        lane._connection.execute = interrupted
         with pytest.raises(Interrupted):
             app.jobs.cancel(job)
         app.jobs.enqueue("mail", 1)

@@ -55,7 +55,7 @@ class App:
     ) -> None:
         self.url = url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db")
         self.settings = settings or Settings.from_environment(**given)
-        self._database, bell = open_database(self.url, self.settings, clock)
+        self._database, bell = open_database(self.url, self.settings, clock, self._tell)
         self._room = WaitingRoom(
             bell,
             announces=self._database.dialect
@@ -92,7 +92,7 @@ class App:
             return run_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             self.migrate()
-        return self._told(operation, self._database.run(operation))
+        return self._database.run(operation)
 
     async def arun(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
@@ -101,7 +101,7 @@ class App:
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()
-        return self._told(operation, await self._database.arun(operation))
+        return await self._database.arun(operation)
 
     def migrate(self) -> None:
         """Make sure that our tables are here and up to date."""
@@ -174,13 +174,13 @@ class App:
     ) -> None:
         await self.aclose()
 
-    def _told(self, operation: Operation[T], result: T) -> T:
+    def _tell(self, operation: Operation[T], result: T) -> None:
+        """Wake whoever waits for what an operation has changed."""
         if operation.wakes:
             topics = operation.wakes(result)
             if not operation.fresh:
                 self._marks.drop(topics)
             self._room.ring(topics)
-        return result
 
     def _ready_for(self, operation: Operation[T]) -> Operation[T]:
         """Migrate first if need be, in the caller's own transaction."""

@@ -10,7 +10,7 @@ from towpath.database.clock import Clock
 from towpath.database.sqlite_lanes import SqliteDatabase
 from towpath.database.wakeups import Bell, PostgresBell, QuietBell, SqliteBell
 from towpath.errors import InvalidUrl
-from towpath.operation import Operation
+from towpath.operation import OnCommit, Operation
 from towpath.settings import Settings
 from towpath.statement import Dialect
 
@@ -39,17 +39,17 @@ class Database(Protocol):
 
 
 def open_database(
-    url: str, settings: Settings, clock: Clock | None
+    url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit
 ) -> tuple[Database, Callable[[], Bell]]:
     """Return the database that a URL names, and how to make its bell. Nothing is opened yet."""
     scheme = url.partition(":")[0].lower()
     if url in {"memory://", "memory:"}:
-        return SqliteDatabase(None, settings, clock), QuietBell
+        return SqliteDatabase(None, settings, clock, on_commit), QuietBell
     if scheme == "sqlite":
         path = _sqlite_path(url)
-        return SqliteDatabase(path, settings, clock), lambda: SqliteBell(path, settings)
+        return SqliteDatabase(path, settings, clock, on_commit), lambda: SqliteBell(path, settings)
     if scheme in {"postgresql", "postgres"}:
-        return _postgres(url, settings, clock), lambda: PostgresBell(url, settings)
+        return _postgres(url, settings, clock, on_commit), lambda: PostgresBell(url, settings)
     msg = f"{_safe(url)!r} is not a database: use sqlite:///app.db, memory:// or postgresql://…"
     raise InvalidUrl(msg)
 
@@ -67,7 +67,7 @@ def _sqlite_path(url: str) -> Path:
     return Path(path)
 
 
-def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
+def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit) -> Database:
     try:
         import psycopg  # noqa: PLC0415 - an extra that SQLite does without
         from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - likewise
@@ -89,7 +89,7 @@ def _postgres(url: str, settings: Settings, clock: Clock | None) -> Database:
             "postgresql://user:password@host:port/database, and %2F for a slash in the password"
         )
         raise InvalidUrl(msg)
-    return PostgresDatabase(url, settings, clock)
+    return PostgresDatabase(url, settings, clock, on_commit)
 
 
 def _safe(url: str) -> str:

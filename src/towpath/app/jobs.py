@@ -35,7 +35,7 @@ from towpath.store import jobs, lookup, reserving, tickets
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.jobs import NewJob
-from towpath.store.leases import Completion, Outcome, Settled
+from towpath.store.leases import Completion, Outcome
 from towpath.store.reserving import Reserved
 from towpath.store.stats import Minute, Stats, TopicStats
 
@@ -253,14 +253,7 @@ class Jobs:
             token=new_number() if token is None else token,
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
-            given_back=self._given_back,
         )
-
-    def _given_back(self, answers: Sequence[Answer[Settled]]) -> None:
-        """Ring for the jobs of a reservation that was cancelled on its way."""
-        topics = store.topics_back(answers)
-        self._marks.drop(topics)
-        self._room.ring(topics)
 
     def _wait_until(self, topics: tuple[str, ...], reserved: Reserved) -> None:
         self._room.due(topics, None if reserved.due_in is None else reserved.due_in / 1e6)

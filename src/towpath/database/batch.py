@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from towpath.operation import Operation
+from towpath.operation import OnCommit, Operation
 
 
 class Call(Protocol):
@@ -60,7 +60,8 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
 def run_batch(
     calls: Sequence[Call],
     run: Callable[[list[Operation[Any]]], list[Any]],
-    nobodys: tuple[type[Exception], ...] = (),
+    on_commit: OnCommit,
+    nobodys: tuple[type[Exception], ...],
 ) -> None:
     """Run calls together, and one by one if that fails, so that a bad one fails alone.
 
@@ -76,7 +77,8 @@ def run_batch(
             return
     else:
         for group, result in zip(groups, results, strict=True):
+            on_commit(group.operation, result)
             group.settle(result)
         return
     for call in calls:
-        run_batch([call], run, nobodys)
+        run_batch([call], run, on_commit, nobodys)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from asyncio import _get_running_loop  # the public one costs an exception where none runs
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -134,9 +135,7 @@ class OrphanCall(Generic[L]):
         self._take_lead = take_lead
 
     def settle(self, result: object, error: BaseException | None) -> None:
-        """Tell whoever listens."""
-        if error is None and self.operation.told:
-            self.operation.told(result)
+        """Tell nobody."""
 
     def is_abandoned(self) -> bool:
         """Say that it is to be done all the same."""
@@ -174,7 +173,4 @@ class Inbox(deque[C]):
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop of this thread, if one runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    return _get_running_loop()

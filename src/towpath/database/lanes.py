@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from towpath.database.batch import run_batch
 from towpath.database.calls import Inbox, LeadingLoopCall, OrphanCall, ThreadCall
 from towpath.errors import AppClosed
-from towpath.operation import Operation
+from towpath.operation import OnCommit, Operation
 
 L = TypeVar("L")
 T = TypeVar("T")
@@ -31,12 +31,14 @@ class Lanes(Generic[L]):
         lanes: list[L],
         run: Callable[[L, list[Operation[Any]]], list[Any]],
         batch_size: int,
+        on_commit: OnCommit,
         nobodys: tuple[type[Exception], ...] = (),
     ) -> None:
         self._idle = lanes
         self._number = len(lanes)
         self._run = run
         self._batch_size = batch_size
+        self._on_commit = on_commit
         self._nobodys = nobodys  # errors that are no one call's fault
         self._inbox: Inbox[AnyCall[L]] = Inbox()
         self._mutex = Lock()
@@ -50,6 +52,7 @@ class Lanes(Generic[L]):
                 result: T = self._run(resting, [operation])[0]
             finally:
                 self.hand_on(resting)
+            self._on_commit(operation, result)
             return result
         call: ThreadCall[L] = ThreadCall(operation)
         lane = self.put(call, last=last)
@@ -79,11 +82,14 @@ class Lanes(Generic[L]):
             self._enter(call, last=last)
             return self._idle.pop() if self._idle else None
 
-    def leave(self, call: AnyCall[L]) -> bool:
-        """Put a call into the inbox for whoever comes first; say whether somebody has to come."""
+    def leave(self, call: LeadingLoopCall) -> bool:
+        """Put a call into the inbox for whoever comes first; say whether its loop has to come."""
         with self._mutex:
+            before = self._inbox[-1] if self._inbox else None
             self._enter(call)
-            return bool(self._idle)
+            # Where the one before in line is of the same loop, that will come already.
+            comes = isinstance(before, LeadingLoopCall) and before.loop is call.loop
+            return bool(self._idle) and not comes
 
     def free(self) -> L | None:
         """Return a lane to lead, if one rests while somebody waits."""
@@ -121,7 +127,7 @@ class Lanes(Generic[L]):
             batch = self._inbox.take(self._batch_size)
         try:
             if batch:
-                run_batch(batch, lambda operations: self._run(lane, operations), self._nobodys)
+                run_batch(batch, lambda each: self._run(lane, each), self._on_commit, self._nobodys)
         except BaseException as error:
             for call in batch:
                 call.settle(None, error)

@@ -19,7 +19,7 @@ from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.postgres import Operations, Trouble, aconnect, bound, connect, rendered
 from towpath.errors import AppClosed, DatabaseUnavailable
-from towpath.operation import Mode, Operation, Row, Steps, adrive, drive
+from towpath.operation import Mode, OnCommit, Operation, Row, Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
 
@@ -31,14 +31,17 @@ AT_LARGE: Final = (
     " ('enable_mergejoin')) as wished(name), set_config('plan_cache_mode', 'auto', true)"
 )
 PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
-SHARE: Final = 5  # calls in line that are worth another lane: it works while ours prepare the next
+SHARE: Final = 8  # calls in line that are worth another lane: it works while ours prepare the next
 
 
 class PostgresDatabase:
     """Runs operations on a PostgreSQL server."""
 
-    def __init__(self, url: str, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit
+    ) -> None:
         self.url = url
+        self.on_commit = on_commit
         self.dialect: Dialect | None = "postgres"
         self.settings = settings
         self._clock = clock
@@ -50,7 +53,7 @@ class PostgresDatabase:
         lanes = [Lane(self) for _ in range(self.settings.lanes)]
         self._all = list(lanes)
         self._lanes: Lanes[Lane] = Lanes(
-            lanes, Lane.run, self.settings.batch_size, (DatabaseUnavailable,)
+            lanes, Lane.run, self.settings.batch_size, self.on_commit, (DatabaseUnavailable,)
         )
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes] = (
             weakref.WeakKeyDictionary()
@@ -269,6 +272,7 @@ class AsyncLane:
                 return
         else:
             for group, result in zip(groups, results, strict=True):
+                self._database.on_commit(group.operation, result)
                 group.settle(result)
             return
         for call in calls:

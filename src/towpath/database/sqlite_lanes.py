@@ -18,7 +18,7 @@ from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, ke
 from towpath.database.lanes import Lanes
 from towpath.database.sqlite import connect, execute, patiently, translated
 from towpath.errors import AppClosed
-from towpath.operation import Mode, Operation, Row, drive
+from towpath.operation import Mode, OnCommit, Operation, Row, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
 
@@ -30,8 +30,11 @@ SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to
 class SqliteDatabase:
     """Runs operations on a SQLite file, or on a private database in memory."""
 
-    def __init__(self, path: Path | None, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path | None, settings: Settings, clock: Clock | None, on_commit: OnCommit
+    ) -> None:
         self.path = path
+        self._on_commit = on_commit
         self.dialect: Dialect | None = "sqlite" if path else None
         self._settings = settings
         self._clock = clock or machine_clock
@@ -43,7 +46,9 @@ class SqliteDatabase:
 
     def _start(self) -> None:
         self._writer = Writer(self.path, self._settings, self._clock)
-        self._lanes: Lanes[Writer] = Lanes([self._writer], Writer.run, self._settings.batch_size)
+        self._lanes: Lanes[Writer] = Lanes(
+            [self._writer], Writer.run, self._settings.batch_size, self._on_commit
+        )
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Condition()
         self._reading = 0  # readers in use
@@ -72,7 +77,9 @@ class SqliteDatabase:
         if operation.mode is Mode.WRITE or self.path is None:
             if running_loop() is not None:
                 # Not in line: the lane may be waiting for this very loop to lead it.
-                return self._writer.run_aside(operation)
+                result = self._writer.run_aside(operation)
+                self._on_commit(operation, result)
+                return result
             return self._lanes.run(operation)
         return self._read(operation)
 
@@ -85,8 +92,7 @@ class SqliteDatabase:
             if self._lanes.leave(call):
                 # Not at once but in the next tick: whoever else is ready now shares the commit.
                 loop.call_soon(self._look_in_loop)
-            result: T = await call.answer()
-            return result
+            return await call.answer()  # type: ignore[no-any-return] # the operation's own
         if operation.mode is Mode.READ and self._readers:
             return self._read(operation)
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait

@@ -18,16 +18,18 @@ class Encoding(StrEnum):
     BASE64 = "base64"
 
 
+_JSON: Final = Encoding.JSON  # looked up once: an enum is slow at that
+_BASE64: Final = Encoding.BASE64
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
 
 def encode(payload: object, most: int) -> tuple[str, Encoding]:
     """Return the body to store, or say why there is none."""
-    if isinstance(payload, bytes | bytearray):
+    if isinstance(payload, (bytes, bytearray)):
         _check_size(len(payload), most)
-        return base64.b64encode(payload).decode("ascii"), Encoding.BASE64
-    return encode_json(payload, most), Encoding.JSON
+        return base64.b64encode(payload).decode("ascii"), _BASE64
+    return encode_json(payload, most), _JSON
 
 
 def encode_json(value: object, most: int) -> str:

@@ -1,6 +1,6 @@
 """Jobs with a lease: each lease is extended, or ends in one way, once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -206,8 +206,8 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
 
 
 def give_back(
-    leases: Sequence[Lease], told: Callable[[list[Answer["Settled"]]], None] | None
+    leases: Sequence[Lease],
 ) -> Operation[list[Answer["Settled"]]]:
     """Release leases that nobody has seen, uncounted."""
     outcomes = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
-    return msgspec.structs.replace(settle(outcomes), told=told)
+    return settle(outcomes)

@@ -1,6 +1,6 @@
 """Reserving: the best ready jobs of some topics, each under a lease of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -9,9 +9,9 @@ from msgspec import Struct
 from towpath.errors import IncompatibleData
 from towpath.model.instants import FOREVER, microseconds
 from towpath.model.job import Lease
-from towpath.operation import Answer, Operation, Row, Steps
+from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, Settled, give_back, rescue
+from towpath.store.leases import Outcome, give_back, rescue
 from towpath.store.rows import known_options, lease_from
 
 sql: Final = load(__name__)
@@ -48,7 +48,6 @@ def reserve(
     session: int | None = None,
     ranges: Sequence[Range] = (),
     known_token: bool = False,
-    given_back: Callable[[list[Answer["Settled"]]], None] | None = None,
 ) -> Operation[Reserved]:
     """Lease up to `limit` ready jobs, most urgent first.
 
@@ -90,7 +89,7 @@ def reserve(
         again if known_token else steps,
         whole=True,
         restart=again,
-        abandon=lambda reserved: give_back(reserved.leases, given_back),
+        abandon=lambda reserved: give_back(reserved.leases),
     )
 
 
