@@ -23,7 +23,7 @@ class Settings:
     schema: str = "towpath"  # PostgreSQL schema; on SQLite the prefix is always towpath_
     migrate: bool = True  # create and upgrade our tables on first use
     durability: str = "full"  # SQLite: full survives power loss, normal a process crash
-    lanes: int = 4  # PostgreSQL connections per event loop, and for all threads together
+    lanes: int = 2  # PostgreSQL connections per event loop, and for all threads; as many for lists
     batch_size: int = 1_000  # operations, or rows of one statement, that share a commit
     batch_bytes: int = 16 * 2**20  # payload bytes in one statement
     busy_timeout: float = 5.0  # how long to wait for a lock that somebody else holds

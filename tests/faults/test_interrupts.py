@@ -16,7 +16,7 @@ def test_a_lane_that_was_interrupted_in_a_transaction_starts_afresh(postgres, po
     """What is acknowledged after the interrupt is committed."""
     with App(postgres.url(), schema=postgres_schema, lanes=1) as app:
         job = app.jobs.enqueue("mail", 0)
-        [lane] = app._database._all
+        [lane, _] = app._database._all
         execute = lane._connection.execute
 
         def interrupted(text):

@@ -246,4 +246,4 @@ def postgres_or_file_locked(kind, place):
 
 def all_lanes_rest(app):
     lanes = app._database._lanes
-    return len(lanes._idle) == (app.settings.lanes if "postgres" in app.url else 1)
+    return len(lanes._idle) == lanes._number

@@ -117,23 +117,23 @@ def translated(error: BaseException) -> DatabaseError:
     return ours(f"{text}. {(ours.__doc__ or '').splitlines()[0]}")
 
 
-def connect(url: str, settings: Settings) -> Connection[Any]:
-    """Open a connection that keeps no session state of ours."""
+def connect(url: str, settings: Settings, *, by_key: bool = True) -> Connection[Any]:
+    """Open a connection that keeps no session state of ours, but for how it plans."""
     connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
     if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
         connection.prepare_threshold = None
-    else:
+    elif by_key:
         connection.execute(BY_KEY)
     return connection
 
 
-async def aconnect(url: str, settings: Settings) -> AsyncConnection[Any]:
-    """Open a connection that keeps no session state of ours."""
+async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> AsyncConnection[Any]:
+    """Open a connection that keeps no session state of ours, but for how it plans."""
     connection = await AsyncConnection.connect(url, autocommit=True, **_connect_options(settings))
     cursor = await connection.execute("select pg_backend_pid()")
     if behind_a_pooler(connection, await cursor.fetchone()):
         connection.prepare_threshold = None
-    else:
+    elif by_key:
         await connection.execute(BY_KEY)
     return connection
 

@@ -25,11 +25,6 @@ from towpath.statement import Dialect, Query
 
 T = TypeVar("T")
 
-# For what reads many rows, the plans that our connections otherwise avoid.
-AT_LARGE: Final = (
-    "select set_config(name, 'on', true) from (values ('enable_seqscan'), ('enable_hashjoin'),"
-    " ('enable_mergejoin')) as wished(name), set_config('plan_cache_mode', 'auto', true)"
-)
 PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
 SHARE: Final = 8  # calls in line that are worth another lane: it works while ours prepare the next
 
@@ -50,24 +45,29 @@ class PostgresDatabase:
         begin_anew_after_fork(self)
 
     def _start(self) -> None:
-        lanes = [Lane(self) for _ in range(self.settings.lanes)]
-        self._all = list(lanes)
-        self._lanes: Lanes[Lane] = Lanes(
-            lanes, Lane.run, self.settings.batch_size, self.on_commit, (DatabaseUnavailable,)
-        )
+        self._all: list[Lane] = []
+        self._lanes = self._new_lanes(by_key=True)
+        self._scans = self._new_lanes(by_key=False)
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes] = (
             weakref.WeakKeyDictionary()
         )
 
+    def _new_lanes(self, *, by_key: bool) -> "Lanes[Lane]":
+        lanes = [Lane(self, by_key=by_key) for _ in range(self.settings.lanes)]
+        self._all += lanes
+        return Lanes(
+            lanes, Lane.run, self.settings.batch_size, self.on_commit, (DatabaseUnavailable,)
+        )
+
     def start_again(self) -> None:
         """Begin anew in a forked child, where the parent's connections must not be touched."""
-        keep_inherited(self._all, self._lanes, self._loops)
+        keep_inherited(self._all, self._lanes, self._scans, self._loops)
         self._start()
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
         self.check_open()
-        return self._lanes.run(operation)
+        return (self._lanes if _by_key(operation) else self._scans).run(operation)
 
     async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit."""
@@ -84,12 +84,13 @@ class PostgresDatabase:
         """Finish what is under way, in threads and other loops too, and close every connection."""
         self._closed = True
         self._lanes.close(PATIENCE)
+        self._scans.close(PATIENCE)
         for lane in self._all:
             lane.close()
-        for loop, lanes in list(self._loops.items()):
+        for loop, of_loop in list(self._loops.items()):
             if loop.is_running() and loop is not running_loop():
-                lanes.close_from_outside(PATIENCE)
-            lanes.abandon()
+                of_loop.close_from_outside(PATIENCE)
+            of_loop.abandon()
 
     async def aclose(self) -> None:
         """Finish what is under way and close every connection."""
@@ -113,8 +114,9 @@ class PostgresDatabase:
 class Lane:
     """One connection of the threads."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, *, by_key: bool) -> None:
         self._database = database
+        self._by_key = by_key
         self._connection: Connection[Any] | None = None
 
     def run(self, operations: Operations) -> list[Any]:
@@ -142,8 +144,10 @@ class Lane:
             connection = None
         if connection is None:
             self._database.check_open()
-            connection = self._connection = connect(self._database.url, self._database.settings)
-        if len(operations) == 1 and _by_itself(operations[0]):
+            connection = self._connection = connect(
+                self._database.url, self._database.settings, by_key=self._by_key
+            )
+        if len(operations) == 1 and operations[0].whole:
             trouble.doubtful = True
             ask = self._asking(connection)
             return [drive(operations[0].steps(again=again), lambda query: _rows(ask(query)))]
@@ -164,8 +168,6 @@ class Lane:
         ask = self._asking(connection)
         with connection.pipeline():
             connection.execute("begin")
-            if any(operation.mode is Mode.SCAN for operation in operations):
-                connection.execute(AT_LARGE)
             asked = [
                 [(steps, ask(next(steps))) for steps in _started(operation, again=again)]
                 for operation in operations
@@ -186,56 +188,25 @@ class Lane:
 
 
 class LoopLanes:
-    """The connections of one event loop, and their inbox."""
+    """The connections of one event loop."""
 
     def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
         self._loop = asyncio.get_running_loop()
-        self._inbox: Inbox[LoopCall | OrphanCall[AsyncLane]] = Inbox()
-        self._idle = [AsyncLane(database) for _ in range(database.settings.lanes)]
-        self._all = list(self._idle)
-        self._starting = 0  # lanes that will look into the inbox in the next tick
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls = LoopInbox(database, by_key=True)
+        self._scans = LoopInbox(database, by_key=False)
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, alone or with those that wait beside it."""
-        call = LoopCall(operation, self._loop, self._take_over)
-        self._put(call)
+        inbox = self._calls if _by_key(operation) else self._scans
+        call = LoopCall(operation, self._loop, inbox.take_over)
+        inbox.put(call)
         result: T = await call.answer()
         return result
 
-    def _take_over(self, operation: Operation[Any]) -> None:
-        """Run an operation that nobody waits for."""
-        self._put(OrphanCall(operation, lambda _: None))
-
-    def _put(self, call: "LoopCall | OrphanCall[AsyncLane]") -> None:
-        """Put a call into the inbox; a free lane takes it in the next tick, with its neighbours."""
-        self._inbox.append(call)
-        if self._idle and len(self._inbox) > self._starting * SHARE:
-            self._starting += 1
-            # A task of its own: a cancelled caller must not abort its neighbours.
-            task = self._loop.create_task(self._lead(self._idle.pop()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _lead(self, lane: "AsyncLane") -> None:
-        most = self._database.settings.batch_size
-        share = -(-len(self._inbox) // self._starting)
-        self._starting -= 1
-        try:
-            batch = self._inbox.take(min(share, most))
-            while batch:
-                await lane.serve(batch)
-                batch = self._inbox.take(most)
-        finally:
-            self._idle.append(lane)
-
     async def close(self) -> None:
         """Close the connections when what is under way has ended."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        for lane in self._all:
-            await lane.close()
+        await self._calls.close()
+        await self._scans.close()
 
     def close_from_outside(self, patience: float) -> None:
         """Have the loop close its connections, and wait a while for that."""
@@ -249,6 +220,55 @@ class LoopLanes:
 
     def abandon(self) -> None:
         """Drop the connections of a loop that may be gone."""
+        self._calls.abandon()
+        self._scans.abandon()
+
+
+class LoopInbox:
+    """Calls of one event loop, and the lanes that serve them."""
+
+    def __init__(self, database: PostgresDatabase, *, by_key: bool) -> None:
+        self._batch_size = database.settings.batch_size
+        self._calls: Inbox[LoopCall | OrphanCall[AsyncLane]] = Inbox()
+        self._idle = [AsyncLane(database, by_key=by_key) for _ in range(database.settings.lanes)]
+        self._all = list(self._idle)
+        self._starting = 0  # lanes that will look into the inbox in the next tick
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take_over(self, operation: Operation[Any]) -> None:
+        """Run an operation that nobody waits for."""
+        self.put(OrphanCall(operation, lambda _: None))
+
+    def put(self, call: "LoopCall | OrphanCall[AsyncLane]") -> None:
+        """Put a call in line; a free lane takes it in the next tick, with its neighbours."""
+        self._calls.append(call)
+        if self._idle and len(self._calls) > self._starting * SHARE:
+            self._starting += 1
+            # A task of its own: a cancelled caller must not abort its neighbours.
+            task = asyncio.get_running_loop().create_task(self._lead(self._idle.pop()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _lead(self, lane: "AsyncLane") -> None:
+        share = -(-len(self._calls) // self._starting)
+        self._starting -= 1
+        try:
+            batch = self._calls.take(min(share, self._batch_size))
+            while batch:
+                await lane.serve(batch)
+                batch = self._calls.take(self._batch_size)
+        finally:
+            self._idle.append(lane)
+
+    async def close(self) -> None:
+        """Close the connections when what is under way has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for lane in self._all:
+            await lane.close()
+
+    def abandon(self) -> None:
+        """Drop the connections."""
         for lane in self._all:
             lane.abandon()
 
@@ -256,8 +276,9 @@ class LoopLanes:
 class AsyncLane:
     """One connection of an event loop."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, *, by_key: bool) -> None:
         self._database = database
+        self._by_key = by_key
         self._connection: AsyncConnection[Any] | None = None
 
     async def serve(self, calls: Sequence[LoopCall | OrphanCall[Any]]) -> None:
@@ -302,9 +323,9 @@ class AsyncLane:
         if connection is None:
             self._database.check_open()
             connection = self._connection = await aconnect(
-                self._database.url, self._database.settings
+                self._database.url, self._database.settings, by_key=self._by_key
             )
-        if len(operations) == 1 and _by_itself(operations[0]):
+        if len(operations) == 1 and operations[0].whole:
             trouble.doubtful = True
             return [await adrive(operations[0].steps(again=again), self._executing(connection))]
         try:
@@ -324,8 +345,6 @@ class AsyncLane:
         execute = self._executing(connection)
         async with connection.pipeline():
             await connection.execute("begin")
-            if any(operation.mode is Mode.SCAN for operation in operations):
-                await connection.execute(AT_LARGE)
             asked = [
                 [
                     (steps, await self._ask(connection, next(steps)))
@@ -366,9 +385,9 @@ def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
-def _by_itself(operation: Operation[Any]) -> bool:
-    """Say whether it needs no BEGIN and COMMIT around it."""
-    return operation.whole and operation.mode is not Mode.SCAN
+def _by_key(operation: Operation[Any]) -> bool:
+    """Say whether it finds its rows by key: what reads many has other lanes, with other plans."""
+    return operation.mode is not Mode.SCAN
 
 
 def _started(operation: Operation[Any], *, again: bool) -> list[Steps[Any]]:
