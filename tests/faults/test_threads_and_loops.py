@@ -15,6 +15,7 @@ from tests.faults.gates import StoppingClock
 from tests.faults.processes import wait_until
 from tests.faults.sizes import many
 from towpath import Job
+from towpath.database.clock import machine_clock
 from towpath.errors import AppClosed
 
 
@@ -242,6 +243,23 @@ def postgres_or_file_locked(kind, place):
                 yield
 
     return locked
+
+
+@pytest.mark.parametrize("kind_and_disk", ["sqlite"], indirect=True)
+def test_a_loop_does_not_stand_still_while_thousands_are_stored(make_app):
+    """A few it stores by itself."""
+    stored_by: list[int] = []
+
+    def clock() -> int:
+        stored_by.append(threading.get_ident())
+        return machine_clock()
+
+    app = make_app(clock=clock, batch_size=100)
+    app.migrate()
+    stored_by.clear()
+
+    assert len(asyncio.run(app.jobs.aenqueue_many("mail", range(1_000)))) == 1_000
+    assert threading.get_ident() not in stored_by
 
 
 def all_lanes_rest(app):

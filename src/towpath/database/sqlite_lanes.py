@@ -86,6 +86,8 @@ class SqliteDatabase:
     async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit."""
         self._check_open()
+        if operation.parts:  # too long for one tick
+            return await asyncio.to_thread(self.run, operation)
         if operation.mode is Mode.WRITE or self.path is None:
             loop = asyncio.get_running_loop()
             call = LeadingLoopCall(operation, loop, self._take_over, self._look_in_loop)

@@ -85,7 +85,9 @@ def _topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
     return {answer.topic for answer in answers if isinstance(answer, Job)}
 
 
-@plural(lambda new: len({job.key is None for job in new}) == 1, _topics_of, fresh=True)
+@plural(
+    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, _topics_of, fresh=True
+)
 def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs, in order.
 
