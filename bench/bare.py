@@ -218,9 +218,12 @@ class BareSqlite:
 
     def _run(self, name: str, every: Sequence[dict[str, Any]]) -> list[Row]:
         chain, now, found = self._chains[name], time.time_ns() // 1_000, list[Row]()
+        if chain.together and not chain.each:
+            chain.follow(self._cursor, 0, {"now": now, "items": _json(every)}, (), found)
+            return found
         for params in every:
             params["now"] = now
-        if chain.together:
+        if chain.each:
             chain.follow(self._cursor, 0, {"now": now}, every, found)
         else:
             for params in every:

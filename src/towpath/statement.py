@@ -9,9 +9,12 @@ database's clock, `{ticket}` the columns that a ticket takes along wherever it m
 
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
 there a text is a chain of statements: for each row that one returns, the rest of the chain runs
-with that row's columns as parameters; one that returns no row ends the chain. A query with
-`items` gives PostgreSQL all of them as one JSON parameter and runs the chain of SQLite once each;
-or once for all, where a statement that begins with /* each */ is the one that takes the items.
+with that row's columns as parameters; one that returns no row ends the chain. The rows of the last
+one are the answer; or of the one that begins with /* answer */, after which the chain goes on once.
+
+A query with `items` gives PostgreSQL all of them as one JSON parameter, and so it does SQLite where
+the text mentions :items, or where a statement begins with /* each */: that one takes the items one
+by one. Elsewhere the chain of SQLite runs once for each item.
 """
 
 import re
@@ -33,6 +36,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "now": ":now",
         "like": "like",
         "identity": "integer primary key autoincrement",
+        "number": "integer",  # just so a primary key is the row's own place, not an index beside it
         "uuid": "blob",
         "without_rowid": "without rowid",
         "hot": "without rowid",
@@ -48,6 +52,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         ),
         "like": "ilike",
         "identity": "bigint generated always as identity primary key",
+        "number": "bigint",
         "uuid": "uuid",
         "without_rowid": "",
         # Rows live for moments here: vacuum by number of dead rows, not by share of the table.

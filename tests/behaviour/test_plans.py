@@ -34,7 +34,8 @@ BATCH = 10
 MOST_ROWS = 10  # that PostgreSQL may touch for each item asked and each row answered
 MOST_STEPS = 400  # that SQLite's machine may make for each
 
-SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!.* VIRTUAL TABLE)")  # json_each is no table of ours
+# Neither json_each nor the few rows of a subquery are a table of ours.
+SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!\(subquery)(?!.* VIRTUAL TABLE)")
 HOT = {
     "enqueue", "enqueue_keyed", "standing", "reserve", "candidates", "take", "complete", "settle",
     "touch", "promote", "expired", "next_due", "whereabouts",

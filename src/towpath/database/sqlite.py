@@ -104,6 +104,10 @@ def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]
     if query.items is None:
         chain.follow(cursor, 0, params, (), found)
         return found
+    if chain.together and not chain.each:
+        params["items"] = msgspec.json.encode(query.items).decode()
+        chain.follow(cursor, 0, params, (), found)
+        return found
     items = [{**params, **item} for item in query.items]
     for item in items:
         if "id" in item:
@@ -119,12 +123,15 @@ def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]
 class Chain:
     """The statements of one text, and which of them return the rows that are the answer."""
 
-    __slots__ = ("_last", "_links", "together")
+    __slots__ = ("_answer", "_links", "each", "together")
 
     def __init__(self, text: str) -> None:
         self._links = [Link(part.strip()) for part in text.split(";") if part.strip()]
-        self._last = max((nth for nth, link in enumerate(self._links) if link.returns), default=-1)
-        self.together = any(link.each for link in self._links)
+        returning = [nth for nth, link in enumerate(self._links) if link.returns]
+        told = [nth for nth, link in enumerate(self._links) if link.answers]
+        self._answer = (told or returning or [-1])[-1]
+        self.each = any(link.each for link in self._links)
+        self.together = self.each or ":items" in text
 
     def follow(
         self,
@@ -144,8 +151,10 @@ class Chain:
             if not link.returns:
                 continue
             rows: list[Row] = cursor.fetchall()
-            if place == self._last:
+            if place == self._answer:
                 found += rows
+            if link.answers:
+                continue
             if place + 1 < len(self._links):
                 names = [column[0] for column in cursor.description]
                 for row in rows:
@@ -157,12 +166,14 @@ class Chain:
 class Link:
     """One statement of a chain."""
 
-    __slots__ = ("each", "returns", "text")
+    __slots__ = ("answers", "each", "returns", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.each = text.startswith("/* each */")
-        self.returns = text.startswith(("select", "with")) or "returning" in text
+        mark, _, rest = text.partition("*/")
+        self.each = mark.strip(" /*") == "each"
+        self.answers = mark.strip(" /*") == "answer"
+        self.text = rest.strip() if self.each or self.answers else text
+        self.returns = self.text.startswith(("select", "with")) or "returning" in self.text
 
 
 @cache

@@ -1,17 +1,28 @@
 -- What a lease's holder can say, and what is done about one who says nothing.
 
 -- name: complete [sqlite]
-delete from towpath.lease where seq = :seq and epoch = :epoch
-returning {ticket}, :now - reserved_at as duration, :nth as nth;
-delete from towpath.unique_key where topic = :topic and key = :key;
+select json_group_array(distinct l.seq) as ended
+  from json_each(:items) i cross join towpath.lease l
+    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch' having count(*) > 0;
+/* answer */
+select {ticket l}, null, i.value ->> 'nth'
+  from json_each(:items) i cross join towpath.lease l
+    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
-values (:seq, :topic, :priority, :epoch, :key,
-        :retries, :crashes, :timeouts, :releases, :buries, :kicks,
-        :now, :now + :retention, :duration, false, :result);
+select {ticket l}, :now, :now + (i.value ->> 'retention'), :now - l.reserved_at, false,
+       i.value ->> 'result'
+  from json_each(:items) i cross join towpath.lease l
+    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+ where true on conflict do nothing;
+delete from towpath.unique_key where (topic, key) in (
+    select topic, key from towpath.lease
+     where seq in (select value from json_each(:ended)) and key is not null);
 insert into towpath.minute (minute, topic, completed, failed, duration)
-values (:now / 60000000, :topic, 1, 0, :duration)
+select :now / 60000000, topic, count(*), 0, sum(:now - reserved_at) from towpath.lease
+ where seq in (select value from json_each(:ended)) group by topic
 on conflict (minute, topic) do update
-   set completed = completed + 1, duration = duration + excluded.duration;
+   set completed = completed + excluded.completed, duration = duration + excluded.duration;
+delete from towpath.lease where seq in (select value from json_each(:ended));
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
 -- so many; the array makes it look up.

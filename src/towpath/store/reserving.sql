@@ -4,26 +4,32 @@
 -- rows it picks and steps over those that another worker holds. Neither takes anything while
 -- something in these topics is due, which might be more urgent: the operation promotes it first.
 -- name: reserve [sqlite]
-delete from towpath.ready where (topic, priority, seq) in (
-    select r.topic, r.priority, r.seq from towpath.ready r
-     where r.topic = :topic order by r.priority, r.seq
+select priority as last_priority, seq as last_seq from (
+    select priority, seq from towpath.ready where topic = :topic order by priority, seq
      limit case when exists (select 1 from towpath.topic where name = :topic and paused_until > :now)
                   or exists (select 1 from towpath.delayed where topic = :topic and run_at <= :now)
                   or exists (select 1 from towpath.lease where topic = :topic and until <= :now)
                 then 0 else :limit end)
-returning {ticket};
+ order by priority desc, seq desc limit 1;
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-select :seq, :topic, :priority, :epoch + 1, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
-       :now, :token, :session, case when :session is null then :now + ttr end
-  from towpath.job where seq = :seq;
-select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
-       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
-       :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
-         where e.seq = j.seq order by e.epoch desc limit 1) end, :session
-  from towpath.job j where j.seq = :seq;
+select r.seq, r.topic, r.priority, r.epoch + 1, r.key,
+       r.retries, r.crashes, r.timeouts, r.releases, r.buries, r.kicks,
+       :now, :token, :session, case when :session is null then :now + j.ttr end
+  from towpath.ready r cross join towpath.job j on j.seq = r.seq
+ where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq);
+/* answer */
+select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
+       j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
+       coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
+       coalesce(r.kicks, 0), :now, case when :session is null then :now + j.ttr end, false,
+       null, null, null,
+       case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
+         from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
+  from towpath.ready r cross join towpath.job j on j.seq = r.seq
+ where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq)
+ order by r.priority, r.seq;
+delete from towpath.ready
+ where topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
 
 -- A range begins behind the worker's low-water mark, so that it does not walk over the dead rows
 -- that an old transaction elsewhere keeps PostgreSQL from removing.
@@ -97,20 +103,30 @@ select c.topic, c.priority, c.seq from range r, clock, lateral (
  order by c.priority, c.seq limit cast(:limit as bigint);
 
 -- name: take [sqlite]
-delete from towpath.ready where topic = :topic and priority = :priority and seq = :seq
-returning {ticket};
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-select :seq, :topic, :priority, :epoch + 1, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
-       :now, :token, :session, case when :session is null then :now + ttr end
-  from towpath.job where seq = :seq;
-select j.seq, j.id, j.topic, 'reserved', :priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, :epoch + 1, coalesce(:retries, 0), coalesce(:crashes, 0),
-       coalesce(:timeouts, 0), coalesce(:releases, 0), coalesce(:buries, 0), coalesce(:kicks, 0),
-       :now, case when :session is null then :now + j.ttr end, false, null, null, null,
-       case when coalesce(:retries, 0) + coalesce(:crashes, 0) > 0 then (select e.error from towpath.failure e
-         where e.seq = j.seq order by e.epoch desc limit 1) end, :session
-  from towpath.job j where j.seq = :seq;
+select r.seq, r.topic, r.priority, r.epoch + 1, r.key,
+       r.retries, r.crashes, r.timeouts, r.releases, r.buries, r.kicks,
+       :now, :token, :session, case when :session is null then :now + j.ttr end
+  from json_each(:items) i
+ cross join towpath.ready r on r.topic = i.value ->> 'topic'
+        and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
+ cross join towpath.job j on j.seq = r.seq;
+/* answer */
+select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
+       j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
+       coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
+       coalesce(r.kicks, 0), :now, case when :session is null then :now + j.ttr end, false,
+       null, null, null,
+       case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
+         from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
+  from json_each(:items) i
+ cross join towpath.ready r on r.topic = i.value ->> 'topic'
+        and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
+ cross join towpath.job j on j.seq = r.seq;
+delete from towpath.ready where (topic, priority, seq) in (
+    select r.topic, r.priority, r.seq from json_each(:items) i
+     cross join towpath.ready r on r.topic = i.value ->> 'topic'
+            and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq');
 
 -- name: take [postgres]
 with clock as materialized (select {now} as now),
@@ -170,13 +186,14 @@ select least((select min(d.at) from json_array_elements_text(cast(:topics as jso
                  and p.paused_until > {now})), {now};
 
 -- name: promote [sqlite]
-delete from towpath.delayed where (topic, run_at, seq) in (
-    select topic, run_at, seq from towpath.delayed
-     where topic = :topic and run_at <= :now order by run_at, seq limit :limit)
-returning {ticket};
-insert into towpath.ready ({ticket})
-values (:seq, :topic, :priority, :epoch, :key,
-        :retries, :crashes, :timeouts, :releases, :buries, :kicks);
+select run_at as last_run_at, seq as last_seq from (
+    select run_at, seq from towpath.delayed where topic = :topic and run_at <= :now
+     order by run_at, seq limit :limit)
+ order by run_at desc, seq desc limit 1;
+insert into towpath.ready ({ticket}) select {ticket} from towpath.delayed
+ where topic = :topic and (run_at, seq) <= (:last_run_at, :last_seq);
+delete from towpath.delayed
+ where topic = :topic and (run_at, seq) <= (:last_run_at, :last_seq) returning seq, topic;
 
 -- name: promote [postgres]
 with clock as materialized (select {now} as now),

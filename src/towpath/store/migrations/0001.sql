@@ -57,7 +57,7 @@ create table towpath.delayed (
 create unique index towpath_delayed_seq on towpath.delayed (seq);
 
 create table towpath.lease (
-    seq         bigint  not null primary key,
+    seq         {number} not null primary key,
     epoch       bigint  not null,
     priority    bigint  not null,
     reserved_at bigint  not null,
@@ -98,7 +98,7 @@ create table towpath.buried (
 create index towpath_buried_topic on towpath.buried (topic, no);
 
 create table towpath.done (
-    seq         bigint  not null primary key,
+    seq         {number} not null primary key,
     finished_at bigint  not null,
     prune_at    bigint  not null,
     duration    bigint,
