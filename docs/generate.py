@@ -1,12 +1,19 @@
 """Write docs/reference from the code. With --check, say which page is stale."""
 
 import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from towpath import errors
+from towpath import App, errors
+from towpath.app.checks import EnqueueOptions, Filters
+from towpath.app.jobs import Jobs
+from towpath.app.queue import Queue
+from towpath.app.sessions import Sessions
+from towpath.app.topics import Topics
+from towpath.app.upkeep import Upkeep
 from towpath.model.states import STATUS, TRANSITIONS, State
 from towpath.settings import Settings
 
@@ -43,7 +50,10 @@ def tree(root: type[errors.TowpathError]) -> Iterator[type[errors.TowpathError]]
 
 def error_pages() -> str:
     """Describe every error."""
-    lines = ["# Errors", NOTE, "", "Codes are stable.", ""]
+    lines = [
+        "# Errors", NOTE, "",
+        "`from towpath.errors import LeaseLost`. Codes are stable.", "",
+    ]  # fmt: skip
     lines += ["| error | code | is a | advice |", "|---|---|---|---|"]
     for error in tree(errors.TowpathError):
         advice = " ".join(inspect.cleandoc(error.__doc__ or "").split())
@@ -54,19 +64,89 @@ def error_pages() -> str:
 
 def settings() -> str:
     """Describe every setting."""
+    said = remarks(Settings)
     lines = [
         "# Settings", NOTE, "",
         "Given to `App(url, name=value)` or by the environment. Durations are seconds.", "",
-        "| setting | default | environment |", "|---|---|---|",
+        "| setting | default | environment | |", "|---|---|---|---|",
         *(
-            f"| `{field.name}` | `{field.default}` | `TOWPATH_{field.name.upper()}` |"
+            f"| `{field.name}` | `{field.default}` | `TOWPATH_{field.name.upper()}` "
+            f"| {said[field.name]} |"
             for field in fields(Settings)
         ),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"states.md": states, "errors.md": error_pages, "settings.md": settings}
+def remarks(kind: type) -> dict[str, str]:
+    """Read what the source says beside each field of a class."""
+    found = re.findall(r"^    (\w+): [^#\n]+(?:  # (.*))?$", inspect.getsource(kind), re.MULTILINE)
+    missing = [name for name, said in found if not said]
+    if missing:
+        sys.exit(f"{kind.__name__} says nothing about {', '.join(missing)}")
+    return dict(found)
+
+
+def verbs() -> str:
+    """Describe every verb and its options."""
+    lines = [
+        "# Verbs", NOTE, "",
+        "Every verb has an async twin whose name begins with a: `await app.jobs.aenqueue(…)`.",
+        'Durations are seconds, a `timedelta`, or text such as `"15m"` and `"1h30m"`.',
+    ]  # fmt: skip
+    for name, kind in DOORS.items():
+        lines += ["", f"## `{name}`", ""]
+        for verb, function in vars(kind).items():
+            internal = verb.startswith("_") or (kind.__name__, verb) in INTERNAL
+            if not internal and not is_twin(verb, kind):
+                said = " ".join(inspect.cleandoc(function.__doc__ or "").split())
+                lines.append(f"- `{verb}({parameters(function)})`: {said}")
+        for title, described in OPTIONS.get(name, {}).items():
+            lines += ["", f"### {title}", "", "| | |", "|---|---|"]
+            lines += [f"| `{key}` | {said} |" for key, said in remarks(described).items()]
+    return "\n".join(lines) + "\n"
+
+
+def is_twin(verb: str, kind: type) -> bool:
+    """Say whether it is the async form of another."""
+    return verb.startswith("a") and verb[1:] in vars(kind)
+
+
+def parameters(function: Callable[..., object]) -> str:
+    """Write a signature without its types."""
+    words: list[str] = []
+    for each in list(inspect.signature(function).parameters.values())[1:]:
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            words.append("…")
+        elif each.default is inspect.Parameter.empty:
+            words.append(each.name)
+        else:
+            default = each.default
+            words.append(f"{each.name}={str(default) if isinstance(default, str) else default!r}")
+    return ", ".join(words)
+
+
+INTERNAL = {("App", "run"), ("App", "start_again"), ("Upkeep", "start_again")}
+DOORS = {
+    "app": App,
+    "app.jobs": Jobs,
+    "app.queue(topic)": Queue,
+    "app.topics": Topics,
+    "app.sessions": Sessions,
+    "app.upkeep": Upkeep,
+}
+OPTIONS: dict[str, dict[str, type]] = {
+    "app.jobs": {
+        "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
+        "Filters of `list`": Filters,
+    },
+}
+PAGES = {
+    "states.md": states,
+    "errors.md": error_pages,
+    "settings.md": settings,
+    "verbs.md": verbs,
+}
 
 
 def main() -> None:

@@ -324,3 +324,9 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     _launch(int(sys.argv[1]), sys.argv[2:])
+
+
+if __name__ == "__main__":
+    with PostgresServer() as server, contextlib.suppress(KeyboardInterrupt):
+        print(server.url(), flush=True)  # noqa: T201 - what `./dev postgres` is for
+        signal.pause()

@@ -100,7 +100,7 @@ def watch(url: str) -> None:
     retried = sum(job.retries for job in jobs)
     console.print(
         f"{stats.completed} of {JOBS} jobs completed, each once. A worker was killed with -9: the "
-        f"{rescued} jobs that it held were taken back and run by the other. {retried} failed once "
+        f"{rescued} that it held were taken back and run by the other. {retried} failed once "
         "and were retried."
     )
     for process in (producer, *workers):

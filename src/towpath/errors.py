@@ -201,7 +201,7 @@ class DatabaseUnavailable(DatabaseError):
 
 
 class DatabaseBusy(DatabaseError):
-    """Somebody else holds the lock; end that transaction, or raise `busy_timeout`."""
+    """Another transaction holds the lock: end it, raise `busy_timeout`, or give `connection=`."""
 
     code = "database_busy"
 

@@ -31,28 +31,28 @@ class Settings:
     poll_interval: float = 1.0  # the safety net behind wakeups
 
     # jobs
-    max_payload: int = 2**20
-    max_result: int = 2**20
-    ttr: float = 300.0
-    max_retries: int = 3
-    max_crashes: int = 3
-    retention: float = 3 * 86_400.0
+    max_payload: int = 2**20  # bytes of JSON, or of raw bytes
+    max_result: int = 2**20  # bytes of JSON
+    ttr: float = 300.0  # how long a lease without a session lives, unless it is touched
+    max_retries: int = 3  # failures of a job: the one that reaches it buries the job
+    max_crashes: int = 3  # workers that a job may take down with it
+    retention: float = 3 * 86_400.0  # how long a finished job is kept
 
     # limits; 0 means none
-    max_topics: int = 0
-    max_jobs_per_topic: int = 0
-    max_waiters_per_topic: int = 1_000
+    max_topics: int = 0  # that may exist at once
+    max_jobs_per_topic: int = 0  # unfinished or buried
+    max_waiters_per_topic: int = 1_000  # callers of one process that wait in reserve
     topic_cleanup: bool = False  # forget topics that are empty, about once an hour
 
     # the delay-queue door
-    queue_ttr: float = 60.0
-    max_touches: int = 10
-    max_touch_duration: float = 600.0
-    min_touch_interval: float = 5.0
+    queue_ttr: float = 60.0  # of jobs that are put without one
+    max_touches: int = 10  # of one lease
+    max_touch_duration: float = 600.0  # since it was reserved
+    min_touch_interval: float = 5.0  # between two touches
 
     # sessions
-    beat_every: float = 5.0
-    dead_after: float = 30.0
+    beat_every: float = 5.0  # how often a session shows that it lives
+    dead_after: float = 30.0  # the silence after which its leases are taken back
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -37,41 +37,44 @@ class EnqueueOptions(TypedDict, total=False):
 
     id: UUID  # makes a repeated enqueue harmless
     priority: int  # 0 is the most urgent; 50 unless told
-    delay: Duration
-    run_at: datetime  # instead of a delay
-    ttr: Duration  # how long a lease without a session lives
-    key: str  # unique among the unfinished jobs of the topic
-    max_retries: int
-    max_crashes: int
-    timeout: Duration
-    retention: Duration
-    backoff: Backoff
+    delay: Duration  # not before so long from now
+    run_at: datetime  # instead of a delay, with its time zone
+    ttr: Duration  # how long a lease without a session lives, unless it is touched
+    key: str  # while an unfinished job of the topic has it, that job is returned and none is stored
+    max_retries: int  # failures: the one that reaches it buries the job, so 0 is as 1
+    max_crashes: int  # workers that it may take down with it
+    timeout: Duration  # how long one run by a worker may last
+    retention: Duration  # how long it is kept when it has finished
+    backoff: Backoff  # the pause after each failure; 1 min, 4 min, 16 min … unless told
 
 
 class Filters(TypedDict, total=False):
     """Which jobs a list shows."""
 
-    topic: str | None
-    status: Status | str | None
-    key: str | None
+    topic: str | None  # of this topic
+    status: Status | str | None  # pending, processing, completed, failed or cancelled
+    key: str | None  # with this key
     text: str | None  # anywhere in the payload
-    before: Job | None  # older than this one
-    limit: int  # 50 unless told
-    offset: int
+    before: Job | None  # older than this one: the last of the page before
+    limit: int  # 50 unless told, 1,000 at most
+    offset: int  # so many are left out
 
 
 def page(given: Filters) -> lookup.Page:
     """Check what a caller wants to see."""
-    _refuse_unknown(given.keys() - Filters.__optional_keys__)
+    _refuse_unknown(given.keys(), Filters.__optional_keys__)
     topic, status = given.get("topic"), given.get("status")
-    text, before = given.get("text"), given.get("before")
+    text, before, key = given.get("text"), given.get("before"), given.get("key")
     if status is not None and status not in set(Status):
         msg = f"{status!r} is not a status: use {', '.join(Status)}"
+        raise Invalid(msg)
+    if before is not None and not isinstance(before, Job):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"before is the last job of the page before, not {before!r}"
         raise Invalid(msg)
     return lookup.Page(
         topic=None if topic is None else checked(topic),
         status=None if status is None else Status(status),
-        key=given.get("key"),
+        key=_key(key),
         text=None if text is None else clean_text(text, MOST_KEY),
         before=None if before is None else before.seq,
         limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
@@ -125,7 +128,7 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     }
     if not given:
         return shared
-    _refuse_unknown(given.keys() - EnqueueOptions.__optional_keys__)
+    _refuse_unknown(given.keys(), EnqueueOptions.__optional_keys__)
     if "delay" in given and "run_at" in given:
         msg = "give a delay or run_at, not both"
         raise Invalid(msg)
@@ -148,9 +151,10 @@ def job_id(job: JobRef) -> UUID:
     return job.id if isinstance(job, Job) else _uuid(job)
 
 
-def _refuse_unknown(names: AbstractSet[str]) -> None:
-    if names:
-        msg = f"unknown options: {', '.join(sorted(names))}"
+def _refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
+    unknown = given - known
+    if unknown:
+        msg = f"there is no {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
         raise Invalid(msg)
 
 

@@ -42,7 +42,7 @@ def open_database(
     url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit
 ) -> tuple[Database, Callable[[], Bell]]:
     """Return the database that a URL names, and how to make its bell. Nothing is opened yet."""
-    scheme = url.partition(":")[0].lower()
+    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
     if url in {"memory://", "memory:"}:
         return SqliteDatabase(None, settings, clock, on_commit), QuietBell
     if scheme == "sqlite":
@@ -58,7 +58,10 @@ def _sqlite_path(url: str) -> Path:
     # As elsewhere, three slashes lead to a relative path and four to an absolute one.
     parts = urlsplit(url)
     path = unquote(parts.path[1:])
-    if parts.netloc or not path or parts.query:
+    if path == ":memory:":
+        msg = f"{url!r} would be another database for each connection: use memory://"
+        raise InvalidUrl(msg)
+    if not url[7:].startswith("///") or not path or parts.query:
         msg = (
             f"{_safe(url)!r} is not a SQLite URL: "
             "use sqlite:///relative.db or sqlite:////absolute.db"
@@ -94,6 +97,7 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
 
 def _safe(url: str) -> str:
     """Return a URL that may be shown: without its password."""
+    url = str(url)  # callers may be untyped
     url = re.sub(r"(?<=[?&]password=)[^&]*", "***", url)
     before, at, after = url.rpartition("@")
     scheme, slashes, login = before.partition("://")

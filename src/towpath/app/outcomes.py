@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from towpath.app.checks import priority_of
+from towpath.errors import Invalid
 from towpath.model import payload as payloads
 from towpath.model.instants import Duration, as_datetime, microseconds
-from towpath.model.job import Lease
+from towpath.model.job import Job, Lease
 from towpath.operation import Answer, answered
 from towpath.store.leases import Completion, Outcome, Touch
 
@@ -19,16 +20,24 @@ MOST_ERROR: Final = 20_000  # characters of an error message or traceback that a
 def completion(lease: Lease, result: object, most: int) -> Completion:
     """Finish a job with a result of at most so many bytes."""
     return Completion(
-        seq=lease.job.seq,
+        seq=job_of(lease).seq,
         epoch=lease.epoch,
         retention=microseconds(lease.job.options.retention),
-        result=None if result is None else payloads.encode_json(result, most),
+        result=None if result is None else payloads.encode_json(result, most, "result"),
     )
+
+
+def job_of(lease: Lease) -> Job:
+    """Return the job of a lease, if it is one."""
+    if isinstance(lease, Lease):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        return lease.job
+    msg = f"this needs a lease, as `reserve` returns it, not a {type(lease).__name__}"
+    raise Invalid(msg)
 
 
 def failure(lease: Lease, error: BaseException | str, delay: Duration | None) -> Outcome:
     """Back off, or die if this try was the last."""
-    options, failures = lease.job.options, lease.job.retries + 1
+    options, failures = job_of(lease).options, lease.job.retries + 1
     last = failures >= options.max_retries
     wait = options.backoff.seconds(failures) if delay is None else delay
     return Outcome(
@@ -45,7 +54,12 @@ def failure(lease: Lease, error: BaseException | str, delay: Duration | None) ->
 
 
 def _message(error: BaseException | str) -> str:
-    return error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    if isinstance(error, str):
+        return error
+    if isinstance(error, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        return f"{type(error).__name__}: {error}"
+    msg = f"an error is text or an exception, not {error!r}"
+    raise Invalid(msg)
 
 
 def _traceback(error: BaseException | str) -> str | None:
@@ -58,7 +72,7 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
     """Give back, now or after a delay."""
     wait = microseconds(delay, "delay")
     return Outcome(
-        seq=lease.job.seq,
+        seq=job_of(lease).seq,
         epoch=lease.epoch,
         goal="delayed" if wait else "ready",
         delay=wait,
@@ -71,7 +85,7 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
 def burial(lease: Lease, priority: int | None) -> Outcome:
     """Put aside."""
     return Outcome(
-        seq=lease.job.seq,
+        seq=job_of(lease).seq,
         epoch=lease.epoch,
         goal="buried",
         priority=None if priority is None else priority_of(priority),
@@ -91,7 +105,7 @@ def discard(lease: Lease) -> Outcome:
 
 def touch(lease: Lease) -> Touch:
     """Ask for another ttr."""
-    return Touch(seq=lease.job.seq, epoch=lease.epoch, ttr=microseconds(lease.job.ttr))
+    return Touch(seq=job_of(lease).seq, epoch=lease.epoch, ttr=microseconds(lease.job.ttr))
 
 
 def touched(lease: Lease, answer: Answer[tuple[int | None, bool]]) -> Lease:

@@ -20,6 +20,7 @@ from towpath.errors import (
     DatabaseReadOnly,
     DatabaseUnavailable,
     NotADatabase,
+    SchemaMissing,
 )
 from towpath.operation import Row
 from towpath.settings import Settings
@@ -214,6 +215,9 @@ class translated:  # noqa: N801 - reads as a word in `with`
 
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
     """Return SQLite's error as ours."""
+    if "no such table: towpath_" in str(error):
+        msg = f"{where}: {error}. Our tables are not here: is it the database of this app?"
+        return SchemaMissing(msg)
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     ours = _ERRORS.get(code, DatabaseError)
     return ours(f"{where or 'memory'}: {error}. {(ours.__doc__ or '').splitlines()[0]}")

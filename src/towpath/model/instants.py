@@ -42,6 +42,9 @@ def microseconds(duration: Duration, name: str = "duration") -> int:
 
 def instant(at: datetime, name: str = "run_at") -> int:
     """Read a datetime, which must say its time zone."""
+    if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"{name} {at!r} is not a datetime"
+        raise Invalid(msg)
     if at.tzinfo is None:
         msg = f"{name} {at!r} has no time zone; use datetime.now(UTC) and the like"
         raise Invalid(msg)

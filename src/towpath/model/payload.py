@@ -32,7 +32,7 @@ def encode(payload: object, most: int) -> tuple[str, Encoding]:
     return encode_json(payload, most), _JSON
 
 
-def encode_json(value: object, most: int) -> str:
+def encode_json(value: object, most: int, what: str = "payload") -> str:
     """Return a value as JSON text."""
     try:
         text = _encoder.encode(value)
@@ -42,9 +42,9 @@ def encode_json(value: object, most: int) -> str:
             raise InvalidPayload(msg)
         body = text.decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        msg = f"the payload is not JSON: {error}"
+        msg = f"the {what} is not JSON: {error}"
         raise InvalidPayload(msg) from error
-    _check_size(len(text), most)
+    _check_size(len(text), most, what)
     return body
 
 
@@ -74,10 +74,10 @@ def _finite(value: object) -> bool:
             return True
 
 
-def _check_size(size: int, most: int) -> None:
+def _check_size(size: int, most: int, what: str = "payload") -> None:
     if size > most:
         msg = (
-            f"the payload has {size:,} bytes, {most:,} are allowed: store it elsewhere and "
-            "enqueue a reference, or raise max_payload"
+            f"the {what} has {size:,} bytes, {most:,} are allowed: store it elsewhere and "
+            f"give a reference, or raise max_{what}"
         )
         raise PayloadTooLarge(msg)

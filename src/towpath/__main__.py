@@ -1,0 +1,5 @@
+"""python -m towpath: the command line."""
+
+from towpath.cli.main import main
+
+main()

@@ -1,0 +1,95 @@
+"""Mistakes that are easily made: each is refused with words that help."""
+
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from towpath import App
+from towpath.errors import Invalid, InvalidPayload, InvalidUrl, SchemaMissing
+
+LEASE_VERBS = ("complete", "release", "bury", "touch")
+
+
+@pytest.mark.parametrize("verb", LEASE_VERBS)
+@pytest.mark.parametrize("given", ["job", "list of leases"])
+def test_a_verb_of_a_lease_says_so_when_it_is_given_something_else(app, verb, given):
+    job = app.jobs.enqueue("mail")
+    leases = app.jobs.reserve("mail")
+
+    with pytest.raises(Invalid, match="needs a lease, as `reserve` returns it"):
+        getattr(app.jobs, verb)(job if given == "job" else leases)
+
+
+def test_a_failure_needs_an_error(app):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+
+    with pytest.raises(Invalid, match="text or an exception, not None"):
+        app.jobs.fail(lease, None)
+
+
+def test_an_unknown_option_is_answered_with_those_that_there_are(app):
+    with pytest.raises(Invalid, match=r"there is no prioriy: use .*priority"):
+        app.jobs.enqueue("mail", prioriy=1)
+    with pytest.raises(Invalid, match=r"there is no state: use .*status"):
+        app.jobs.list(state="buried")
+
+
+def test_what_is_no_datetime_job_or_key_is_named(app):
+    with pytest.raises(Invalid, match="run_at 'tomorrow' is not a datetime"):
+        app.jobs.enqueue("mail", run_at="tomorrow")
+    with pytest.raises(Invalid, match="before is the last job of the page before, not 7"):
+        app.jobs.list(before=7)
+    with pytest.raises(Invalid, match="key 7 is not text"):
+        app.jobs.list(key=7)
+
+
+def test_a_result_that_is_not_json_is_called_a_result(app):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+
+    with pytest.raises(InvalidPayload, match="the result is not JSON"):
+        app.jobs.complete(lease, object())
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("sqlite:///:memory:", "use memory://"),
+        ("sqlite:/app.db", "use sqlite:///relative.db"),
+        ("sqlite://app.db", "use sqlite:///relative.db"),
+        ("postgresql+psycopg://localhost/app", "use sqlite:///app.db, memory:// or postgresql://"),
+        (5, "is not a database"),
+    ],
+)
+def test_a_url_that_cannot_mean_a_database_is_refused_at_once(url, advice):
+    with pytest.raises(InvalidUrl, match=advice):
+        App(url)
+
+
+def test_a_connection_to_another_file_is_recognised(tmp_path):
+    with App(f"sqlite:///{tmp_path}/app.db") as app:
+        app.jobs.enqueue("mail")
+        other = sqlite3.connect(tmp_path / "other.db")
+        with pytest.raises(SchemaMissing, match="is it the database of this app"), other:
+            app.jobs.enqueue("mail", connection=other)
+        other.close()
+
+
+def test_the_command_line_migrates_and_says_what_is_wrong_in_one_line(tmp_path):
+    def towpath(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "towpath", *words],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    url = f"sqlite:///{tmp_path}/app.db"
+    assert towpath("migrate", url).returncode == 0
+    with App(url, migrate=False) as app:
+        assert app.jobs.list() == []
+    refused = towpath("migrate", f"sqlite:///{tmp_path}/nowhere/app.db")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("towpath: the directory ")
+    assert len(refused.stderr.splitlines()) == 1
