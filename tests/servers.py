@@ -323,10 +323,8 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    _launch(int(sys.argv[1]), sys.argv[2:])
-
-
-if __name__ == "__main__":
+    if sys.argv[1:]:
+        _launch(int(sys.argv[1]), sys.argv[2:])
     with PostgresServer() as server, contextlib.suppress(KeyboardInterrupt):
         print(server.url(), flush=True)  # noqa: T201 - what `./dev postgres` is for
         signal.pause()
