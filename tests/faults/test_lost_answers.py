@@ -115,6 +115,7 @@ def test_a_reserver_that_waits_gets_what_the_lost_answer_held(app, proxy, books)
     with ThreadPoolExecutor(1) as threads:
         reserving = threads.submit(app.jobs.reserve, "mail", limit=2, timeout=20)
         wait_until(lambda: app.jobs.stats_waiting() == {"mail": 1})
+        wait_until_nothing_is_asked(books)  # it looks once more after it got in line
         proxy.lose_answer(RESERVE, saying="precious")  # not one that found nothing
         app.jobs.enqueue_many("mail", ["precious"] * 5)
 
@@ -360,3 +361,18 @@ def test_the_network_gives_a_dead_connection_up_in_half_a_minute(make_app):
 
     assert idle + every * count <= 30
     assert 0 < unanswered <= 30_000
+
+
+def wait_until_nothing_is_asked(books):
+    """Wait until the server has had nothing to do for us for a moment."""
+    asked = [None]
+
+    def is_quiet():
+        before = asked[0]
+        asked[0] = books.rows(
+            "select max(state_change) from pg_stat_activity where application_name = 'towpath'"
+        )
+        time.sleep(0.1)  # what is waited for is that nothing happens
+        return asked[0] == before
+
+    wait_until(is_quiet)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from towpath.database.forks import begin_anew_after_fork
-from towpath.errors import TowpathError
+from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.operation import Operation
 from towpath.store import leases, reserving, sessions, stats, topics, upkeep
 
@@ -41,6 +41,7 @@ class Upkeep:
         self._app = app
         self._seen: dict[int, Seen] = {}
         self._looked_at: int | None = None
+        self._away = False  # the database, in this round
         self._pruned_at = 0
         self._topics_kept_until = 0
         self._start()
@@ -55,7 +56,11 @@ class Upkeep:
         self._start()
 
     def run(self) -> None:
-        """Do one round. What fails is logged and does not keep the rest from being done."""
+        """Do one round. What fails is logged and does not keep the rest from being done.
+
+        While the database is away the round is left out, and so is the rest of one that is stopped.
+        """
+        self._away = False
         names: list[str] = self._do(topics.list_topics()) or []
         self._repeat(lambda: self._do(reserving.promote(names)))
         self._repeat(lambda: self._do(leases.rescue(names)))
@@ -77,6 +82,7 @@ class Upkeep:
         if self._thread:
             self._thread.join()
             self._thread = None
+        self._stopping.clear()
 
     def _go_on(self) -> None:
         # Often enough that looking itself never leaves a gap in watching the sessions.
@@ -87,8 +93,13 @@ class Upkeep:
             self._stopping.wait(max(0, every - (time.monotonic() - started)))
 
     def _do(self, operation: Operation[Any]) -> Any:
+        if self._away or self._stopping.is_set():
+            return None
         try:
             return self._app.run(operation)
+        except DatabaseUnavailable as error:
+            self._away = True
+            log.warning("upkeep could not %s: %s", operation.name, error)
         except TowpathError as error:
             log.warning("upkeep could not %s: %s", operation.name, error)
         except Exception:  # one bad thing must not end all upkeep

@@ -185,11 +185,10 @@ class WaitingRoom:
 
     def _awake(self) -> Bell:
         if self._bell is None:
-            self._bell = self._make_bell()
-            self._thread = Thread(
-                target=self._watch, args=(self._bell,), name="towpath-bell", daemon=True
-            )
-            self._thread.start()
+            bell = self._make_bell()
+            thread = Thread(target=self._watch, args=(bell,), name="towpath-bell", daemon=True)
+            thread.start()
+            self._bell, self._thread = bell, thread
         return self._bell
 
     def _wake_first(self, topics: Iterable[str]) -> None:

@@ -1,9 +1,15 @@
 """Operations that share a commit: those of one kind become one plural operation."""
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
+from towpath.errors import DatabaseUnavailable
 from towpath.operation import OnCommit, Operation
+
+log: Final = logging.getLogger("towpath")
+
+T = TypeVar("T")
 
 
 class Call(Protocol):
@@ -57,6 +63,21 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
     return [Group(same) for same in kinds.values()]
 
 
+def tell(on_commit: OnCommit, operation: Operation[T], result: T) -> None:
+    """Tell of a commit; it stands, whatever comes of that."""
+    try:
+        on_commit(operation, result)
+    except Exception:  # who waits for a job still finds it by polling
+        log.exception("could not ring for %s", operation.name)
+
+
+def interrupted() -> DatabaseUnavailable:
+    """Return what those are told whose batch was led by one who was interrupted."""
+    return DatabaseUnavailable(
+        "whoever led this batch was interrupted; it may have been done: look before you try again"
+    )
+
+
 def run_batch(
     calls: Sequence[Call],
     run: Callable[[list[Operation[Any]]], list[Any]],
@@ -77,8 +98,8 @@ def run_batch(
             return
     else:
         for group, result in zip(groups, results, strict=True):
-            on_commit(group.operation, result)
             group.settle(result)
+            tell(on_commit, group.operation, result)
         return
     for call in calls:
         run_batch([call], run, on_commit, nobodys)

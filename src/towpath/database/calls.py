@@ -1,7 +1,6 @@
 """Calls: operations on their way to a lane, and whoever waits for them."""
 
 import asyncio
-import contextlib
 from asyncio import _get_running_loop  # the public one costs an exception where none runs
 from collections import deque
 from collections.abc import Callable
@@ -18,12 +17,16 @@ C = TypeVar("C", bound=Call)
 class ThreadCall(Generic[L]):
     """A call whose thread waits."""
 
-    __slots__ = ("error", "operation", "result", "settled", "signals")
+    __slots__ = ("_take_over", "error", "operation", "result", "settled", "signals", "withdrawn")
 
-    def __init__(self, operation: Operation[Any]) -> None:
+    def __init__(
+        self, operation: Operation[Any], take_over: Callable[[Operation[Any]], None]
+    ) -> None:
         self.operation = operation
+        self._take_over = take_over
         self.signals: SimpleQueue[L | None] = SimpleQueue()
         self.settled = False
+        self.withdrawn = False  # the thread was interrupted
         self.result: object = None
         self.error: BaseException | None = None
 
@@ -32,6 +35,13 @@ class ThreadCall(Generic[L]):
         if not self.settled:
             self.result, self.error, self.settled = result, error, True
             self.signals.put(None)
+            if self.withdrawn:
+                self.undo()
+
+    def undo(self) -> None:
+        """Undo what was done for nobody. Twice does no harm: what is undone is fenced."""
+        if self.settled and self.error is None and self.operation.abandon:
+            self._take_over(self.operation.abandon(self.result))
 
     def is_abandoned(self) -> bool:
         """Say that somebody waits: a thread that is interrupted takes its call out of line."""
@@ -74,8 +84,10 @@ class LoopCall:
         if running_loop() is self.loop:
             self._finish(result, error)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop has closed, nobody waits
+            try:
                 self.loop.call_soon_threadsafe(self._finish, result, error)
+            except RuntimeError:  # the loop has closed, nobody waits
+                self._undo(result, error)
 
     def is_abandoned(self) -> bool:
         """Say whether nobody waits any more."""
@@ -110,13 +122,9 @@ class LeadingLoopCall(LoopCall):
         super().__init__(operation, loop, take_over)
         self._look = look
 
-    def is_asleep(self) -> bool:
-        """Say whether the loop stands still, though it may go on."""
-        return not self.loop.is_running() and not self.loop.is_closed()
-
     def ask(self) -> bool:
         """Ask the loop to look for a lane to lead; say whether it may do so."""
-        if self.future.cancelled():
+        if not self.loop.is_running():
             return False
         try:
             self.loop.call_soon_threadsafe(self._look)
@@ -130,7 +138,7 @@ class OrphanCall(Generic[L]):
 
     __slots__ = ("_take_lead", "operation")
 
-    def __init__(self, operation: Operation[Any], take_lead: Callable[[L], None]) -> None:
+    def __init__(self, operation: Operation[Any], take_lead: Callable[[L], bool]) -> None:
         self.operation = operation
         self._take_lead = take_lead
 
@@ -142,29 +150,26 @@ class OrphanCall(Generic[L]):
         return False
 
     def lead(self, lane: L) -> bool:
-        """Have it led, unless all is closing."""
-        try:
-            self._take_lead(lane)
-        except RuntimeError:
-            return False
-        return True
+        """Have it led."""
+        return self._take_lead(lane)
 
 
 class Inbox(deque[C]):
     """Calls in line."""
 
-    def take(self, most: int) -> list[C]:
-        """Take out what may share a commit, without those that nobody waits for any more."""
-        batch: list[C] = []
+    def take(self, most: int, batch: list[C]) -> list[C]:
+        """Move what may share a commit into a batch, without what nobody waits for any more."""
         size = 0
         while self and size < most:
             alone = not self[0].operation.repeatable
             if alone and batch:
                 break  # its answer may be lost, and it cannot be said again for the others
-            call = self.popleft()
-            if call.is_abandoned():
+            call = self[0]
+            if not call.is_abandoned():
+                batch.append(call)  # first there, so that an interrupt loses none
+            self.popleft()
+            if not batch or batch[-1] is not call:
                 continue
-            batch.append(call)
             size += len(call.operation.items) or 1
             if alone:
                 break

@@ -12,7 +12,7 @@ from queue import Empty
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
-from towpath.database.batch import run_batch
+from towpath.database.batch import interrupted, run_batch, tell
 from towpath.database.calls import Inbox, LeadingLoopCall, OrphanCall, ThreadCall
 from towpath.errors import AppClosed
 from towpath.operation import OnCommit, Operation
@@ -21,6 +21,19 @@ L = TypeVar("L")
 T = TypeVar("T")
 
 AnyCall = ThreadCall[L] | LeadingLoopCall | OrphanCall[L]
+
+
+class Held(list[L]):
+    """Lanes in the hands of a thread; handed on if an interrupt takes it away from them."""
+
+    def __init__(self, lanes: "Lanes[L]") -> None:
+        super().__init__()
+        self._lanes = lanes
+
+    def __del__(self) -> None:
+        if self:  # by another thread, for this one may hold the mutex just now
+            with contextlib.suppress(RuntimeError):
+                Thread(target=self._lanes.let_go, args=(list(self),), daemon=True).start()
 
 
 class Lanes(Generic[L]):
@@ -46,24 +59,32 @@ class Lanes(Generic[L]):
 
     def run(self, operation: Operation[T], *, last: bool = False) -> T:
         """Run an operation, alone or with those that wait beside it."""
-        resting = None if last else self._take_resting()
-        if resting is not None:  # the short way: nobody to share with, nobody to wait for
-            try:
-                result: T = self._run(resting, [operation])[0]
-            finally:
-                self.hand_on(resting)
-            self._on_commit(operation, result)
-            return result
-        call: ThreadCall[L] = ThreadCall(operation)
-        lane = self.put(call, last=last)
+        held = Held(self)
         try:
-            while lane is not None or (lane := call.signals.get()) is not None:
+            if last or not self._take_resting(held):
+                return self._run_in_line(operation, held, last=last)
+            # The short way: nobody to share with, nobody to wait for.
+            result: T = self._run(held[0], [operation])[0]
+        finally:
+            self.let_go(held)
+        tell(self._on_commit, operation, result)
+        return result
+
+    def _run_in_line(self, operation: Operation[T], held: list[L], *, last: bool) -> T:
+        call: ThreadCall[L] = ThreadCall(operation, self.take_over)
+        try:
+            self._put(call, held, last=last)
+            while True:
+                if not held:
+                    signal = call.signals.get()
+                    if signal is None:
+                        break
+                    held.append(signal)
                 # Several lanes may ask before one serves the call; none may be left lying.
-                asking, lane = lane, None
                 if call.settled:
-                    self.hand_on(asking)
+                    self.let_go(held)
                 else:
-                    self.lead(asking)
+                    self._lead(held)
         except BaseException:
             self._withdraw(call)
             raise
@@ -71,16 +92,38 @@ class Lanes(Generic[L]):
             raise call.error
         return call.result  # type: ignore[return-value] # settle was given the operation's own
 
-    def _take_resting(self) -> L | None:
+    def _take_resting(self, held: list[L]) -> bool:
         with self._mutex:
-            resting = self._idle and not self._inbox and not self._closed
-            return self._idle.pop() if resting else None
+            if self._idle and not self._inbox and not self._closed:
+                held.append(self._idle.pop())
+            return bool(held)
 
-    def put(self, call: AnyCall[L], *, last: bool = False) -> L | None:
-        """Put a call into the inbox; return a lane if the caller is to lead it."""
+    def let_go(self, held: list[L]) -> None:
+        """Hand lanes on."""
+        while held:
+            self.hand_on(held.pop())  # interrupted in between it is lost, which beats two owners
+
+    def _put(self, call: AnyCall[L], held: list[L], *, last: bool = False) -> None:
+        """Put a call into the inbox, and take a lane that rests."""
         with self._mutex:
             self._enter(call, last=last)
-            return self._idle.pop() if self._idle else None
+            if self._idle:
+                held.append(self._idle.pop())
+
+    def take_over(self, operation: Operation[Any]) -> None:
+        """Run an operation that nobody waits for."""
+        held = Held(self)
+        with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
+            self._put(OrphanCall(operation, self._lead_in_thread), held)
+        self.let_go(held)
+
+    def _lead_in_thread(self, lane: L) -> bool:
+        """Lead for those who cannot: nobody waits, or their loops stand still."""
+        try:
+            Thread(target=self.lead, args=(lane,), name="towpath-lane", daemon=True).start()
+        except RuntimeError:  # the interpreter is about to end, or has too many threads
+            return False
+        return True
 
     def leave(self, call: LeadingLoopCall) -> bool:
         """Put a call into the inbox for whoever comes first; say whether its loop has to come."""
@@ -113,8 +156,10 @@ class Lanes(Generic[L]):
 
     def _withdraw(self, call: ThreadCall[L]) -> None:
         """Take an interrupted thread out of line, and pass on what it was asked to lead."""
+        call.withdrawn = True
         with self._mutex, contextlib.suppress(ValueError):
             self._inbox.remove(call)
+        call.undo()
         with contextlib.suppress(Empty):
             while True:
                 lane = call.signals.get_nowait()
@@ -123,33 +168,39 @@ class Lanes(Generic[L]):
 
     def lead(self, lane: L, after: Callable[[], None] = lambda: None) -> None:
         """Serve what has gathered, then hand the lane on; `after` comes between the two."""
-        with self._mutex:
-            batch = self._inbox.take(self._batch_size)
+        held = Held(self)
+        held.append(lane)
+        self._lead(held, after)
+
+    def _lead(self, held: list[L], after: Callable[[], None] = lambda: None) -> None:
+        batch: list[AnyCall[L]] = []
         try:
+            with self._mutex:
+                self._inbox.take(self._batch_size, batch)
             if batch:
-                run_batch(batch, lambda each: self._run(lane, each), self._on_commit, self._nobodys)
-        except BaseException as error:
+                run_batch(
+                    batch, lambda each: self._run(held[0], each), self._on_commit, self._nobodys
+                )
+        except BaseException:  # the interrupt of one is not the others'
             for call in batch:
-                call.settle(None, error)
+                call.settle(None, interrupted())
             raise
         finally:
             try:
                 after()
             finally:
-                self.hand_on(lane)
+                self.let_go(held)
 
     def hand_on(self, lane: L) -> None:
         """Let the next one lead, or let the lane rest."""
         with self._mutex:
-            while self._inbox:
-                first = self._inbox[0]
-                if isinstance(first, LeadingLoopCall) and first.is_asleep():
-                    # Its loop stands still and may never tick again: others are waiting behind it.
-                    Thread(target=self.lead, args=(lane,), name="towpath-lane", daemon=True).start()
+            loops: dict[object, LeadingLoopCall] = {}
+            for call in self._inbox:
+                if isinstance(call, LeadingLoopCall):
+                    loops.setdefault(call.loop, call)
+                elif call.lead(lane):
                     return
-                if isinstance(first, LeadingLoopCall) and first.ask():
-                    break  # the lane rests until the loop ticks, and is anybody's until then
-                if not isinstance(first, LeadingLoopCall) and first.lead(lane):
-                    return
-                self._inbox.popleft()
-            self._idle.append(lane)
+            # Each loop is asked, for one may stop before it ticks. Till then the lane is anybody's.
+            asked = [call for call in loops.values() if call.ask()]
+            if asked or not self._inbox or not self._lead_in_thread(lane):
+                self._idle.append(lane)

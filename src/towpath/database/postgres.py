@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.errors import PipelineAborted
 
 from towpath.database.clock import Clock
 from towpath.errors import (
@@ -28,11 +29,13 @@ from towpath.statement import Query, Statement
 
 # Our statements find rows by key, a batch at a time. A plan made while the tables were small would
 # read them whole, and a prepared statement keeps its plan: so we ask for the one that stays right.
-BY_KEY: Final = (
-    "select set_config(name, value, false) from (values ('plan_cache_mode', 'force_generic_plan'),"
-    " ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),"
-    " ('jit', 'off')) as wished(name, value)"
-)
+BY_KEY: Final[Mapping[str, str]] = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -95,7 +98,7 @@ class Trouble:
 
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:
     """Say whether time may heal it."""
-    if not isinstance(ours, DatabaseUnavailable):
+    if not isinstance(ours, DatabaseUnavailable) or isinstance(error, PipelineAborted):
         return False
     return error.sqlstate is not None or not _HOPELESS.search(str(error))
 
@@ -107,6 +110,8 @@ def translated(error: BaseException) -> DatabaseError:
     if ours is None:
         if code.startswith(_GONE):
             ours = DatabaseUnavailable
+        elif isinstance(error, PipelineAborted):
+            ours = DatabaseError
         elif not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             ours = DatabaseDenied if _DENIED.search(str(error)) else DatabaseUnavailable
         else:
@@ -122,8 +127,8 @@ def connect(url: str, settings: Settings, *, by_key: bool = True) -> Connection[
     connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
     if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
         connection.prepare_threshold = None
-    elif by_key:
-        connection.execute(BY_KEY)
+    else:
+        connection.execute(*_wishes(settings, by_key=by_key))
     return connection
 
 
@@ -133,9 +138,19 @@ async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> Asyn
     cursor = await connection.execute("select pg_backend_pid()")
     if behind_a_pooler(connection, await cursor.fetchone()):
         connection.prepare_threshold = None
-    elif by_key:
-        await connection.execute(BY_KEY)
+    else:
+        await connection.execute(*_wishes(settings, by_key=by_key))
     return connection
+
+
+def _wishes(settings: Settings, *, by_key: bool) -> tuple[bytes, list[str]]:
+    """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
+    wished = {
+        "lock_timeout": str(round(settings.busy_timeout * 1000)),
+        **(BY_KEY if by_key else {}),
+    }
+    calls = ", ".join(["set_config(%s, %s, false)"] * len(wished))
+    return f"select {calls}".encode(), [word for pair in wished.items() for word in pair]
 
 
 def behind_a_pooler(connection: Connection[Any] | AsyncConnection[Any], row: Row | None) -> bool:

@@ -6,19 +6,20 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from towpath.database.batch import grouped
+from towpath.database.batch import grouped, interrupted, tell
 from towpath.database.calls import Inbox, LoopCall, OrphanCall, running_loop
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.postgres import Operations, Trouble, aconnect, bound, connect, rendered
-from towpath.errors import AppClosed, DatabaseUnavailable
+from towpath.errors import AppClosed, DatabaseError, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
@@ -51,6 +52,7 @@ class PostgresDatabase:
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes] = (
             weakref.WeakKeyDictionary()
         )
+        self._loops_lock = Lock()
 
     def _new_lanes(self, *, by_key: bool) -> "Lanes[Lane]":
         lanes = [Lane(self, by_key=by_key) for _ in range(self.settings.lanes)]
@@ -73,12 +75,16 @@ class PostgresDatabase:
         """Run an operation and await its commit."""
         self.check_open()
         loop = asyncio.get_running_loop()
-        lanes = self._loops.get(loop)
-        if lanes is None:
-            for old in [old for old in self._loops if old.is_closed()]:
-                self._loops.pop(old).abandon()  # asyncio.run makes a new loop each time
-            lanes = self._loops[loop] = LoopLanes(self)
+        lanes = self._loops.get(loop) or self._lanes_of(loop)
         return await lanes.run(operation)
+
+    def _lanes_of(self, loop: asyncio.AbstractEventLoop) -> "LoopLanes":
+        """Make the lanes of a new loop, and drop those of old ones: asyncio.run makes many."""
+        with self._loops_lock:
+            for old in [old for old in self._loops if old.is_closed()]:
+                self._loops.pop(old).abandon()
+            lanes = self._loops[loop] = LoopLanes(self)
+            return lanes
 
     def close(self) -> None:
         """Finish what is under way, in threads and other loops too, and close every connection."""
@@ -87,7 +93,9 @@ class PostgresDatabase:
         self._scans.close(PATIENCE)
         for lane in self._all:
             lane.close()
-        for loop, of_loop in list(self._loops.items()):
+        with self._loops_lock:
+            loops = list(self._loops.items())
+        for loop, of_loop in loops:
             if loop.is_running() and loop is not running_loop():
                 of_loop.close_from_outside(PATIENCE)
             of_loop.abandon()
@@ -95,7 +103,8 @@ class PostgresDatabase:
     async def aclose(self) -> None:
         """Finish what is under way and close every connection."""
         self._closed = True
-        lanes = self._loops.pop(asyncio.get_running_loop(), None)
+        with self._loops_lock:
+            lanes = self._loops.pop(asyncio.get_running_loop(), None)
         if lanes:
             await lanes.close()
         await asyncio.to_thread(self.close)
@@ -155,10 +164,10 @@ class Lane:
             results = self._transact(connection, operations, again=again)
         except BaseException:
             if not connection.closed:
-                connection.execute("rollback")
+                connection.rollback()  # by this word psycopg also forgets what it has not prepared
             raise
         trouble.doubtful = True
-        connection.execute("commit")
+        _check_committed(connection.execute("commit"))
         return results
 
     def _transact(
@@ -232,33 +241,46 @@ class LoopInbox:
         self._calls: Inbox[LoopCall | OrphanCall[AsyncLane]] = Inbox()
         self._idle = [AsyncLane(database, by_key=by_key) for _ in range(database.settings.lanes)]
         self._all = list(self._idle)
-        self._starting = 0  # lanes that will look into the inbox in the next tick
+        self._starting: set[AsyncLane] = set()  # those that will look here in the next tick
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that nobody waits for."""
-        self.put(OrphanCall(operation, lambda _: None))
+        self.put(OrphanCall(operation, lambda _: False))
 
     def put(self, call: "LoopCall | OrphanCall[AsyncLane]") -> None:
         """Put a call in line; a free lane takes it in the next tick, with its neighbours."""
         self._calls.append(call)
-        if self._idle and len(self._calls) > self._starting * SHARE:
-            self._starting += 1
+        self._start()
+
+    def _start(self) -> None:
+        if self._idle and len(self._calls) > len(self._starting) * SHARE:
+            lane = self._idle.pop()
+            self._starting.add(lane)
             # A task of its own: a cancelled caller must not abort its neighbours.
-            task = asyncio.get_running_loop().create_task(self._lead(self._idle.pop()))
+            task = asyncio.get_running_loop().create_task(self._lead(lane))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda task: self._ended(task, lane))
 
     async def _lead(self, lane: "AsyncLane") -> None:
-        share = -(-len(self._calls) // self._starting)
-        self._starting -= 1
+        share = -(-len(self._calls) // len(self._starting))
+        self._starting.discard(lane)
+        batch = self._calls.take(min(share, self._batch_size), [])
         try:
-            batch = self._calls.take(min(share, self._batch_size))
             while batch:
                 await lane.serve(batch)
-                batch = self._calls.take(self._batch_size)
-        finally:
-            self._idle.append(lane)
+                batch = self._calls.take(self._batch_size, [])
+        except BaseException:
+            for call in batch:
+                call.settle(None, interrupted())
+            raise
+
+    def _ended(self, task: asyncio.Task[None], lane: "AsyncLane") -> None:
+        """Let a lane rest, or start it anew for those who wait: somebody may have cancelled it."""
+        self._tasks.discard(task)
+        self._starting.discard(lane)
+        self._idle.append(lane)
+        self._start()
 
     async def close(self) -> None:
         """Close the connections when what is under way has ended."""
@@ -293,8 +315,8 @@ class AsyncLane:
                 return
         else:
             for group, result in zip(groups, results, strict=True):
-                self._database.on_commit(group.operation, result)
                 group.settle(result)
+                tell(self._database.on_commit, group.operation, result)
             return
         for call in calls:
             await self.serve([call])
@@ -332,10 +354,10 @@ class AsyncLane:
             results = await self._transact(connection, operations, again=again)
         except BaseException:
             if not connection.closed:
-                await connection.execute("rollback")
+                await connection.rollback()
             raise
         trouble.doubtful = True
-        await connection.execute("commit")
+        _check_committed(await connection.execute("commit"))
         return results
 
     async def _transact(
@@ -404,8 +426,8 @@ def _rows(cursor: Cursor[Any]) -> list[Row]:
     """Return the rows of a cursor, which may still be on their way."""
     try:
         return cursor.fetchall()
-    except psycopg.ProgrammingError:
-        if _is_without_rows(cursor):
+    except psycopg.ProgrammingError as error:
+        if _is_without_rows(cursor, error):
             return []
         raise
 
@@ -414,12 +436,23 @@ async def _arows(cursor: AsyncCursor[Any]) -> list[Row]:
     """Return the rows of a cursor, which may still be on their way."""
     try:
         return await cursor.fetchall()
-    except psycopg.ProgrammingError:
-        if _is_without_rows(cursor):
+    except psycopg.ProgrammingError as error:
+        if _is_without_rows(cursor, error):
             return []
         raise
 
 
-def _is_without_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+def _is_without_rows(
+    cursor: Cursor[Any] | AsyncCursor[Any], error: psycopg.ProgrammingError
+) -> bool:
+    # In a pipeline the error may be that of another statement, which the server has named.
     result = cursor.pgresult
-    return result is not None and result.status == ExecStatus.COMMAND_OK
+    named = error.sqlstate is not None
+    return not named and result is not None and result.status == ExecStatus.COMMAND_OK
+
+
+def _check_committed(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
+    """Raise if the server has answered COMMIT by a rollback, as it does after an error."""
+    if cursor.statusmessage != "COMMIT":
+        msg = "the transaction was rolled back by the server; nothing was stored"
+        raise DatabaseError(msg)

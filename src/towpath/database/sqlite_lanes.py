@@ -1,23 +1,24 @@
 """SQLite: one file, one writer at a time, and everybody's turn in order."""
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, Final, TypeVar
 
-from towpath.database.calls import LeadingLoopCall, OrphanCall, running_loop
+from towpath.database.batch import tell
+from towpath.database.calls import LeadingLoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.sqlite import connect, execute, patiently, translated
-from towpath.errors import AppClosed
+from towpath.errors import AppClosed, DatabaseBusy, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
@@ -25,6 +26,7 @@ from towpath.statement import Dialect, Query
 T = TypeVar("T")
 
 SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+PATIENCE: Final = 5.0  # seconds that a fork waits for those who read
 
 
 class SqliteDatabase:
@@ -47,11 +49,15 @@ class SqliteDatabase:
     def _start(self) -> None:
         self._writer = Writer(self.path, self._settings, self._clock)
         self._lanes: Lanes[Writer] = Lanes(
-            [self._writer], Writer.run, self._settings.batch_size, self._on_commit
+            [self._writer],
+            Writer.run,
+            self._settings.batch_size,
+            self._on_commit,
+            (DatabaseBusy, DatabaseUnavailable),
         )
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Condition()
-        self._reading = 0  # readers in use
+        self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
         self._thread: ThreadPoolExecutor | None = None
 
     def start_again(self) -> None:
@@ -63,7 +69,7 @@ class SqliteDatabase:
         """Close every connection, when what is under way has ended."""
         self._writer.before_fork()
         self._readers_lock.acquire()
-        self._readers_lock.wait_for(lambda: not self._reading)
+        self._readers_lock.wait_for(lambda: not self._lent, PATIENCE)
         self._close_readers()
 
     def after_fork(self) -> None:
@@ -78,7 +84,7 @@ class SqliteDatabase:
             if running_loop() is not None:
                 # Not in line: the lane may be waiting for this very loop to lead it.
                 result = self._writer.run_aside(operation)
-                self._on_commit(operation, result)
+                tell(self._on_commit, operation, result)
                 return result
             return self._lanes.run(operation)
         return self._read(operation)
@@ -90,7 +96,7 @@ class SqliteDatabase:
             return await asyncio.to_thread(self.run, operation)
         if operation.mode is Mode.WRITE or self.path is None:
             loop = asyncio.get_running_loop()
-            call = LeadingLoopCall(operation, loop, self._take_over, self._look_in_loop)
+            call = LeadingLoopCall(operation, loop, self._lanes.take_over, self._look_in_loop)
             if self._lanes.leave(call):
                 # Not at once but in the next tick: whoever else is ready now shares the commit.
                 loop.call_soon(self._look_in_loop)
@@ -138,38 +144,28 @@ class SqliteDatabase:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
         self._thread.submit(self._lanes.lead, writer)
 
-    def _take_over(self, operation: Operation[Any]) -> None:
-        """Run an operation that nobody waits for."""
-        with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
-            lane = self._lanes.put(OrphanCall(operation, self._lead_in_thread))
-            if lane is not None:
-                self._lanes.hand_on(lane)
-
     def _read(self, operation: Operation[T]) -> T:
-        with translated(self.path), self._reader() as connection:
-            now = self._clock()
-            if operation.whole:
-                return drive(operation.steps(), lambda query: execute(connection, query, now))
-            connection.execute("begin")  # one snapshot for all of its queries
-            try:
-                return drive(operation.steps(), lambda query: execute(connection, query, now))
-            finally:
-                connection.execute("commit")
-
-    @contextlib.contextmanager
-    def _reader(self) -> Generator[sqlite3.Connection]:
-        """Lend a connection that reads."""
-        with self._readers_lock:
-            connection = self._readers.pop() if self._readers else None
-            self._reading += 1
+        loan = Loan()
+        connection: sqlite3.Connection | None = None
         try:
-            connection = connection or self._open_reader()
-            yield connection
+            with self._readers_lock:
+                self._lent.add(loan)
+                connection = self._readers.pop() if self._readers else None
+            with translated(self.path):
+                reader = connection = connection or self._open_reader()
+                now = self._clock()
+                if operation.whole:
+                    return drive(operation.steps(), lambda query: execute(reader, query, now))
+                reader.execute("begin")  # one snapshot for all of its queries
+                try:
+                    return drive(operation.steps(), lambda query: execute(reader, query, now))
+                finally:
+                    reader.execute("commit")
         finally:
             with self._readers_lock:
                 if connection:
                     self._readers.append(connection)
-                self._reading -= 1
+                self._lent.discard(loan)
                 self._readers_lock.notify_all()
 
     def _open_reader(self) -> sqlite3.Connection:
@@ -177,6 +173,10 @@ class SqliteDatabase:
         # A reader waits too, while the file is opened for the first or closed by the last.
         connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
         return connection
+
+
+class Loan:
+    """That a reader is in use; as long as whoever uses it lives."""
 
 
 class Writer:
@@ -231,11 +231,13 @@ class Writer:
         with translated(self._path):
             connection = self._open()
             held = self._locked
-            if not held:
-                self._lock()
-            elif not connection.in_transaction:
-                connection.execute("begin immediate")
             try:
+                if not held:
+                    if connection.in_transaction:  # somebody was interrupted: nobody was told of it
+                        connection.execute("rollback")
+                    self._lock()
+                elif not connection.in_transaction:
+                    connection.execute("begin immediate")
                 now = self._clock()
                 results = [
                     drive(operation.steps(), lambda query: execute(connection, query, now))

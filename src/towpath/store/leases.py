@@ -206,8 +206,8 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
 
 
 def give_back(
-    leases: Sequence[Lease],
-) -> Operation[list[Answer["Settled"]]]:
-    """Release leases that nobody has seen, uncounted."""
-    outcomes = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
-    return settle(outcomes)
+    leases: Sequence[Lease], others: Sequence[Outcome]
+) -> Operation[list[Answer[Settled]]]:
+    """Release leases that nobody has seen, uncounted; end others as told."""
+    released = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
+    return settle([*released, *others])

@@ -89,7 +89,7 @@ def reserve(
         again if known_token else steps,
         whole=True,
         restart=again,
-        abandon=lambda reserved: give_back(reserved.leases),
+        abandon=lambda reserved: give_back(reserved.leases, reserved.unreadable),
     )
 
 
