@@ -9,6 +9,7 @@ from tests.faults.chance import dice
 from tests.faults.processes import until
 from tests.faults.sizes import many
 from towpath import Lease
+from towpath.store.leases import give_back
 
 CALLERS = 100
 
@@ -80,10 +81,13 @@ def test_s6_a_job_reserved_for_a_cancelled_caller_is_ready_again_at_once(make_ap
 def test_s6_a_job_that_arrives_at_the_moment_of_the_cancellation_is_given_back(make_app, books):
     """The result is there, only the caller has not run yet: that is the narrowest instant."""
 
-    async def cancelled_on_arrival(call):
+    async def cancelled_on_arrival(app, call):
         task = asyncio.create_task(call)
-        while not (task._fut_waiter and task._fut_waiter.done()):  # noqa: ASYNC110 - the very tick
+        while not (task.done() or (task._fut_waiter and task._fut_waiter.done())):  # noqa: ASYNC110 - the very tick
             await asyncio.sleep(0)
+        if task.done():  # SQLite may store at once, and then there is no such instant
+            await app.arun(give_back(task.result(), []))
+            return
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -91,9 +95,9 @@ def test_s6_a_job_that_arrives_at_the_moment_of_the_cancellation_is_given_back(m
     async def main():
         async with make_app() as app:
             [job] = await app.jobs.aenqueue_many("mail", [1])
-            await cancelled_on_arrival(app.jobs.areserve("mail"))
+            await cancelled_on_arrival(app, app.jobs.areserve("mail"))
             await until_ready(app, "mail", 1)
-            await cancelled_on_arrival(app.jobs.areserve("mail", timeout=20))
+            await cancelled_on_arrival(app, app.jobs.areserve("mail", timeout=20))
             await until_ready(app, "mail", 1)
             [lease] = await app.jobs.areserve("mail")
             assert (lease.job.id, lease.job.releases, lease.job.timeouts) == (job.id, 0, 0)
@@ -181,7 +185,9 @@ def test_cancelled_callers_and_a_busy_file_do_not_block_each_other(make_app, boo
                 await asyncio.sleep(0)
                 for task in tasks:
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                for answer in await asyncio.gather(*tasks, return_exceptions=True):
+                    if isinstance(answer, list):  # it was too quick for the cancellation
+                        await app.jobs.arelease(*answer)
                 await asyncio.gather(*(app.jobs.aenqueue("post") for _ in range(5)))
             await noise
             await until_ready(app, "mail", CALLERS)

@@ -70,6 +70,23 @@ class Lanes(Generic[L]):
         tell(self._on_commit, operation, result)
         return result
 
+    def run_now(
+        self, operation: Operation[T], before: Callable[[L], bool], after: Callable[[L], None]
+    ) -> list[T]:
+        """Run an operation if a lane rests and is ready; return its result, or nothing."""
+        held = Held(self)
+        try:
+            if not self._take_resting(held) or not before(held[0]):
+                return []
+            try:
+                results: list[T] = self._run(held[0], [operation])
+            finally:
+                after(held[0])
+        finally:
+            self.let_go(held)
+        tell(self._on_commit, operation, results[0])
+        return results
+
     def _run_in_line(self, operation: Operation[T], held: list[L], *, last: bool) -> T:
         call: ThreadCall[L] = ThreadCall(operation, self.take_over)
         try:
@@ -166,13 +183,16 @@ class Lanes(Generic[L]):
                 if lane is not None:
                     self.hand_on(lane)
 
-    def lead(self, lane: L, after: Callable[[], None] = lambda: None) -> None:
-        """Serve what has gathered, then hand the lane on; `after` comes between the two."""
+    def lead(self, lane: L, after: Callable[[], None] = lambda: None) -> int:
+        """Serve what has gathered, then hand the lane on; `after` comes between the two.
+
+        Returns how many were served.
+        """
         held = Held(self)
         held.append(lane)
-        self._lead(held, after)
+        return self._lead(held, after)
 
-    def _lead(self, held: list[L], after: Callable[[], None] = lambda: None) -> None:
+    def _lead(self, held: list[L], after: Callable[[], None] = lambda: None) -> int:
         batch: list[AnyCall[L]] = []
         try:
             with self._mutex:
@@ -190,6 +210,7 @@ class Lanes(Generic[L]):
                 after()
             finally:
                 self.let_go(held)
+        return len(batch)
 
     def hand_on(self, lane: L) -> None:
         """Let the next one lead, or let the lane rest."""

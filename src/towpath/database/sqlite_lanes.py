@@ -26,6 +26,7 @@ from towpath.statement import Dialect, Query
 T = TypeVar("T")
 
 SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+MOMENT: Final = 0.001  # seconds that a loop may commit at once before it ticks
 PATIENCE: Final = 5.0  # seconds that a fork waits for those who read
 
 
@@ -55,6 +56,7 @@ class SqliteDatabase:
             self._on_commit,
             (DatabaseBusy, DatabaseUnavailable),
         )
+        self._alone = Alone()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Condition()
         self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
@@ -96,6 +98,10 @@ class SqliteDatabase:
             return await asyncio.to_thread(self.run, operation)
         if operation.mode is Mode.WRITE or self.path is None:
             loop = asyncio.get_running_loop()
+            if self._writer.quick and self._alone.may_go(loop):
+                results = self._lanes.run_now(operation, Writer.try_lock, Writer.unlock)
+                if results:
+                    return results[0]
             call = LeadingLoopCall(operation, loop, self._lanes.take_over, self._look_in_loop)
             if self._lanes.leave(call):
                 # Not at once but in the next tick: whoever else is ready now shares the commit.
@@ -134,7 +140,7 @@ class SqliteDatabase:
             return
         if writer.quick and writer.try_lock():
             # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
-            self._lanes.lead(writer, writer.unlock)
+            self._alone.crowded = self._lanes.lead(writer, writer.unlock) > 1
             return
         self._lead_in_thread(writer)
 
@@ -173,6 +179,30 @@ class SqliteDatabase:
         # A reader waits too, while the file is opened for the first or closed by the last.
         connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
         return connection
+
+
+class Alone:
+    """Who may go at once: whoever is alone, for a moment of each tick of its event loop.
+
+    Where several call in one tick, all but the first wait for the next and share a commit.
+    """
+
+    def __init__(self) -> None:
+        self.crowded = False  # several shared the last commit that a loop led
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._until = 0.0
+
+    def may_go(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Say whether a call of this loop need not wait for company."""
+        if self.crowded:
+            return False
+        if self._loop is None:
+            self._loop, self._until = loop, time.monotonic() + MOMENT
+            loop.call_soon(self._end)
+        return self._loop is loop and time.monotonic() < self._until
+
+    def _end(self) -> None:
+        self._loop = None
 
 
 class Loan:
