@@ -1,6 +1,8 @@
 """Jobs, event streams and webhooks in the database you already have."""
 
 from towpath.app.app import App
+from towpath.app.context import Bury, Cancel, Context, Retry
+from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.job import Job, Lease, UnreadableJob
@@ -9,12 +11,20 @@ from towpath.settings import Settings
 
 __all__ = [
     "App",
+    "AsyncTask",
     "Backoff",
+    "BlockingTask",
+    "Bury",
+    "Cancel",
+    "Context",
     "Job",
     "Lease",
+    "Retry",
     "Settings",
     "State",
     "Status",
+    "Task",
+    "TaskJob",
     "TowpathError",
     "UnreadableJob",
 ]

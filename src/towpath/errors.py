@@ -71,6 +71,12 @@ class InvalidPayload(Invalid):
     code = "invalid_payload"
 
 
+class InvalidArguments(Invalid):
+    """The arguments do not fit the task: correct the call, or the task if the job is older."""
+
+    code = "invalid_arguments"
+
+
 class PayloadTooLarge(Invalid):
     """Store the data elsewhere and enqueue a reference, or raise `max_payload`."""
 
@@ -128,6 +134,18 @@ class NotBuried(Conflict):
     code = "not_buried"
 
 
+class JobFailed(Conflict):
+    """The job whose result was waited for is buried: its `failures` say why."""
+
+    code = "job_failed"
+
+
+class JobCancelled(Conflict):
+    """The job whose result was waited for was cancelled."""
+
+    code = "job_cancelled"
+
+
 class JobExists(Conflict):
     """A job with this id and other content is stored already; choose a new id."""
 
@@ -180,6 +198,12 @@ class ReserveTimeout(Timeout):
     """No job became ready in time."""
 
     code = "reserve_timeout"
+
+
+class ResultTimeout(Timeout):
+    """The job did not end in time; it goes on."""
+
+    code = "result_timeout"
 
 
 class AppClosed(TowpathError):

@@ -25,7 +25,7 @@ def test_us2_1_us2_2_us2_3_a_job_goes_from_pending_over_processing_to_completed(
 
     found = app.jobs.get(job)
     assert found.status is Status.COMPLETED
-    assert found.result == {"sent": 3}
+    assert found.returned == {"sent": 3}
     assert found.duration.total_seconds() == 2
     assert found.finished_at == clock.now
 

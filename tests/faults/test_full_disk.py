@@ -86,7 +86,7 @@ def test_jobs_can_be_finished_once_there_is_room_for_their_results(live, allow, 
     live.jobs.complete(lease, HUGE)
     live.jobs.complete(other)
 
-    assert live.jobs.get(lease.job).result == HUGE
+    assert live.jobs.get(lease.job).returned == HUGE
     books.check_completions()
 
 

@@ -135,7 +135,7 @@ def test_a_complete_whose_answer_is_lost_counts_once(app, proxy, books, lose):
     app.jobs.complete(lease, {"sum": 3})
 
     assert proxy.happened.is_set()
-    assert app.jobs.get(lease.job).result == {"sum": 3}
+    assert app.jobs.get(lease.job).returned == {"sum": 3}
     assert app.jobs.stats().completed == 1
     books.check_completions()
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from towpath.app.jobs import Jobs
 from towpath.app.marks import Marks
 from towpath.app.queue import Queue
 from towpath.app.sessions import Sessions
+from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.app.waiting import WaitingRoom
@@ -71,6 +72,7 @@ class App:
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self._migrating = Lock()
         self.jobs = Jobs(self, self._room, self._marks)
+        self.tasks = Tasks(self)
         self.topics = Topics(self)
         self.sessions = Sessions(self)
         self.upkeep = Upkeep(self)
@@ -84,6 +86,10 @@ class App:
     def queue(self, topic: str) -> Queue:
         """Return the delay-queue door to a topic."""
         return Queue(self, topic, self._room)
+
+    def task(self, **options: Unpack[TaskOptions]) -> Decorator:
+        """Make a task of a function: its calls can be enqueued as jobs."""
+        return Decorator(self.tasks, options)
 
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""

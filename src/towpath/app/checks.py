@@ -62,7 +62,7 @@ class Filters(TypedDict, total=False):
 
 def page(given: Filters) -> lookup.Page:
     """Check what a caller wants to see."""
-    _refuse_unknown(given.keys(), Filters.__optional_keys__)
+    refuse_unknown(given.keys(), Filters.__optional_keys__)
     topic, status = given.get("topic"), given.get("status")
     text, before, key = given.get("text"), given.get("before"), given.get("key")
     if status is not None and status not in set(Status):
@@ -128,7 +128,7 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     }
     if not given:
         return shared
-    _refuse_unknown(given.keys(), EnqueueOptions.__optional_keys__)
+    refuse_unknown(given.keys(), EnqueueOptions.__optional_keys__)
     if "delay" in given and "run_at" in given:
         msg = "give a delay or run_at, not both"
         raise Invalid(msg)
@@ -151,7 +151,8 @@ def job_id(job: JobRef) -> UUID:
     return job.id if isinstance(job, Job) else _uuid(job)
 
 
-def _refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
+def refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
+    """Name the words that nobody understands."""
     unknown = given - known
     if unknown:
         msg = f"there is no {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"

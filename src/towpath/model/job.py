@@ -58,7 +58,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return payload.decode(self.body, self.encoding)
 
     @property
-    def result(self) -> Any:
+    def returned(self) -> Any:
         """What `complete` was told, or None."""
         return None if self.result_body is None else payload.decode(self.result_body, "json")
 

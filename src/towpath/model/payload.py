@@ -29,15 +29,19 @@ def encode(payload: object, most: int) -> tuple[str, Encoding]:
     if isinstance(payload, (bytes, bytearray)):
         _check_size(len(payload), most)
         return base64.b64encode(payload).decode("ascii"), _BASE64
+    if isinstance(payload, msgspec.Raw):
+        return _checked_json(bytes(payload), most), _JSON
     return encode_json(payload, most), _JSON
 
 
-def encode_json(value: object, most: int, what: str = "payload") -> str:
+def encode_json(
+    value: object, most: int, what: str = "payload", encoder: msgspec.json.Encoder = _encoder
+) -> str:
     """Return a value as JSON text."""
     try:
-        text = _encoder.encode(value)
+        text = encoder.encode(value)
         # msgspec writes NaN and Infinity as null, so only a text with a null in it can hide one.
-        if b"null" in text and not _finite(msgspec.to_builtins(value)):
+        if b"null" in text and not _finite(msgspec.to_builtins(value, enc_hook=encoder.enc_hook)):
             msg = "NaN and Infinity are not JSON; use None or text"
             raise InvalidPayload(msg)
         body = text.decode()
@@ -45,6 +49,18 @@ def encode_json(value: object, most: int, what: str = "payload") -> str:
         msg = f"the {what} is not JSON: {error}"
         raise InvalidPayload(msg) from error
     _check_size(len(text), most, what)
+    return body
+
+
+def _checked_json(text: bytes, most: int) -> str:
+    """Return text that is JSON already."""
+    try:
+        _decoder.decode(text)
+        body = text.decode()
+    except ValueError as error:
+        msg = f"the payload is not JSON: {error}"
+        raise InvalidPayload(msg) from error
+    _check_size(len(text), most)
     return body
 
 

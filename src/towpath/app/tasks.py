@@ -1,0 +1,266 @@
+"""Tasks: functions whose calls are jobs."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+import msgspec
+
+from towpath.app.checks import EnqueueOptions, refuse_unknown
+from towpath.app.context import Context
+from towpath.errors import Conflict, JobCancelled, JobFailed, ResultTimeout
+from towpath.model.arguments import Signature
+from towpath.model.backoff import Backoff
+from towpath.model.instants import Duration, microseconds
+from towpath.model.job import Job
+from towpath.model.states import Status
+from towpath.model.topics import checked
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Arguments by place and by name."""
+
+FIRST_LOOK: Final = 0.005  # seconds until the first look for a result; each later one takes longer
+LAST_LOOK: Final = 0.25
+
+
+class TaskOptions(TypedDict, total=False):
+    """How the jobs of a task are enqueued and run, unless a call says otherwise."""
+
+    topic: str  # the name of the function, unless told
+    priority: int  # 0 is the most urgent; 50 unless told
+    ttr: Duration  # how long a lease without a session lives
+    max_retries: int  # failures: the one that reaches it buries the job
+    max_crashes: int  # workers that it may take down with it
+    timeout: Duration  # how long one run may last
+    retention: Duration  # how long it is kept when it has finished
+    backoff: Backoff  # the pause after each failure
+
+
+class CallOptions(EnqueueOptions, total=False):
+    """How one call of a task is enqueued."""
+
+    connection: object  # whose transaction it shares
+
+
+class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
+    """A job that is the call of a task."""
+
+    task: "Task[..., R]"
+
+    def result(self, timeout: Duration = 600) -> R:
+        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
+        deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
+        for pause in _pauses():
+            job = self.task.app.jobs.get(self.id)
+            if _has_ended(job):
+                return self.task.returned_by(job)
+            time.sleep(_rest(deadline, pause, self))
+        raise AssertionError  # pauses never end
+
+    async def aresult(self, timeout: Duration = 600) -> R:
+        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
+        deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
+        for pause in _pauses():
+            job = await self.task.app.jobs.aget(self.id)
+            if _has_ended(job):
+                return self.task.returned_by(job)
+            await asyncio.sleep(_rest(deadline, pause, self))
+        raise AssertionError  # pauses never end
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_LOOK
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LAST_LOOK)
+
+
+def _rest(deadline: float, pause: float, job: Job) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        msg = f"job {job.id} of topic {job.topic!r} has not ended in time"
+        raise ResultTimeout(msg)
+    return min(pause, left)
+
+
+def _has_ended(job: Job) -> bool:
+    return job.status in {Status.COMPLETED, Status.FAILED, Status.CANCELLED}
+
+
+class Calls(Generic[P, R]):
+    """Ways to enqueue a task, with some options."""
+
+    def __init__(self, task: "Task[P, R]", options: CallOptions) -> None:
+        self._task = task
+        self._options = options
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return self._task.store([(args, kwargs)], self._options)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return (await self._task.astore([(args, kwargs)], self._options))[0]
+
+
+class Task(Generic[P, R]):
+    """A function whose calls can be stored as jobs. To call it is to run it here and now."""
+
+    def __init__(self, app: "App", function: Callable[..., Any], options: TaskOptions) -> None:
+        self.app = app
+        self.function = function
+        self.topic = checked(options.get("topic", function.__name__))
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = Signature(function, Context)
+        self._options: CallOptions = {k: v for k, v in options.items() if k != "topic"}  # type: ignore[assignment] # a subset of the same keys
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return self.store([(args, kwargs)], {})[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return (await self.astore([(args, kwargs)], {}))[0]
+
+    def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
+        """Store a call for each set of named arguments: all of them or none."""
+        return self.store([((), call) for call in calls], {})
+
+    async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
+        """Store a call for each set of named arguments: all of them or none."""
+        return await self.astore([((), call) for call in calls], {})
+
+    def using(self, **options: Unpack[CallOptions]) -> Calls[P, R]:
+        """Enqueue with other options than the task's own."""
+        return Calls(self, options)
+
+    def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
+        """Store calls."""
+        jobs = self.app.jobs.enqueue_many(self.topic, self._bodies(calls), **self._all(options))
+        return [self._job(job) for job in jobs]
+
+    async def astore(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
+        """Store calls."""
+        bodies = self._bodies(calls)
+        jobs = await self.app.jobs.aenqueue_many(self.topic, bodies, **self._all(options))
+        return [self._job(job) for job in jobs]
+
+    def returned_by(self, job: Job) -> R:
+        """Return the result of a job that has ended, as its annotation says."""
+        if job.status is Status.FAILED:
+            msg = f"job {job.id} of topic {job.topic!r} failed: {job.last_error}"
+            raise JobFailed(msg)
+        if job.status is Status.CANCELLED:
+            msg = f"job {job.id} of topic {job.topic!r} was cancelled"
+            raise JobCancelled(msg)
+        result: R = self.signature.decode_result(job.result_body)
+        return result
+
+    def _bodies(self, calls: Sequence[Call]) -> list[msgspec.Raw]:
+        most = self.app.settings.max_payload
+        return [msgspec.Raw(self.signature.encode(*call, most).encode()) for call in calls]
+
+    def _all(self, options: CallOptions) -> CallOptions:
+        return {**self._options, **options}
+
+    def _job(self, job: Job) -> TaskJob[R]:
+        fields = {name: getattr(job, name) for name in job.__struct_fields__}
+        return TaskJob(task=self, **fields)
+
+
+class BlockingTask(Task[P, R]):
+    """A task made of a function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here and now."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+
+class AsyncTask(Task[P, R]):
+    """A task made of a coroutine function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Run it here and now."""
+        running: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return running
+
+
+class Decorator:
+    """Makes a task of a function; one that returns a coroutine is taken for async."""
+
+    def __init__(self, tasks: "Tasks", options: TaskOptions) -> None:
+        self._tasks = tasks
+        self._options = options
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # see above
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> BlockingTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R]) -> BlockingTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        """Make a task of a function, and remember it by its topic."""
+        return self._tasks.add(function, self._options)
+
+
+class Tasks(Mapping[str, Task[..., Any]]):
+    """The tasks of an app, by topic."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        """Make a task of a function."""
+        refuse_unknown(options.keys(), TaskOptions.__optional_keys__)
+        task: Task[..., Any]
+        if inspect.iscoroutinefunction(function):
+            task = AsyncTask[..., Any](self._app, function, options)
+        else:
+            task = BlockingTask[..., Any](self._app, function, options)
+        known = self._tasks.get(task.topic)
+        if known is not None and known.function.__qualname__ != function.__qualname__:
+            msg = f"topic {task.topic!r} is {known.function.__qualname__}'s: give another one"
+            raise Conflict(msg)
+        self._tasks[task.topic] = task
+        return task
+
+    def __getitem__(self, topic: str) -> Task[..., Any]:
+        return self._tasks[topic]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)

@@ -1,0 +1,98 @@
+"""The arguments of a task as they are stored: one JSON object, by the names of its parameters.
+
+Only what was given is stored, so a default that changes later is the new one when the job runs.
+"""
+
+import inspect
+import typing
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any, Final, Union
+
+import msgspec
+
+from towpath.errors import InvalidArguments
+from towpath.model import payload
+
+
+class Signature:
+    """How a function is called and what it returns, checked by its annotations."""
+
+    def __init__(self, function: Callable[..., object], injected: type) -> None:
+        hints = typing.get_type_hints(function, include_extras=True)
+        every = inspect.signature(function).parameters.values()
+        context = [each.name for each in every if hints.get(each.name) is injected]
+        own = [each for each in every if each.name not in context]
+        self.name = function.__qualname__
+        self.context = context[0] if context else None
+        self._signature = inspect.Signature(own)
+        fields = [_field(each, hints.get(each.name, Any)) for each in own]
+        shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
+        self._returned = msgspec.json.Decoder(hints.get("return", Any), dec_hook=_from_plain)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int) -> str:
+        """Return arguments as they are stored, or refuse them in the words of a wrong call."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            msg = f"{self.name}: {error}"
+            raise InvalidArguments(msg) from error
+        body = payload.encode_json(given, most, "payload", _encoder)
+        self._decoded(body)
+        return body
+
+    def decode(self, body: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return stored arguments as they are passed, or say why they fit no more."""
+        bound = inspect.BoundArguments(self._signature, OrderedDict(self._decoded(body)))
+        return bound.args, bound.kwargs
+
+    def encode_result(self, result: object, most: int) -> str | None:
+        """Return a result as it is stored."""
+        return None if result is None else payload.encode_json(result, most, "result", _encoder)
+
+    def decode_result(self, body: str | None) -> Any:
+        """Return a stored result."""
+        return None if body is None else self._returned.decode(body)
+
+    def _decoded(self, body: str) -> dict[str, Any]:
+        try:
+            found = self._arguments.decode(body)
+        except (msgspec.DecodeError, ValueError, TypeError) as error:
+            msg = f"{self.name} cannot be called with these arguments: {error}"
+            raise InvalidArguments(msg) from error
+        each = ((name, getattr(found, name)) for name in found.__struct_fields__)
+        return {name: value for name, value in each if value is not msgspec.UNSET}
+
+
+def _field(parameter: Parameter, annotation: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return parameter.name, _maybe(list[annotation]), msgspec.UNSET
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return parameter.name, _maybe(dict[str, annotation]), msgspec.UNSET
+    if parameter.default is Parameter.empty:
+        return parameter.name, annotation
+    return parameter.name, _maybe(annotation), msgspec.UNSET
+
+
+def _maybe(annotation: Any) -> Any:
+    return Union[annotation, msgspec.UnsetType]  # noqa: UP007 - an annotation need not know the |
+
+
+def _to_plain(value: Any) -> Any:
+    """Return what pydantic's models stand for; msgspec knows all other common types."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    msg = f"a {type(value).__name__} cannot be stored"
+    raise TypeError(msg)
+
+
+def _from_plain(kind: Any, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    msg = f"a {kind.__name__} cannot be read"
+    raise TypeError(msg)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_to_plain)
