@@ -380,6 +380,30 @@ def fork_and_die(app: App) -> None:
     os._exit(0)
 
 
+def fork_after_interrupt(app: App) -> None:
+    """Fork after an interrupt that came as a connection was given back."""
+
+    class Interrupting(list[object]):
+        def append(self, given: object) -> None:
+            super().append(given)
+            raise KeyboardInterrupt
+
+    job = app.jobs.enqueue("mail")
+    app._database.__dict__["_readers"] = Interrupting()
+    try:
+        app.jobs.get(job)
+    except KeyboardInterrupt:
+        say("interrupted")
+    app._database.__dict__["_readers"] = []
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    app.jobs.get(job)
+    say("parent" if child else "child")
+    if not child:
+        os._exit(0)
+
+
 def fork_among_threads(app: App, number: int) -> None:
     """Fork while threads use the app all the time; each child has to get through."""
     app.jobs.enqueue("mail", "before")
@@ -448,7 +472,7 @@ PROGRAMS = {
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
-        fork_among_threads, fill, wait_among_files,
+        fork_after_interrupt, fork_among_threads, fill, wait_among_files,
     )
 }  # fmt: skip
 
