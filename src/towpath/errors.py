@@ -200,6 +200,12 @@ class ReserveTimeout(Timeout):
     code = "reserve_timeout"
 
 
+class TimeLimitExceeded(Timeout):
+    """The job ran longer than its `timeout`: raise that, or make the job smaller."""
+
+    code = "time_limit_exceeded"
+
+
 class ResultTimeout(Timeout):
     """The job did not end in time; it goes on."""
 

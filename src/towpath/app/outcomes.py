@@ -19,11 +19,17 @@ MOST_ERROR: Final = 20_000  # characters of an error message or traceback that a
 
 def completion(lease: Lease, result: object, most: int) -> Completion:
     """Finish a job with a result of at most so many bytes."""
+    text = None if result is None else payloads.encode_json(result, most, "result")
+    return completion_of(lease, text)
+
+
+def completion_of(lease: Lease, text: str | None) -> Completion:
+    """Finish a job with a result that is JSON already."""
     return Completion(
         seq=job_of(lease).seq,
         epoch=lease.epoch,
         retention=microseconds(lease.job.options.retention),
-        result=None if result is None else payloads.encode_json(result, most, "result"),
+        result=text,
     )
 
 
@@ -91,6 +97,21 @@ def burial(lease: Lease, priority: int | None) -> Outcome:
         priority=None if priority is None else priority_of(priority),
         retention=microseconds(lease.job.options.retention),
     )
+
+
+def final_failure(lease: Lease, error: BaseException | str) -> Outcome:
+    """Die, though tries may be left."""
+    return msgspec.structs.replace(failure(lease, error, 0), goal="buried")
+
+
+def cancellation(lease: Lease) -> Outcome:
+    """Stop for good."""
+    return msgspec.structs.replace(discard(lease), goal="cancelled")
+
+
+def return_unseen(lease: Lease) -> Outcome:
+    """Give back, as if it had never been reserved."""
+    return msgspec.structs.replace(discard(lease), goal="ready")
 
 
 def discard(lease: Lease) -> Outcome:

@@ -22,10 +22,13 @@ class Signature:
     def __init__(self, function: Callable[..., object], injected: type) -> None:
         hints = typing.get_type_hints(function, include_extras=True)
         every = inspect.signature(function).parameters.values()
-        context = [each.name for each in every if hints.get(each.name) is injected]
-        own = [each for each in every if each.name not in context]
+        wanting = [nth for nth, each in enumerate(every) if hints.get(each.name) is injected]
+        if wanting not in ([], [0]):
+            msg = f"{function.__qualname__}: a {injected.__name__} is the first parameter"
+            raise InvalidArguments(msg)
+        self.takes_context = bool(wanting)
+        own = list(every)[len(wanting) :]
         self.name = function.__qualname__
-        self.context = context[0] if context else None
         self._signature = inspect.Signature(own)
         fields = [_field(each, hints.get(each.name, Any)) for each in own]
         shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)

@@ -1,0 +1,63 @@
+"""A worker's sign of life, from a thread of its own: a busy event loop is not death."""
+
+import logging
+from collections.abc import Callable, Iterable
+from threading import Event, Thread
+from typing import Final
+
+from towpath.app.app import App
+from towpath.errors import AppClosed, LeaseLost, TowpathError
+from towpath.model.job import Lease
+
+log: Final = logging.getLogger("towpath")
+
+
+class Heart:
+    """Beats for a session until it is stopped or called dead."""
+
+    def __init__(
+        self,
+        app: App,
+        session: int,
+        started: Callable[[], Iterable[Lease]],
+        on_cancel: Callable[[list[tuple[int, int]]], object],
+        on_death: Callable[[], object],
+    ) -> None:
+        self._app = app
+        self._session = session
+        self._started = started
+        self._on_cancel = on_cancel
+        self._on_death = on_death
+        self._soon = Event()
+        self._stopping = False
+        self._thread = Thread(target=self._go_on, name="towpath-heart", daemon=True)
+        self._thread.start()
+
+    def beat_soon(self) -> None:
+        """Beat now, not when it is time."""
+        self._soon.set()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stopping = True
+        self._soon.set()
+        self._thread.join()
+
+    def _go_on(self) -> None:
+        while True:
+            self._soon.wait(self._app.settings.beat_every)
+            self._soon.clear()
+            if self._stopping:
+                return
+            try:
+                cancelled = self._app.sessions.beat(self._session, self._started())
+            except LeaseLost:
+                self._on_death()
+                return
+            except AppClosed:
+                return
+            except TowpathError as error:  # the next beat may get through
+                log.warning("a worker could not show that it lives: %s", error)
+            else:
+                if cancelled:
+                    self._on_cancel(cancelled)

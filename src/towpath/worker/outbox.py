@@ -1,0 +1,86 @@
+"""Outcomes on their way to the database: written together, and again until they are."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from towpath.app.app import App
+from towpath.errors import DatabaseError, TowpathError
+from towpath.operation import Answer
+from towpath.store import leases
+from towpath.store.leases import Completion, Outcome, Settled
+
+log: Final = logging.getLogger("towpath")
+
+FIRST_PAUSE: Final = 0.1  # seconds between two tries to write, doubled up to the last
+LAST_PAUSE: Final = 5.0
+
+
+class Outbox:
+    """What became of jobs, until the database knows it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._completions: list[Completion] = []
+        self._outcomes: list[Outcome] = []
+        self._news = asyncio.Event()
+        self._writing = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def __len__(self) -> int:
+        """Count what is not written yet."""
+        return len(self._completions) + len(self._outcomes) + self._writing
+
+    def put(self, outcome: Completion | Outcome) -> None:
+        """Have an outcome written."""
+        if isinstance(outcome, Completion):
+            self._completions.append(outcome)
+        else:
+            self._outcomes.append(outcome)
+        self._news.set()
+        self._quiet.clear()
+
+    async def write(self) -> None:
+        """Write what comes, for ever. Each try is fenced: a lease that was lost stays lost."""
+        pause = FIRST_PAUSE
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            completions, self._completions = self._completions, []
+            outcomes, self._outcomes = self._outcomes, []
+            self._writing = len(completions) + len(outcomes)
+            try:
+                await self._write(completions, outcomes)
+            except DatabaseError as error:
+                log.warning("%d outcomes wait to be written: %s", self._writing, error)
+                self._completions[:0] = completions
+                self._outcomes[:0] = outcomes
+                self._news.set()
+                self._writing = 0
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+                continue
+            self._writing, pause = 0, FIRST_PAUSE
+            if not self._news.is_set():
+                self._quiet.set()
+
+    async def written(self) -> None:
+        """Wait until nothing is left to write."""
+        await self._quiet.wait()
+
+    async def _write(self, completions: list[Completion], outcomes: list[Outcome]) -> None:
+        work: list[Coroutine[Any, Any, list[Answer[Settled]]]] = []
+        if completions:
+            work.append(self._app.arun(leases.complete(completions)))
+        if outcomes:
+            work.append(self._app.arun(leases.settle(outcomes)))
+        for answers in await asyncio.gather(*work):
+            _report(answers)
+
+
+def _report(answers: list[Answer[Settled]]) -> None:
+    for answer in answers:
+        if isinstance(answer, TowpathError):
+            log.warning("an outcome was refused: %s", answer)
