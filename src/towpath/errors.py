@@ -5,6 +5,7 @@
     │   ├── InvalidTopic           a topic name outside [A-Za-z0-9_-]{1,200}
     │   │   └── TopicRequired      no topic at all
     │   ├── InvalidPayload         not JSON: NaN, lone surrogates, unknown types
+    │   ├── InvalidArguments       they do not fit the task
     │   ├── PayloadTooLarge        over `max_payload`
     │   ├── InvalidTouchTime       touched again before `min_touch_interval`
     │   └── InvalidUrl             a database URL that we cannot read
@@ -14,6 +15,8 @@
     │   ├── NotReserved            the job is not reserved
     │   │   └── LeaseLost          it was yours and no longer is
     │   ├── NotBuried              the job is not buried
+    │   ├── JobFailed              its result was waited for, and there is none
+    │   ├── JobCancelled           likewise
     │   ├── JobExists              the same id with other content
     │   └── KeyTaken               another unfinished job holds this key
     ├── LimitReached               a limit of the settings
@@ -22,7 +25,9 @@
     │   ├── TooManyWaiters         one waiting `reserve` more than `max_waiters_per_topic`
     │   └── TouchLimitExceeded     touched too often or for too long
     ├── Timeout                    it did not happen in time
-    │   └── ReserveTimeout         no job became ready in time
+    │   ├── ReserveTimeout         no job became ready in time
+    │   ├── TimeLimitExceeded      a job ran longer than its `timeout`
+    │   └── ResultTimeout          a job whose result was waited for goes on
     ├── AppClosed                  the app was closed
     └── DatabaseError              the database refused or did not answer
         ├── DatabaseUnavailable    not reachable; what was acknowledged is safe

@@ -101,8 +101,12 @@ def test_a_second_signal_ends_a_worker_at_once_and_gives_its_job_back(app, start
     assert (found.state, found.retries, found.crashes) == ("ready", 0, 0)
 
 
+@pytest.mark.parametrize("durable_place", ["postgres"], indirect=True)
 def test_a_worker_that_was_frozen_and_called_dead_begins_anew(app, start):
-    """Its old words are refused; it goes on with a new session."""
+    """Its old words are refused; it goes on with a new session.
+
+    Frozen inside a transaction on SQLite it would hold up everybody: there is one writer.
+    """
     job = app.jobs.enqueue("sleep", {"seconds": 60})
     worker = start()
     wait_until(lambda: state(app, job) == "reserved")

@@ -1,16 +1,17 @@
 -- Storing jobs. Each PostgreSQL chain of CTEs stands beside the SQLite chain of statements that
 -- does the same; what needs no chain is written once.
 
--- Numbers only grow and one writes at a time: what is above `before` was stored just now.
+-- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
+-- comes first: a caller's transaction that had only read could not write after somebody else did.
 -- name: enqueue [sqlite]
+/* each */
+insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;
 select coalesce(max(seq), 0) as before from towpath.job;
 /* each */
 insert into towpath.job (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
 values (:id, :topic, :priority, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 on conflict do nothing;
-insert into towpath.topic (name, created_at)
-select distinct topic, :now from towpath.job where seq > :before on conflict do nothing;
 insert into towpath.ready (seq, topic, priority)
 select seq, topic, priority from towpath.job where seq > :before and run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, run_at)

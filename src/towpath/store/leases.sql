@@ -1,6 +1,11 @@
 -- What a lease's holder can say, and what is done about one who says nothing.
 
+-- A write comes first, as in enqueue.
 -- name: complete [sqlite]
+delete from towpath.unique_key where (topic, key) in (
+    select l.topic, l.key from json_each(:items) i cross join towpath.lease l
+        on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+     where l.key is not null);
 select json_group_array(distinct l.seq) as ended
   from json_each(:items) i cross join towpath.lease l
     on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch' having count(*) > 0;
@@ -14,9 +19,6 @@ select {ticket l}, :now, :now + (i.value ->> 'retention'), :now - l.reserved_at,
   from json_each(:items) i cross join towpath.lease l
     on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
  where true on conflict do nothing;
-delete from towpath.unique_key where (topic, key) in (
-    select topic, key from towpath.lease
-     where seq in (select value from json_each(:ended)) and key is not null);
 insert into towpath.minute (minute, topic, completed, failed, duration)
 select :now / 60000000, topic, count(*), 0, sum(:now - reserved_at) from towpath.lease
  where seq in (select value from json_each(:ended)) group by topic
