@@ -11,7 +11,9 @@ import pytest
 from tests.conftest import eventually
 from towpath import Backoff, Bury, Cancel, Context, Retry
 from towpath.errors import Invalid, JobFailed
+from towpath.store import sessions
 from towpath.worker import Worker
+from towpath.worker import worker as worker_module
 
 AT_ONCE = Backoff(first=0.0)
 
@@ -124,6 +126,7 @@ def test_retry_counts_as_a_failure_so_that_it_ends(app, working):
 
 
 def test_ec_2_a_job_over_its_time_limit_is_stopped_and_counts_as_a_failure(app, working):
+    """FR-019: ten minutes unless told otherwise."""
     stopped = []
 
     @app.task(timeout=0.1, max_retries=1)
@@ -133,6 +136,7 @@ def test_ec_2_a_job_over_its_time_limit_is_stopped_and_counts_as_a_failure(app, 
         finally:
             stopped.append(True)
 
+    assert app.jobs.enqueue("other").options.timeout == 600
     with working(app):
         job = ended(app, sleep.enqueue())
     assert job.last_error == "TimeLimitExceeded: it ran longer than 0.1 s"
@@ -275,11 +279,34 @@ def test_a_worker_leaves_no_session_behind(app, working):
 
     with working(app):
         known.enqueue().result(10)
-    app.upkeep.run()
+        assert len(app.run(sessions.observe())) == 1
 
-    again = known.enqueue()
+    assert app.run(sessions.observe()) == []
+
+
+def test_a_worker_that_is_stopped_before_it_begins_takes_nothing(app):
+    @app.task()
+    async def known() -> None: ...
+
+    known.enqueue()
+    worker = Worker(app)
+    worker.stop()
+    asyncio.run(worker.arun())
+
+    assert app.jobs.stats().ready == 1
+
+
+def test_a_worker_goes_on_when_its_outcomes_are_written(app, working, monkeypatch):
+    """It takes nothing new while too many of them wait."""
+    monkeypatch.setattr(worker_module, "MOST_UNWRITTEN", 0)
+
+    @app.task()
+    async def known() -> None: ...
+
+    jobs = known.enqueue_many([{}] * 50)
     with working(app):
-        again.result(10)
+        for job in jobs:
+            job.result(10)
 
 
 def test_a_thousand_short_jobs_run_once_each(app, working):

@@ -28,27 +28,17 @@ class Heart:
         self._started = started
         self._on_cancel = on_cancel
         self._on_death = on_death
-        self._soon = Event()
-        self._stopping = False
+        self._stopping = Event()
         self._thread = Thread(target=self._go_on, name="towpath-heart", daemon=True)
         self._thread.start()
 
-    def beat_soon(self) -> None:
-        """Beat now, not when it is time."""
-        self._soon.set()
-
     def stop(self) -> None:
         """Beat no more."""
-        self._stopping = True
-        self._soon.set()
+        self._stopping.set()
         self._thread.join()
 
     def _go_on(self) -> None:
-        while True:
-            self._soon.wait(self._app.settings.beat_every)
-            self._soon.clear()
-            if self._stopping:
-                return
+        while not self._stopping.wait(self._app.settings.beat_every):
             try:
                 cancelled = self._app.sessions.beat(self._session, self._started())
             except LeaseLost:

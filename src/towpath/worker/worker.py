@@ -68,9 +68,11 @@ class Worker:
 
     def stop(self) -> None:
         """Reserve no more, finish what runs within the grace period, give the rest back."""
-        if self._loop:
-            with contextlib.suppress(RuntimeError):  # its loop has ended
-                self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._loop is None:
+            self._stopping.set()  # before it has begun
+            return
+        with contextlib.suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def arun(self) -> None:
         """Work until `stop` is called, or until this is cancelled."""
@@ -127,6 +129,7 @@ class Worker:
                 log.error("a worker could not go on reserving; it begins anew", exc_info=error)
             if dead.is_set():
                 log.warning("this worker was called dead; it begins anew")
+                self._buffer.clear()  # what lay there was taken back
             else:
                 self._return_buffer(outbox)
                 await self._finish_running()
@@ -150,9 +153,11 @@ class Worker:
     async def _fetch(self, outbox: Outbox, session: int) -> None:
         """Keep the slots busy."""
         while True:
+            if len(outbox) > MOST_UNWRITTEN:
+                await outbox.written()
             ahead = self._pace.ahead()
             want = self._concurrency - len(self._slots) + ahead - len(self._buffer)
-            if want <= ahead // 2 or len(outbox) > MOST_UNWRITTEN:
+            if want <= ahead // 2:
                 self._room.clear()
                 await self._room.wait()
                 continue
@@ -172,7 +177,7 @@ class Worker:
             self._fill_slots(outbox)
 
     def _fill_slots(self, outbox: Outbox) -> None:
-        while len(self._slots) < min(self._concurrency, len(self._slots) + len(self._buffer)):
+        while self._buffer and len(self._slots) < self._concurrency:
             slot = asyncio.create_task(self._work(outbox, self._buffer.popleft()))
             self._slots.add(slot)
             slot.add_done_callback(lambda slot: self._freed(slot, outbox))
