@@ -99,8 +99,8 @@ def watch(url: str) -> None:
     rescued = sum(job.epoch > 1 + job.retries for job in jobs)
     retried = sum(job.retries for job in jobs)
     console.print(
-        f"\n{stats.completed} of {JOBS} jobs completed, each once. A worker was killed with -9: what "
-        f"it held ({rescued}) was taken back and run by the other. {retried} failed once "
+        f"\n{stats.completed} of {JOBS} jobs completed, each once. A worker was killed with -9: "
+        f"what it held ({rescued}) was taken back and run by the other. {retried} failed once "
         "and were retried."
     )
     for process in (producer, *workers):
