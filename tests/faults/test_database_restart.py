@@ -198,5 +198,5 @@ def test_callers_are_told_in_time_that_the_database_stays_away(server, make_app,
         server.start()
 
     assert {type(error) for error in errors} == {DatabaseUnavailable}
-    assert took < 6
+    assert took < 15  # one after the other they would have taken twenty
     assert app.jobs.enqueue("mail")
