@@ -39,6 +39,9 @@ class Clock:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.us)
 
 
+VERBS = {"jobs", "topics", "sessions", "limits"}
+
+
 class InLoop:
     """Lets a blocking test drive the async twins: `x.verb(…)` runs `x.averb(…)` in a loop."""
 
@@ -55,7 +58,7 @@ class InLoop:
         found = getattr(self._thing, name)
         if name == "queue":
             return lambda *args: self._wrapped(found(*args))
-        return InLoop(found, self._loop) if name in {"jobs", "topics", "sessions"} else found
+        return InLoop(found, self._loop) if name in VERBS else found
 
     def _wrapped(self, result):
         return InLoop(result, self._loop) if isinstance(result, Queue | Reservation) else result

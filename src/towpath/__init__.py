@@ -2,10 +2,12 @@
 
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Retry
+from towpath.app.flows import Chain, Group, Step, group
 from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.job import Job, Lease, UnreadableJob
+from towpath.model.limits import Limit
 from towpath.model.states import State, Status
 from towpath.settings import Settings
 
@@ -16,15 +18,20 @@ __all__ = [
     "BlockingTask",
     "Bury",
     "Cancel",
+    "Chain",
     "Context",
+    "Group",
     "Job",
     "Lease",
+    "Limit",
     "Retry",
     "Settings",
     "State",
     "Status",
+    "Step",
     "Task",
     "TaskJob",
     "TowpathError",
     "UnreadableJob",
+    "group",
 ]

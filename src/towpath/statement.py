@@ -5,7 +5,8 @@
     -- name: complete [postgres]
 
 Parameters are written :like_this, casts cast(x as type), tables towpath.like_this. `{now}` is the
-database's clock, `{ticket}` the columns that a ticket takes along wherever it moves.
+database's clock, `{ticket}` the columns that a ticket takes along wherever it moves, `{ticket r}`
+those of a table r, `{ticket :}` those given as parameters.
 
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
 there a text is a chain of statements: for each row that one returns, the rest of the chain runs
@@ -27,9 +28,9 @@ Dialect = Literal["sqlite", "postgres"]
 
 _HEADER: Final = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"--.*")
-_TICKET: Final = (
+TICKET: Final = (
     "seq", "topic", "priority", "epoch", "key",
-    "retries", "crashes", "timeouts", "releases", "buries", "kicks",
+    "retries", "crashes", "timeouts", "releases", "buries", "kicks", "limit_key", "awaited",
 )  # fmt: skip
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
@@ -115,8 +116,8 @@ def spelled(text: str, dialect: Dialect) -> str:
     def word(match: re.Match[str]) -> str:
         name, _, argument = match[1].partition(" ")
         if name == "ticket":
-            prefix = f"{argument}." if argument else ""
-            return ", ".join(prefix + column for column in _TICKET)
+            prefix = argument if argument in {"", ":"} else f"{argument}."
+            return ", ".join(prefix + column for column in TICKET)
         return _WORDS[dialect][name].replace("{}", argument)
 
     text = re.sub(r"\{(\w[^}]*)\}", word, text)

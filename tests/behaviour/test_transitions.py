@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from towpath import State
+from towpath import Limit, State
 from towpath.errors import Conflict, NotFound
 from towpath.model.states import TRANSITIONS, Action, allows
 
@@ -31,7 +31,7 @@ def job_in(app, state, tries):
 
     Returns it with its newest lease, which is good only in the state reserved.
     """
-    job = app.jobs.enqueue("q", "t", max_retries=tries)
+    job = app.jobs.enqueue("q", "t", max_retries=tries, limit=Limit("one", concurrency=1))
     [lease] = app.jobs.reserve("q")
     if state is State.RESERVED:
         return job, lease
@@ -41,6 +41,10 @@ def job_in(app, state, tries):
         app.jobs.complete(lease)
     else:
         app.jobs.release(lease, delay=500 if state is State.DELAYED else 0)
+    if state is State.BLOCKED:
+        app.jobs.enqueue("r", limit=Limit("one", concurrency=1))
+        app.jobs.reserve("r", session=app.sessions.start())
+        app.jobs.reserve("q")
     if state is State.CANCELLED:
         app.jobs.cancel(job)
     assert app.jobs.get(job).state is state

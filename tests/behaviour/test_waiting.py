@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.conftest import InLoop, eventually
-from towpath import App
+from towpath import App, Limit
 from towpath.app.waiting import ThreadWaiter, WaitingRoom
 from towpath.database.wakeups import QuietBell
 from towpath.errors import TooManyWaiters
@@ -187,6 +187,18 @@ def _shorter_pause(app):
     return lambda: app.topics.pause("mail", 0.2)
 
 
+def _room_in_a_limit(app):
+    app.jobs.enqueue_many("mail", range(2), limit=Limit("one", concurrency=1))
+    [lease] = app.jobs.reserve("mail")
+    return lambda: app.jobs.complete(lease)
+
+
+def _pace_of_a_limit(app):
+    app.jobs.enqueue_many("mail", range(2), limit=Limit("paced", rate="2/s"))
+    app.jobs.reserve("mail")
+    return lambda: None
+
+
 def _end_of_a_session(app):
     app.jobs.enqueue("mail")
     session = app.sessions.start()
@@ -199,7 +211,7 @@ def _end_of_a_session(app):
     [
         _put, _due_delay, _due_delay_from_before, _ended_ttr, _release, _release_with_delay,
         _failure, _kick, _kick_job, _requeue, _resume, _end_of_a_pause, _shorter_pause,
-        _end_of_a_session,
+        _room_in_a_limit, _pace_of_a_limit, _end_of_a_session,
     ],
     ids=lambda cause: cause.__name__.strip("_").replace("_", " "),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from towpath.app.connect import open_database
 from towpath.app.jobs import Jobs
+from towpath.app.limits import Limits
 from towpath.app.marks import Marks
 from towpath.app.queue import Queue
 from towpath.app.sessions import Sessions
@@ -74,6 +75,7 @@ class App:
         self.jobs = Jobs(self, self._room, self._marks)
         self.tasks = Tasks(self)
         self.topics = Topics(self)
+        self.limits = Limits(self)
         self.sessions = Sessions(self)
         self.upkeep = Upkeep(self)
         begin_anew_after_fork(self)

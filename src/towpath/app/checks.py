@@ -14,9 +14,11 @@ from towpath.model.backoff import Backoff
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.model.job import Job, Options
+from towpath.model.limits import Limit
 from towpath.model.payload import clean_text, encode
 from towpath.model.states import State, Status
 from towpath.model.topics import checked
+from towpath.model.unique import Unique
 from towpath.settings import Settings
 from towpath.store import lookup
 from towpath.store.jobs import NewJob
@@ -41,11 +43,14 @@ class EnqueueOptions(TypedDict, total=False):
     run_at: datetime  # instead of a delay, with its time zone
     ttr: Duration  # how long a lease without a session lives, unless it is touched
     key: str  # while an unfinished job of the topic has it, that job is returned and none is stored
+    unique: Unique | str  # ...or that job gives way: replace, update, debounce; or clear
     max_retries: int  # failures: the one that reaches it buries the job, so 0 is as 1
     max_crashes: int  # workers that it may take down with it
     timeout: Duration  # how long one run by a worker may last
     retention: Duration  # how long it is kept when it has finished
     backoff: Backoff  # the pause after each failure; 1 min, 4 min, 16 min … unless told
+    after: "Iterable[JobRef]"  # waits in `blocked` until these have completed
+    limit: Limit | None  # with which other jobs it shares how many run at once, or how often
 
 
 class Filters(TypedDict, total=False):
@@ -146,6 +151,38 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     return shared
 
 
+def unique_of(given: EnqueueOptions) -> Unique:
+    """Return what becomes of the job that holds the key."""
+    if "unique" not in given:
+        return Unique.SKIP
+    try:
+        unique = Unique(given["unique"])
+    except ValueError as error:
+        msg = f"unique is one of {', '.join(Unique)}, not {given['unique']!r}"
+        raise Invalid(msg) from error
+    if unique is not Unique.SKIP and given.get("key") is None:
+        msg = f"unique={str(unique)!r} is about a key: give one"
+        raise Invalid(msg)
+    if unique is Unique.DEBOUNCE and not ("delay" in given or "run_at" in given):
+        msg = "debounce needs a delay, which every further call begins anew"
+        raise Invalid(msg)
+    return unique
+
+
+def parents_of(given: EnqueueOptions) -> list[UUID]:
+    """Return the jobs that a job is to wait for."""
+    if "after" not in given:
+        return []
+    after = given["after"]
+    if isinstance(after, str | Job | UUID):
+        msg = "after is a list of jobs"
+        raise Invalid(msg)
+    if "unique" in given:
+        msg = "a job that waits for others cannot also take the place of one: give after or unique"
+        raise Invalid(msg)
+    return list(dict.fromkeys(job_id(job) for job in after))
+
+
 def job_id(job: JobRef) -> UUID:
     """Return the id of a job, however it is named."""
     return job.id if isinstance(job, Job) else _uuid(job)
@@ -171,6 +208,9 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
         changes["retention"] = microseconds(given["retention"], "retention") / 1e6
     if "backoff" in given:
         changes["backoff"] = _backoff(given["backoff"])
+    limit = given.get("limit")
+    if limit is not None:
+        changes["limit"] = _limit(limit)
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
@@ -192,6 +232,20 @@ def _backoff(backoff: Any) -> Backoff:
         msg = f"factor {backoff.factor} is not between 0 and a billion"
         raise Invalid(msg)
     return backoff
+
+
+def _limit(limit: Any) -> Limit:
+    if not isinstance(limit, Limit):
+        msg = f"{limit!r} is not a Limit"
+        raise Invalid(msg)
+    _key(limit.key)
+    if limit.concurrency is None and limit.pace is None:
+        msg = f"the limit {limit.key!r} limits nothing: give it a concurrency or a rate"
+        raise Invalid(msg)
+    if limit.concurrency is not None:
+        at_least_one(limit.concurrency, "concurrency")
+    at_least_one(limit.burst, "burst")
+    return limit
 
 
 def _uuid(text: UUID | str) -> UUID:

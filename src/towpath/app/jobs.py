@@ -17,27 +17,32 @@ from towpath.app.checks import (
     job_id,
     new_jobs,
     page,
+    parents_of,
     past_minutes,
     peekable,
     priority_of,
     seconds,
+    unique_of,
 )
 from towpath.app.marks import Marks
 from towpath.app.sessions import new_number
 from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
-from towpath.errors import AppClosed, DatabaseError
+from towpath.errors import AppClosed, DatabaseError, Invalid
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
+from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, answered
 from towpath.store import jobs, lookup, reserving, tickets
 from towpath.store import leases as store
 from towpath.store import stats as counts
+from towpath.store.dependencies import Node, enqueue_flow
 from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion, Outcome
 from towpath.store.reserving import Reserved
 from towpath.store.stats import Minute, Stats, TopicStats
+from towpath.store.unique import enqueue_over
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -48,12 +53,12 @@ PURGE_AT_ONCE: Final = 1_000
 
 
 @contextlib.contextmanager
-def _burying() -> Generator[None]:
-    """Bury what nobody can read; where that fails, its leases end by themselves."""
+def _putting_aside() -> Generator[None]:
+    """Put aside what nobody can use; where that fails, its leases end by themselves."""
     try:
         yield
     except (DatabaseError, AppClosed):
-        log.exception("jobs that cannot be read could not be buried either")
+        log.exception("jobs that cannot be run now could not be put aside either")
 
 
 class Jobs:
@@ -64,7 +69,8 @@ class Jobs:
         self._room = room
         self._marks = marks
         self._defaults = Defaults.of(app.settings)
-        self._burials: set[asyncio.Task[None]] = set()
+        self._asides: set[asyncio.Task[None]] = set()
+        self._limited: set[str] = set()  # topics in which a job with a limit was met
 
     # ------------------------------------------------------------ in
 
@@ -78,7 +84,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered(self._app.run(self._stored(new), connection)[0])
+        return answered(self._app.run(self._stored(new, options), connection)[0])
 
     async def aenqueue(
         self,
@@ -90,7 +96,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered((await self._app.arun(self._stored(new), connection))[0])
+        return answered((await self._app.arun(self._stored(new, options), connection))[0])
 
     def enqueue_many(
         self,
@@ -102,7 +108,7 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = self._app.run(self._stored(new), connection) if new else []
+        answers = self._app.run(self._stored(new, options), connection) if new else []
         return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
@@ -115,10 +121,27 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = await self._app.arun(self._stored(new), connection) if new else []
+        answers = await self._app.arun(self._stored(new, options), connection) if new else []
         return [answered(answer) for answer in answers]
 
-    def _stored(self, new: list[NewJob]) -> Operation[list[Answer[Job]]]:
+    def _stored(
+        self, new: Sequence[NewJob], options: EnqueueOptions
+    ) -> Operation[list[Answer[Job]]]:
+        unique, after = unique_of(options), parents_of(options)
+        if unique is not Unique.SKIP:
+            return enqueue_over(new, unique, self._enqueued)
+        if after:
+            return enqueue_flow([Node(each, after=after) for each in new])
+        return self._enqueued(new)
+
+    def new(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
+        """Return a job that is not stored yet, to be stored with others."""
+        if options.keys() & {"unique", "after"}:
+            msg = "a step of a flow has no unique or after of its own"
+            raise Invalid(msg)
+        return new_jobs(topic, (payload,), options, self._defaults)[0]
+
+    def _enqueued(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         settings = self._app.settings
         if settings.max_topics or settings.max_jobs_per_topic:
             return jobs.enqueue_within(
@@ -214,34 +237,40 @@ class Jobs:
     def _reserved(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
     ) -> Reserved:
-        """Look once, or again if nothing that was found can be read."""
+        """Look once, or again if nothing that was found can be used."""
         while True:
             reserved = self._app.run(self._reservation(topics, limit, session, token))
-            if reserved.unreadable:
-                with _burying():
-                    self._app.run(store.settle(reserved.unreadable))
-            if reserved.leases or not reserved.unreadable or token is not None:
+            if reserved.limited:
+                self._limited.update(topics)
+            if reserved.unusable:
+                with _putting_aside():
+                    self._app.run(store.settle(reserved.unusable))
+            if reserved.leases or not reserved.unusable or token is not None:
                 self._marks.note(topics, limit, reserved)
                 return reserved
 
     async def _areserved(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
     ) -> Reserved:
-        """Look once, or again if nothing that was found can be read."""
+        """Look once, or again if nothing that was found can be used."""
         while True:
             reserved = await self._app.arun(self._reservation(topics, limit, session, token))
-            if reserved.unreadable:
-                # Not awaited: whoever is cancelled here would keep the other leases.
-                task = asyncio.create_task(self._abury_unreadable(reserved.unreadable))
-                self._burials.add(task)
-                task.add_done_callback(self._burials.discard)
-            if reserved.leases or not reserved.unreadable or token is not None:
+            if reserved.limited:
+                self._limited.update(topics)
+            if reserved.unusable:
+                # Not awaited beside others: whoever is cancelled here would keep their leases.
+                task = asyncio.create_task(self._aput_aside(reserved.unusable))
+                self._asides.add(task)
+                task.add_done_callback(self._asides.discard)
+                if not reserved.leases:
+                    await asyncio.shield(task)
+            if reserved.leases or not reserved.unusable or token is not None:
                 self._marks.note(topics, limit, reserved)
                 return reserved
 
-    async def _abury_unreadable(self, unreadable: Sequence[Outcome]) -> None:
-        with _burying():
-            await self._app.arun(store.settle(unreadable))
+    async def _aput_aside(self, unusable: Sequence[Outcome]) -> None:
+        with _putting_aside():
+            await self._app.arun(store.settle(unusable))
 
     def _reservation(
         self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None
@@ -253,6 +282,7 @@ class Jobs:
             token=new_number() if token is None else token,
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
+            limited=not self._limited.isdisjoint(topics),
         )
 
     def _wait_until(self, topics: tuple[str, ...], reserved: Reserved) -> None:

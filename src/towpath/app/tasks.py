@@ -21,13 +21,15 @@ import msgspec
 
 from towpath.app.checks import EnqueueOptions, refuse_unknown
 from towpath.app.context import Context
-from towpath.errors import Conflict, JobCancelled, JobFailed, ResultTimeout
+from towpath.app.flows import Step
+from towpath.errors import Conflict, Invalid, JobCancelled, JobFailed, ResultTimeout
 from towpath.model.arguments import Signature
 from towpath.model.backoff import Backoff
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job
 from towpath.model.states import Status
 from towpath.model.topics import checked
+from towpath.store.jobs import NewJob
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -112,6 +114,10 @@ class Calls(Generic[P, R]):
         self._task = task
         self._options = options
 
+    def s(self, *args: Any, **kwargs: Any) -> Step[R]:
+        """Make a call that is enqueued with others: see `towpath.group` and `|`."""
+        return Step(self._task, args, kwargs, self._options)
+
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
         """Store a call."""
         return self._task.store([(args, kwargs)], self._options)[0]
@@ -142,6 +148,10 @@ class Task(Generic[P, R]):
         """Store a call."""
         return (await self.astore([(args, kwargs)], {}))[0]
 
+    def s(self, *args: Any, **kwargs: Any) -> Step[R]:
+        """Make a call that is enqueued with others: see `towpath.group` and `|`."""
+        return Step(self, args, kwargs, {})
+
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
         """Store a call for each set of named arguments: all of them or none."""
         return self.store([((), call) for call in calls], {})
@@ -157,13 +167,21 @@ class Task(Generic[P, R]):
     def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
         """Store calls."""
         jobs = self.app.jobs.enqueue_many(self.topic, self._bodies(calls), **self._all(options))
-        return [self._job(job) for job in jobs]
+        return [self.job(job) for job in jobs]
 
     async def astore(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
         """Store calls."""
         bodies = self._bodies(calls)
         jobs = await self.app.jobs.aenqueue_many(self.topic, bodies, **self._all(options))
-        return [self._job(job) for job in jobs]
+        return [self.job(job) for job in jobs]
+
+    def new(self, body: str, options: CallOptions) -> NewJob:
+        """Return a call that is not stored yet."""
+        given = {**self._all(options)}
+        if given.pop("connection", None) is not None:
+            msg = "a step has no connection of its own: give it to the enqueue of the whole"
+            raise Invalid(msg)
+        return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), given)  # type: ignore[arg-type] # a subset of the same keys
 
     def returned_by(self, job: Job) -> R:
         """Return the result of a job that has ended, as its annotation says."""
@@ -183,7 +201,8 @@ class Task(Generic[P, R]):
     def _all(self, options: CallOptions) -> CallOptions:
         return {**self._options, **options}
 
-    def _job(self, job: Job) -> TaskJob[R]:
+    def job(self, job: Job) -> TaskJob[R]:
+        """Return a stored call of this task as what it is."""
         fields = {name: getattr(job, name) for name in job.__struct_fields__}
         return TaskJob(task=self, **fields)
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.operation import Operation
-from towpath.store import leases, reserving, sessions, stats, topics, upkeep
+from towpath.store import dependencies, leases, limits, reserving, sessions, stats, topics, upkeep
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -64,6 +64,8 @@ class Upkeep:
         names: list[str] = self._do(topics.list_topics()) or []
         self._repeat(lambda: self._do(reserving.promote(names)))
         self._repeat(lambda: self._do(leases.rescue(names)))
+        self._do(limits.free_all())
+        self._do(dependencies.tell_all())
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
         self._do(stats.roll_up())
@@ -119,6 +121,7 @@ class Upkeep:
         if now - self._pruned_at >= PRUNE_EVERY:
             self._repeat(lambda: self._do(upkeep.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
+            self._do(limits.forget_unused())
             self._pruned_at = now
         if self._app.settings.topic_cleanup and now >= self._topics_kept_until:
             forgotten = self._do(topics.forget_empty())

@@ -33,6 +33,9 @@ class Signature:
         fields = [_field(each, hints.get(each.name, Any)) for each in own]
         shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
+        partly = [(name, _maybe(kind), msgspec.UNSET) for name, kind, *_ in fields]
+        some = msgspec.defstruct("arguments", partly, kw_only=True, forbid_unknown_fields=True)
+        self._some = msgspec.json.Decoder(some, dec_hook=_from_plain)
         self._returned = msgspec.json.Decoder(hints.get("return", Any), dec_hook=_from_plain)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int) -> str:
@@ -45,6 +48,22 @@ class Signature:
         body = payload.encode_json(given, most, "payload", _encoder)
         self._decoded(body)
         return body
+
+    def encode_step(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int
+    ) -> tuple[str, str | None]:
+        """Return arguments but for the first, and its name; all of them if there is no room."""
+        try:
+            given = self._signature.bind(_LATER, *args, **kwargs).arguments
+        except TypeError:
+            return self.encode(args, kwargs, most), None
+        name = next(iter(given))
+        if given.pop(name) is not _LATER:
+            msg = f"{self.name}: a result is passed as the first argument, which must have a name"
+            raise InvalidArguments(msg)
+        body = payload.encode_json(given, most, "payload", _encoder)
+        self._decoded(body, self._some)
+        return body, name
 
     def decode(self, body: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return stored arguments as they are passed, or say why they fit no more."""
@@ -59,9 +78,11 @@ class Signature:
         """Return a stored result."""
         return None if body is None else self._returned.decode(body)
 
-    def _decoded(self, body: str) -> dict[str, Any]:
+    def _decoded(
+        self, body: str, decoder: msgspec.json.Decoder[Any] | None = None
+    ) -> dict[str, Any]:
         try:
-            found = self._arguments.decode(body)
+            found = (decoder or self._arguments).decode(body)
         except (msgspec.DecodeError, ValueError, TypeError) as error:
             msg = f"{self.name} cannot be called with these arguments: {error}"
             raise InvalidArguments(msg) from error
@@ -98,4 +119,5 @@ def _from_plain(kind: Any, value: Any) -> Any:
     raise TypeError(msg)
 
 
+_LATER: Final = object()  # stands for the result of what comes before
 _encoder: Final = msgspec.json.Encoder(enc_hook=_to_plain)

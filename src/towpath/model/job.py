@@ -9,6 +9,8 @@ from msgspec import Struct
 from towpath.errors import IncompatibleData
 from towpath.model import payload
 from towpath.model.backoff import DEFAULT, Backoff
+from towpath.model.flows import Takes
+from towpath.model.limits import Limit
 from towpath.model.states import STATUS, State, Status
 
 
@@ -20,6 +22,8 @@ class Options(Struct, frozen=True, omit_defaults=True):
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
     backoff: Backoff = DEFAULT
+    limit: Limit | None = None
+    takes: Takes | None = None  # which argument gets the results of those that it waits for
 
 
 class Job(Struct, frozen=True, kw_only=True):

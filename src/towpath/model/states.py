@@ -13,6 +13,7 @@ class State(StrEnum):
 
     DELAYED = "delayed"  # waiting for its time
     READY = "ready"  # waiting for a worker
+    BLOCKED = "blocked"  # waiting for its limit or for other jobs
     RESERVED = "reserved"  # leased to a worker
     COMPLETED = "completed"  # finished well
     BURIED = "buried"  # failed for good, or put aside; waits for somebody to act
@@ -33,6 +34,8 @@ class Action(StrEnum):
     """What can happen to a job."""
 
     PROMOTE = "promote"  # its time has come
+    PARK = "park"  # its limit is reached
+    UNPARK = "unpark"  # its limit has room again
     RESERVE = "reserve"
     COMPLETE = "complete"
     BACK_OFF = "back_off"  # this try failed, another follows
@@ -53,6 +56,7 @@ S, A = State, Action
 STATUS: Final = {
     S.DELAYED: Status.PENDING,
     S.READY: Status.PENDING,
+    S.BLOCKED: Status.PENDING,
     S.RESERVED: Status.PROCESSING,
     S.COMPLETED: Status.COMPLETED,
     S.BURIED: Status.FAILED,
@@ -62,6 +66,8 @@ STATUS: Final = {
 TRANSITIONS: Final[dict[Action, tuple[frozenset[State], State | None]]] = {
     # action      from                                                        to (None: gone)
     A.PROMOTE:  (frozenset({S.DELAYED}),                                      S.READY),
+    A.PARK:     (frozenset({S.READY}),                                        S.BLOCKED),
+    A.UNPARK:   (frozenset({S.BLOCKED}),                                      S.READY),
     A.RESERVE:  (frozenset({S.READY}),                                        S.RESERVED),
     A.COMPLETE: (frozenset({S.RESERVED}),                                     S.COMPLETED),
     A.BACK_OFF: (frozenset({S.RESERVED}),                                     S.DELAYED),
@@ -73,8 +79,8 @@ TRANSITIONS: Final[dict[Action, tuple[frozenset[State], State | None]]] = {
     A.DISCARD:  (frozenset({S.RESERVED}),                                     None),
     A.KICK:     (frozenset({S.BURIED, S.DELAYED}),                            S.READY),
     A.REQUEUE:  (frozenset({S.BURIED, S.CANCELLED}),                          S.READY),
-    A.CANCEL:   (frozenset({S.DELAYED, S.READY}),                             S.CANCELLED),
-    A.DELETE:   (frozenset({S.DELAYED, S.READY, S.BURIED, S.CANCELLED}),      None),
+    A.CANCEL:   (frozenset({S.DELAYED, S.READY, S.BLOCKED}),                  S.CANCELLED),
+    A.DELETE:   (frozenset(set(S) - {S.RESERVED, S.COMPLETED}),               None),
 }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "topic": self.topic,
             "priority": self.priority,
             "key": self.key,
+            "limit_key": self.options.limit.key if self.options.limit else None,
             "payload": self.body,
             "encoding": self.encoding,
             "ttr": self.ttr,
@@ -81,12 +82,13 @@ def _stored(new: NewJob, row: Row) -> Job:
     )
 
 
-def _topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
+def topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
+    """Name the topics of what was stored."""
     return {answer.topic for answer in answers if isinstance(answer, Job)}
 
 
 @plural(
-    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, _topics_of, fresh=True
+    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, topics_of, fresh=True
 )
 def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs, in order.
@@ -162,7 +164,7 @@ def enqueue_all(
             answers += yield from part.start()
         return answers
 
-    return Operation("enqueue_all", steps, wakes=_topics_of, fresh=True, parts=parts)
+    return Operation("enqueue_all", steps, wakes=topics_of, fresh=True, parts=parts)
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
@@ -201,7 +203,7 @@ def enqueue_within(
                     raise MaxJobsReached(msg)
         return (yield from enqueue(new).start())
 
-    return Operation("enqueue_within", steps, wakes=_topics_of, fresh=True)
+    return Operation("enqueue_within", steps, wakes=topics_of, fresh=True)
 
 
 def _standing(new: NewJob, job: Job) -> Answer[Job]:

@@ -8,14 +8,15 @@
 insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;
 select coalesce(max(seq), 0) as before from towpath.job;
 /* each */
-insert into towpath.job (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
-values (:id, :topic, :priority, :payload, :encoding, :ttr, :options, :now,
+insert into towpath.job
+       (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
+values (:id, :topic, :priority, :limit_key, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 on conflict do nothing;
-insert into towpath.ready (seq, topic, priority)
-select seq, topic, priority from towpath.job where seq > :before and run_at <= :now;
-insert into towpath.delayed (seq, topic, priority, run_at)
-select seq, topic, priority, run_at from towpath.job where seq > :before and run_at > :now;
+insert into towpath.ready (seq, topic, priority, limit_key)
+select seq, topic, priority, limit_key from towpath.job where seq > :before and run_at <= :now;
+insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
+select seq, topic, priority, limit_key, run_at from towpath.job where seq > :before and run_at > :now;
 select seq, created_at, run_at, id from towpath.job where seq > :before order by seq;
 
 -- name: enqueue [postgres]
@@ -23,8 +24,8 @@ with clock as materialized (select {now} as now),
 item as materialized (
     select i.*, coalesce(i.run_at, clock.now + i.delay) as due_at, clock.now
       from clock, json_to_recordset(cast(:items as json)) as i(
-           nth integer, id uuid, topic text, priority bigint, payload text, encoding text,
-           ttr bigint, options text, run_at bigint, delay bigint)),
+           nth integer, id uuid, topic text, priority bigint, limit_key text, payload text,
+           encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at)
     select topic, now from (select distinct topic, now from item) as named
@@ -32,17 +33,17 @@ opened as (
     on conflict do nothing),
 made as (
     insert into towpath.job
-           (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
-    select id, topic, priority, payload, encoding, ttr, options, now, due_at
+           (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
+    select id, topic, priority, limit_key, payload, encoding, ttr, options, now, due_at
       from item order by nth
     on conflict (id) do nothing
-    returning seq, id, topic, priority, created_at, run_at),
+    returning seq, id, topic, priority, limit_key, created_at, run_at),
 readied as (
-    insert into towpath.ready (seq, topic, priority)
-    select seq, topic, priority from made where run_at <= created_at),
+    insert into towpath.ready (seq, topic, priority, limit_key)
+    select seq, topic, priority, limit_key from made where run_at <= created_at),
 postponed as (
-    insert into towpath.delayed (seq, topic, priority, run_at)
-    select seq, topic, priority, run_at from made where run_at > created_at)
+    insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
+    select seq, topic, priority, limit_key, run_at from made where run_at > created_at)
 select seq, created_at, run_at,
        case when (select count(*) from made) < (select count(*) from item) then id end
   from made order by seq;
@@ -54,22 +55,23 @@ insert into towpath.unique_key (topic, key, id) select :topic, :key, :id
  where not exists (select 1 from towpath.job where id = :id)
 on conflict do nothing
 returning key;
-insert into towpath.job (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
-values (:id, :topic, :priority, :key, :payload, :encoding, :ttr, :options, :now,
+insert into towpath.job
+       (id, topic, priority, key, limit_key, payload, encoding, ttr, options, created_at, run_at)
+values (:id, :topic, :priority, :key, :limit_key, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 returning seq, created_at, run_at, id;
-insert into towpath.ready (seq, topic, priority, key) select :seq, :topic, :priority, :key
- where :run_at <= :now;
-insert into towpath.delayed (seq, topic, priority, key, run_at)
-select :seq, :topic, :priority, :key, :run_at where :run_at > :now;
+insert into towpath.ready (seq, topic, priority, key, limit_key)
+select :seq, :topic, :priority, :key, :limit_key where :run_at <= :now;
+insert into towpath.delayed (seq, topic, priority, key, limit_key, run_at)
+select :seq, :topic, :priority, :key, :limit_key, :run_at where :run_at > :now;
 
 -- name: enqueue_keyed [postgres]
 with clock as materialized (select {now} as now),
 item as materialized (
     select i.*, coalesce(i.run_at, clock.now + i.delay) as due_at, clock.now
       from clock, json_to_recordset(cast(:items as json)) as i(
-           nth integer, id uuid, topic text, priority bigint, key text, payload text,
-           encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
+           nth integer, id uuid, topic text, priority bigint, key text, limit_key text,
+           payload text, encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at)
     select topic, now from (select distinct topic, now from item) as named
@@ -84,17 +86,17 @@ claimed as (
     returning id),
 made as (
     insert into towpath.job
-           (id, topic, priority, key, payload, encoding, ttr, options, created_at, run_at)
-    select id, topic, priority, key, payload, encoding, ttr, options, now, due_at
+           (id, topic, priority, key, limit_key, payload, encoding, ttr, options, created_at, run_at)
+    select id, topic, priority, key, limit_key, payload, encoding, ttr, options, now, due_at
       from item where id in (select id from claimed) order by nth
     on conflict (id) do nothing
-    returning seq, id, topic, priority, key, created_at, run_at),
+    returning seq, id, topic, priority, key, limit_key, created_at, run_at),
 readied as (
-    insert into towpath.ready (seq, topic, priority, key)
-    select seq, topic, priority, key from made where run_at <= created_at),
+    insert into towpath.ready (seq, topic, priority, key, limit_key)
+    select seq, topic, priority, key, limit_key from made where run_at <= created_at),
 postponed as (
-    insert into towpath.delayed (seq, topic, priority, key, run_at)
-    select seq, topic, priority, key, run_at from made where run_at > created_at)
+    insert into towpath.delayed (seq, topic, priority, key, limit_key, run_at)
+    select seq, topic, priority, key, limit_key, run_at from made where run_at > created_at)
 select seq, created_at, run_at,
        case when (select count(*) from made) < (select count(*) from item) then id end
   from made order by seq;
@@ -117,14 +119,14 @@ select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
 -- name: free_stale_keys [sqlite]
 delete from towpath.unique_key as k where k.topic = :topic and k.key = :key and not exists (
     select 1 from towpath.located l where l.id = k.id and l.topic = k.topic and l.key = k.key
-       and l.state in ('ready', 'delayed', 'reserved'));
+       and l.state in ('ready', 'delayed', 'blocked', 'reserved'));
 
 -- name: free_stale_keys [postgres]
 delete from towpath.unique_key k
  using json_to_recordset(cast(:items as json)) as i(topic text, key text)
  where k.topic = i.topic and k.key = i.key and not exists (
     select from towpath.located l where l.id = k.id and l.topic = k.topic and l.key = k.key
-       and l.state in ('ready', 'delayed', 'reserved'));
+       and l.state in ('ready', 'delayed', 'blocked', 'reserved'));
 
 -- With a limit on topics or jobs, enqueues of one topic take turns.
 -- name: lock_topics [sqlite]
@@ -142,5 +144,6 @@ select 1 from towpath.topic where name = :topic;
 -- name: count_unfinished
 select (select count(*) from towpath.ready where topic = :topic)
      + (select count(*) from towpath.delayed where topic = :topic)
+     + (select count(*) from towpath.blocked where topic = :topic)
      + (select count(*) from towpath.lease where topic = :topic)
      + (select count(*) from towpath.buried where topic = :topic);

@@ -10,13 +10,16 @@ from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExce
 from towpath.model.instants import microseconds
 from towpath.model.job import Lease, Options
 from towpath.model.states import State
-from towpath.operation import Answer, Operation, Steps, plural
+from towpath.operation import Answer, Operation, Row, Steps, plural
 from towpath.statement import load
+from towpath.store.dependencies import told
+from towpath.store.limits import freed
 from towpath.store.rows import known_options
 
 sql: Final = load(__name__)
 
 RESCUE_AT_ONCE: Final = 1_000
+ENDS: Final = frozenset({"buried", "cancelled", "gone"})
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -63,34 +66,51 @@ class Settled(Struct, frozen=True):
     seq: int
     topic: str
     state: State | None  # None: gone
-
-
-@plural()
-def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
-    """Finish jobs. Said twice with the same lease, it holds once."""
-    rows = yield sql["complete"](_items(completions))
-    answers = {row[12]: Settled(row[0], row[1], State.COMPLETED) for row in rows}
-    return (yield from _explained(completions, answers))
+    woken: frozenset[str] = frozenset()  # topics in which its end has made others ready
 
 
 def topics_back(answers: Iterable[Answer[Settled]]) -> set[str]:
-    """Name the topics that got a job back."""
-    return {
-        answer.topic
-        for answer in answers
-        if isinstance(answer, Settled) and answer.state in {State.READY, State.DELAYED}
-    }
+    """Name the topics that got a job back, or another one instead."""
+    topics: set[str] = set()
+    for answer in answers:
+        if isinstance(answer, Settled):
+            topics |= answer.woken
+            if answer.state in {State.READY, State.DELAYED}:
+                topics.add(answer.topic)
+    return topics
+
+
+@plural(wakes=topics_back)
+def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
+    """Finish jobs. Said twice with the same lease, it holds once."""
+    rows = yield sql["complete"](_items(completions))
+    woken = yield from _followed(rows, [(row[0], True) for row in rows if row[12]])
+    answers = {row[14]: Settled(row[0], row[1], State.COMPLETED, woken) for row in rows}
+    return (yield from _explained(completions, answers))
 
 
 @plural(wakes=topics_back)
 def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
     """End leases as told; a job whose cancellation was requested ends cancelled instead."""
     rows = yield sql["settle"](_items(outcomes))
+    ended = [(row[0], False) for row in rows if row[12] and row[13] in ENDS]
+    woken = yield from _followed(rows, ended)
     answers = {
-        row[13]: Settled(row[0], row[1], None if row[11] == "gone" else State(row[11]))
+        row[15]: Settled(row[0], row[1], None if row[13] == "gone" else State(row[13]), woken)
         for row in rows
     }
     return (yield from _explained(outcomes, answers))
+
+
+def _followed(rows: Sequence[Row], ended: Sequence[Row]) -> Steps[frozenset[str]]:
+    """Let follow what waited for the end of these leases; return the topics that gained a job."""
+    topics: set[str] = set()
+    keys = {row[11] for row in rows if row[11] is not None}
+    if keys:
+        topics |= yield from freed(keys)
+    if ended:
+        topics |= yield from told(ended)
+    return frozenset(topics)
 
 
 @plural()
@@ -184,7 +204,8 @@ def _lost(seq: int) -> LeaseLost:
     return LeaseLost(f"the lease of job number {seq} ended; stop working on it")
 
 
-def _back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
+def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
+    """Put a job back in line, uncounted but for its time being over."""
     retention = microseconds(options.retention)
     return Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention)
 
@@ -196,9 +217,7 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
         rows = yield sql["expired"]([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
         if not rows:
             return []
-        outcomes = [
-            _back(seq, epoch, known_options(text), timed_out=1) for seq, epoch, text in rows
-        ]
+        outcomes = [back(seq, epoch, known_options(text), timed_out=1) for seq, epoch, text in rows]
         answers = yield from settle(outcomes).start()
         return [answer for answer in answers if isinstance(answer, Settled)]
 
@@ -209,5 +228,5 @@ def give_back(
     leases: Sequence[Lease], others: Sequence[Outcome]
 ) -> Operation[list[Answer[Settled]]]:
     """Release leases that nobody has seen, uncounted; end others as told."""
-    released = [_back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
+    released = [back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
     return settle([*released, *others])

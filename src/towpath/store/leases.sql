@@ -24,6 +24,11 @@ select :now / 60000000, topic, count(*), 0, sum(:now - reserved_at) from towpath
  where seq in (select value from json_each(:ended)) group by topic
 on conflict (minute, topic) do update
    set completed = completed + excluded.completed, duration = duration + excluded.duration;
+insert into towpath.ended (parent, completed, result)
+select l.seq, true, i.value ->> 'result'
+  from json_each(:items) i cross join towpath.lease l
+    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+ where l.awaited on conflict do nothing;
 delete from towpath.lease where seq in (select value from json_each(:ended));
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
@@ -43,6 +48,9 @@ finished as (
 unkeyed as (
     delete from towpath.unique_key k using gone g
      where g.key is not null and k.topic = g.topic and k.key = g.key),
+told as (
+    insert into towpath.ended (parent, completed, result)
+    select seq, true, result from gone where awaited on conflict do nothing),
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
     select now, topic, count(*), 0, sum(now - reserved_at) from gone, clock group by now, topic)
@@ -56,33 +64,32 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(crashes, 0) + :crashed, 0) as crashes,
           nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
-          nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks,
+          nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
           case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
           :now - reserved_at as duration, :nth as nth;
 update towpath.job set priority = :priority where seq = :seq and priority <> :priority;
 delete from towpath.unique_key
  where topic = :topic and key = :key and :goal in ('buried', 'cancelled', 'gone');
 insert into towpath.ready ({ticket})
-select :seq, :topic, :priority, :epoch, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks where :goal = 'ready';
+select {ticket :} where :goal = 'ready';
 insert into towpath.delayed ({ticket}, run_at)
-select :seq, :topic, :priority, :epoch, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks, :now + :delay
+select {ticket :}, :now + :delay
  where :goal = 'delayed';
 insert into towpath.buried ({ticket}, buried_at)
-select :seq, :topic, :priority, :epoch, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks, :now where :goal = 'buried';
+select {ticket :}, :now where :goal = 'buried';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
-select :seq, :topic, :priority, :epoch, :key,
-       :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+select {ticket :},
        :now, :now + :retention, :duration, true where :goal = 'cancelled';
 insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
 select :seq, :epoch, :now, :kind, :error, :traceback
  where :error is not null and :goal <> 'gone' on conflict do nothing;
+insert into towpath.ended (parent, completed)
+select :seq, false where :awaited and :goal in ('buried', 'cancelled', 'gone') on conflict do nothing;
 insert into towpath.minute (minute, topic, completed, failed, duration)
 select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'buried'
 on conflict (minute, topic) do update set failed = failed + 1;
 delete from towpath.failure where seq = :seq and :goal = 'gone';
+delete from towpath.dependency where child = :seq and :goal = 'gone';
 delete from towpath.job where seq = :seq and :goal = 'gone';
 
 -- name: settle [postgres]
@@ -101,7 +108,7 @@ left_behind as (
               nullif(coalesce(l.timeouts, 0) + i.timed_out, 0) as timeouts,
               nullif(coalesce(l.releases, 0) + i.released, 0) as releases,
               nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
-              l.reserved_at,
+              l.limit_key, l.awaited, l.reserved_at,
               case when l.cancelled and i.goal <> 'gone' then 'cancelled' else i.goal end as goal,
               i.nth, i.delay, i.retention, i.kind, i.error, i.traceback),
 repriced as (
@@ -126,12 +133,18 @@ failed as (
     insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
     select seq, epoch, now, kind, error, traceback from left_behind, clock
      where error is not null and goal <> 'gone' on conflict do nothing),
+told as (
+    insert into towpath.ended (parent, completed)
+    select seq, false from left_behind
+     where awaited and goal in ('buried', 'cancelled', 'gone') on conflict do nothing),
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
     select now, topic, 0, count(*), 0 from left_behind, clock
      where error is not null and goal = 'buried' group by now, topic),
 forgotten as (
     delete from towpath.failure f using left_behind g where f.seq = g.seq and g.goal = 'gone'),
+unlinked as (
+    delete from towpath.dependency d using left_behind g where d.child = g.seq and g.goal = 'gone'),
 deleted as (
     delete from towpath.job j using left_behind g where j.seq = g.seq and g.goal = 'gone')
 select {ticket}, goal, null, nth from left_behind;

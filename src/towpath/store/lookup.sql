@@ -36,7 +36,16 @@ select l.* from towpath.located l
               and (cast(:text as text) is null or exists (select 1 from towpath.job j
                     where j.seq = d.seq and j.payload {like} :text escape '\'))
               and d.seq < coalesce(cast(:before as bigint), 9223372036854775807)
-            order by d.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as later)
+            order by d.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as later
+       union all
+       select seq from (
+           select w.seq from towpath.blocked w
+            where (cast(:topic as text) is null or w.topic = :topic)
+              and (cast(:key as text) is null or w.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = w.seq and j.payload {like} :text escape '\'))
+              and w.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by w.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as parked)
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_processing

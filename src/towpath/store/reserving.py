@@ -5,13 +5,15 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from towpath.errors import IncompatibleData
 from towpath.model.instants import FOREVER, microseconds
 from towpath.model.job import Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, give_back, rescue
+from towpath.store.leases import Outcome, back, give_back, rescue
+from towpath.store.limits import admitted, free_due
 from towpath.store.rows import known_options, lease_from
 
 sql: Final = load(__name__)
@@ -37,7 +39,9 @@ class Reserved(Struct, frozen=True):
     due_in: int | None = None
     now: int = 0
     back_in_line: bool = False  # jobs came back into these lines, before others
-    unreadable: list[Outcome] = []  # what is to be done with the leases that nobody can use
+    unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
+    limited: bool = False  # some of those only because their limits were not looked at
+    woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
 
 def reserve(
@@ -48,11 +52,13 @@ def reserve(
     session: int | None = None,
     ranges: Sequence[Range] = (),
     known_token: bool = False,
+    limited: bool = False,
 ) -> Operation[Reserved]:
     """Lease up to `limit` ready jobs, most urgent first.
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
+    Jobs with a limit are only given out if it is `limited`, which takes a transaction.
     """
     everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
     regardless = msgspec.to_builtins([Range(topic, due_from=FOREVER) for topic in topics])
@@ -66,7 +72,10 @@ def reserve(
         while True:
             rows = yield from look(where)
             if rows:
-                return _reserved(rows, back_in_line=where != marked)
+                found = yield from _admitted(rows, limited=limited)
+                if not found.leases and not found.unusable:
+                    continue  # all of them wait for their limits
+                return replace(found, back_in_line=where != marked)
             if where != everywhere:
                 where = everywhere
                 continue
@@ -74,22 +83,23 @@ def reserve(
             if due_at is None or due_at > now:
                 return Reserved([], None if due_at is None else due_at - now, now)
             where = everywhere  # what comes back into line may sort before the marks
-            promoted = yield from promote(topics).start()
-            rescued = yield from rescue(topics).start()
-            if not promoted and not rescued:  # somebody else has it in hand: do not wait for them
+            if not (yield from _came_due(topics)):
+                # Somebody else has it in hand: do not wait for them.
                 rows = yield from look(regardless)
-                return _reserved(rows) if rows else Reserved([], LOOK_AGAIN, now)
+                nothing = Reserved([], LOOK_AGAIN, now)
+                return (yield from _admitted(rows, limited=limited)) if rows else nothing
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows) if rows else (yield from steps())
+        return _reserved(rows, limited=limited) if rows else (yield from steps())
 
     return Operation(
         "reserve",
         again if known_token else steps,
-        whole=True,
+        whole=not limited,
         restart=again,
-        abandon=lambda reserved: give_back(reserved.leases, reserved.unreadable),
+        abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
+        wakes=lambda reserved: reserved.woken,
     )
 
 
@@ -117,15 +127,38 @@ def _taken(
             return sorted(rows, key=lambda row: (row[4], row[0]))
 
 
-def _reserved(rows: Sequence[Row], *, back_in_line: bool = False) -> Reserved:
-    """Read the rows of a reservation; a job that cannot be read spoils no other."""
+def _came_due(topics: tuple[str, ...]) -> Steps[bool]:
+    """Put in line what its time has come for; say whether that was anything."""
+    promoted = yield from promote(topics).start()
+    rescued = yield from rescue(topics).start()
+    freed = yield from free_due().start()
+    return bool(promoted or rescued or freed)
+
+
+def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
+    """Read the rows of a reservation, less those that are over a limit."""
+    reserved = _reserved(rows, limited=limited)
+    if not any(lease.job.options.limit for lease in reserved.leases):
+        return reserved
+    leases, woken = yield from admitted(reserved.leases)
+    return replace(reserved, leases=leases, woken=frozenset(woken))
+
+
+def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
+    """Read the rows of a reservation; a job that cannot be used spoils no other."""
     leases: list[Lease] = []
-    unreadable: list[Outcome] = []
+    unusable: list[Outcome] = []
+    missed = False
     for row in rows:
         try:
-            leases.append(lease_from(row))
+            lease = lease_from(row)
+            if lease.job.options.limit and not limited:
+                missed = True
+                unusable.append(back(lease.job.seq, lease.epoch, lease.job.options))
+            else:
+                leases.append(lease)
         except IncompatibleData as error:
-            unreadable.append(
+            unusable.append(
                 Outcome(
                     seq=row[0],
                     epoch=row[12],
@@ -135,7 +168,7 @@ def _reserved(rows: Sequence[Row], *, back_in_line: bool = False) -> Reserved:
                     error=str(error),
                 )
             )
-    return Reserved(leases, now=rows[0][19], back_in_line=back_in_line, unreadable=unreadable)
+    return Reserved(leases, now=rows[0][19], unusable=unusable, limited=missed)
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:

@@ -12,8 +12,8 @@ select priority as last_priority, seq as last_seq from (
                 then 0 else :limit end)
  order by priority desc, seq desc limit 1;
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-select r.seq, r.topic, r.priority, r.epoch + 1, r.key,
-       r.retries, r.crashes, r.timeouts, r.releases, r.buries, r.kicks,
+select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
+       r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
        :now, :token, :session, case when :session is null then :now + j.ttr end
   from towpath.ready r cross join towpath.job j on j.seq = r.seq
  where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq);
@@ -57,7 +57,7 @@ gone as (
 taken as materialized (
     select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
            j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
-           g.kicks, g.seq, clock.now,
+           g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
            case when cast(:session as bigint) is null then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
@@ -104,8 +104,8 @@ select c.topic, c.priority, c.seq from range r, clock, lateral (
 
 -- name: take [sqlite]
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-select r.seq, r.topic, r.priority, r.epoch + 1, r.key,
-       r.retries, r.crashes, r.timeouts, r.releases, r.buries, r.kicks,
+select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
+       r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
        :now, :token, :session, case when :session is null then :now + j.ttr end
   from json_each(:items) i
  cross join towpath.ready r on r.topic = i.value ->> 'topic'
@@ -143,7 +143,7 @@ gone as (
 taken as materialized (
     select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
            j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
-           g.kicks, g.seq, clock.now,
+           g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
            case when cast(:session as bigint) is null then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
@@ -172,7 +172,9 @@ select min(at), :now from (
       from json_each(:topics) t
     union all
     select (select paused_until from towpath.topic where name = t.value and paused_until > :now)
-      from json_each(:topics) t);
+      from json_each(:topics) t
+    union all
+    select min(free_at) from towpath.limits where free_at is not null);
 
 -- name: next_due [postgres]
 select least((select min(d.at) from json_array_elements_text(cast(:topics as json)) t,
@@ -183,7 +185,8 @@ select least((select min(d.at) from json_array_elements_text(cast(:topics as jso
                           where topic = t.value and until is not null order by until limit 1) l),
              (select min(p.paused_until) from towpath.topic p
                where p.name in (select value from json_array_elements_text(cast(:topics as json)))
-                 and p.paused_until > {now})), {now};
+                 and p.paused_until > {now}),
+             (select min(free_at) from towpath.limits where free_at is not null)), {now};
 
 -- name: promote [sqlite]
 select run_at as last_run_at, seq as last_seq from (

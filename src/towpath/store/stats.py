@@ -23,6 +23,7 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     topic: str
     ready: int
     delayed: int
+    blocked: int
     reserved: int
     buried: int
     paused: bool
@@ -37,6 +38,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     topics: int
     ready: int
     delayed: int
+    blocked: int
     reserved: int
     buried: int
     cancelled: int
@@ -48,7 +50,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     @property
     def pending(self) -> int:
         """Jobs that wait."""
-        return self.ready + self.delayed
+        return self.ready + self.delayed + self.blocked
 
 
 class Minute(Struct, frozen=True, kw_only=True):
@@ -79,14 +81,15 @@ def overall() -> Operation[Stats]:
     def steps() -> Steps[Stats]:
         rows = yield sql["by_topic"](topic=None)
         [[cancelled]] = yield sql["count_cancelled"]()
-        ready, delayed, reserved, buried, _, completed, failed, duration = (
-            sum(int(row[column]) for row in rows) for column in range(1, 9)
+        ready, delayed, blocked, reserved, buried, _, completed, failed, duration = (
+            sum(int(row[column]) for row in rows) for column in range(1, 10)
         )
         ended = completed + failed
         return Stats(
             topics=len(rows),
             ready=ready,
             delayed=delayed,
+            blocked=blocked,
             reserved=reserved,
             buried=buried,
             cancelled=cancelled,
@@ -139,11 +142,12 @@ def sum_up() -> Operation[int]:
 
 
 def _topic_stats(row: Row) -> TopicStats:
-    name, ready, delayed, reserved, buried, paused, completed, failed, duration = row
+    name, ready, delayed, blocked, reserved, buried, paused, completed, failed, duration = row
     return TopicStats(
         topic=name,
         ready=ready,
         delayed=delayed,
+        blocked=blocked,
         reserved=reserved,
         buried=buried,
         paused=bool(paused),

@@ -4,6 +4,7 @@
 select t.name,
        (select count(*) from towpath.ready r where r.topic = t.name),
        (select count(*) from towpath.delayed d where d.topic = t.name),
+       (select count(*) from towpath.blocked w where w.topic = t.name),
        coalesce(l.leases, 0),
        (select count(*) from towpath.buried b where b.topic = t.name),
        t.paused_until > {now},

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import Job
-from towpath.model.states import Action, State, allows
+from towpath.model.states import Action, State, Status, allows
 from towpath.operation import Operation, Row, Steps
-from towpath.statement import Statement, load
+from towpath.statement import TICKET, Statement, load
+from towpath.store.dependencies import sql as dependencies
+from towpath.store.dependencies import told
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, ticket_from
 
@@ -23,6 +23,7 @@ KICK_AT_ONCE: Final = 1_000
 _TAKE: Final[Mapping[State, Statement]] = {
     State.READY: sql["take_ready"],
     State.DELAYED: sql["take_delayed"],
+    State.BLOCKED: sql["take_blocked"],
     State.BURIED: sql["take_buried"],
     State.CANCELLED: sql["take_cancelled"],
 }
@@ -32,9 +33,10 @@ def requeue(id: UUID) -> Operation[Job]:
     """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
 
     def steps() -> Steps[Job]:
-        job = yield from _taken(id, Action.REQUEUE)
+        job, ticket = yield from _taken(id, Action.REQUEUE)
         yield from _claim_key(job)
-        yield sql["put_ready"](**_ticket(job, retries=0, crashes=0))
+        yield from _given_another_chance(job.seq, ticket)
+        yield sql["put_ready"](**{**ticket, "retries": None, "crashes": None})
         return (yield from get(id).start())
 
     return _admin("requeue", steps, _its_topic)
@@ -44,8 +46,11 @@ def kick_job(id: UUID) -> Operation[Job]:
     """Make one buried or delayed job ready, counters kept."""
 
     def steps() -> Steps[Job]:
-        job = yield from _taken(id, Action.KICK, NotBuried)
-        yield from _kicked(job)
+        job, ticket = yield from _taken(id, Action.KICK, NotBuried)
+        if job.state is State.BURIED:
+            yield from _claim_key(job)
+            yield from _given_another_chance(job.seq, ticket)
+        yield sql["put_ready"](**_kicked(ticket))
         return (yield from get(id).start())
 
     return _admin("kick_job", steps, _its_topic)
@@ -78,7 +83,8 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
             if key is not None and not (yield sql["claim_key"](seq=seq)):
                 continue
             for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
-                yield sql["put_ready"](**_row_ticket(row))
+                yield from _given_another_chance(seq, _ticket(row))
+                yield sql["put_ready"](**_kicked(_ticket(row)))
                 kicked += 1
     return found, kicked
 
@@ -94,7 +100,7 @@ def _kick_delayed(topic: str, limit: int) -> Steps[int]:
         after_seq, _, _, after = rows[-1]
         for seq, epoch, _, _ in rows:
             for row in (yield sql["take_delayed"](seq=seq, epoch=epoch)):
-                yield sql["put_ready"](**_row_ticket(row))
+                yield sql["put_ready"](**_kicked(_ticket(row)))
                 kicked += 1
     return kicked
 
@@ -109,21 +115,32 @@ def cancel(id: UUID) -> Operation[Job]:
                 if (yield sql["request_cancel"](seq=job.seq, epoch=job.epoch)):
                     return (yield from get(id).start())
                 continue  # its lease ended meanwhile
-            job = yield from _taken(id, Action.CANCEL)
-            yield sql["free_key"](topic=job.topic, key=job.key)
-            retention = microseconds(job.options.retention)
-            yield sql["put_cancelled"](**_ticket(job), retention=retention)
-            return (yield from get(id).start())
+            if not allows(job.state, Action.CANCEL):
+                raise InvalidState(_refusal(job, Action.CANCEL))
+            if (yield from cancelled(job)):
+                return (yield from get(id).start())
 
     return _admin("cancel", steps)
+
+
+def cancelled(job: Job) -> Steps[bool]:
+    """Cancel a pending job; say whether it still was where it was seen."""
+    ticket = yield from take(job)
+    if ticket is None:
+        return False
+    yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
+    yield sql["put_cancelled"](**ticket, retention=microseconds(job.options.retention))
+    if ticket["awaited"]:
+        yield from told([(job.seq, False)])
+    return True
 
 
 def delete(id: UUID) -> Operation[Job]:
     """Forget a job that is pending, failed or cancelled; return what it was."""
 
     def steps() -> Steps[Job]:
-        job = yield from _taken(id, Action.DELETE, read=ticket_from)
-        yield from _forgotten(job)
+        job, ticket = yield from _taken(id, Action.DELETE, read=ticket_from)
+        yield from _forgotten(job, ticket)
         return job
 
     return _admin("delete", steps)
@@ -136,8 +153,9 @@ def purge(topic: str, limit: int) -> Operation[int]:
         rows = yield sql["unfinished_of"](topic=topic, limit=limit)
         gone = 0
         for job in map(ticket_from, rows):
-            if (yield _TAKE[job.state](**_place(job))):
-                yield from _forgotten(job)
+            ticket = yield from take(job)
+            if ticket is not None:
+                yield from _forgotten(job, ticket)
                 gone += 1
         return gone
 
@@ -148,13 +166,9 @@ def reprioritise(id: UUID, priority: int) -> Operation[Job]:
     """Give a pending job another priority."""
 
     def steps() -> Steps[Job]:
-        job = yield from _taken(id, Action.CANCEL)  # allowed where cancelling is: while pending
+        job, ticket = yield from _taken(id, Action.CANCEL)  # as cancelling: while pending
         yield sql["reprioritise"](seq=job.seq, priority=priority)
-        ticket = _ticket(job, priority=priority)
-        if job.state is State.READY:
-            yield sql["put_ready"](**ticket)
-        else:
-            yield sql["put_delayed"](**ticket, run_at=instant(job.run_at))
+        yield from put(job.state, {**ticket, "priority": priority}, instant(job.run_at))
         return (yield from get(id).start())
 
     return _admin("reprioritise", steps, _its_topic)
@@ -176,23 +190,32 @@ def _taken(
     action: Action,
     error: type[TowpathError] = InvalidState,
     read: Callable[[Row], Job] = job_from,
-) -> Steps[Job]:
+) -> Steps[tuple[Job, dict[str, Any]]]:
     """Take a job's ticket from where it lies, if the table of transitions allows it."""
     while True:
         job = yield from get(id, read).start()
         if not allows(job.state, action):
-            msg = f"job {id} is {job.state}; {action} is not allowed there"
-            raise error(msg)
-        rows = yield _TAKE[job.state](**_place(job))
-        if rows:
-            return msgspec.structs.replace(job, priority=rows[0][2])  # as the ticket has it
+            raise error(_refusal(job, action))
+        ticket = yield from take(job)
+        if ticket is not None:
+            return job, ticket
         # Somebody moved it between the two statements: look again.
 
 
-def _kicked(job: Job) -> Steps[None]:
-    if job.state is State.BURIED:
-        yield from _claim_key(job)
-    yield sql["put_ready"](**_ticket(job, kicks=job.kicks + 1))
+def take(job: Job) -> Steps[dict[str, Any] | None]:
+    """Take a job's ticket from where it was seen; None if it is there no more."""
+    rows = yield _TAKE[job.state](**_place(job))
+    return _ticket(rows[0]) if rows else None
+
+
+def put(state: State, ticket: dict[str, Any], run_at: int) -> Steps[None]:
+    """Put a ticket where pending jobs of a state lie."""
+    due = {"run_at": run_at} if state is State.DELAYED else {}
+    yield sql[f"put_{state}"](**ticket, **due)
+
+
+def _refusal(job: Job, action: Action) -> str:
+    return f"job {job.id} is {job.state}; {action} is not allowed there"
 
 
 def _claim_key(job: Job) -> Steps[None]:
@@ -201,26 +224,42 @@ def _claim_key(job: Job) -> Steps[None]:
         raise KeyTaken(msg)
 
 
-def _forgotten(job: Job) -> Steps[None]:
-    if job.state in {State.READY, State.DELAYED}:
-        yield sql["free_key"](topic=job.topic, key=job.key)
+def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
+    """Refuse what waits for others; let those wait again that failed only because of this one."""
+    [[incomplete]] = yield dependencies["count_incomplete"](seq=seq)
+    if incomplete:
+        msg = f"job number {seq} waits for {incomplete} others that failed: requeue those"
+        raise InvalidState(msg)
+    if ticket["awaited"]:
+        yield from _revive(seq)
+
+
+def _revive(parent: int) -> Steps[None]:
+    for seq, epoch in (yield dependencies["children_to_revive"](parent=parent)):
+        [[waits]] = yield dependencies["count_incomplete"](seq=seq)
+        for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
+            yield dependencies["forget_failure"](seq=seq, epoch=epoch)
+            yield sql["put_blocked"](**{**_ticket(row), "waits": waits})
+            yield from _revive(seq)
+
+
+def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
+    if job.status is Status.PENDING:
+        yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["forget_failures"](seq=job.seq)
+    yield sql["forget_dependencies"](seq=job.seq)
     yield sql["forget_job"](seq=job.seq)
+    if ticket["awaited"]:
+        yield from told([(job.seq, False)])
 
 
 def _place(job: Job) -> dict[str, Any]:
     return {"topic": job.topic, "priority": job.priority, "seq": job.seq, "epoch": job.epoch}
 
 
-def _ticket(job: Job, **changes: int) -> dict[str, Any]:
-    names = ("seq", "topic", "priority", "epoch", "key", *_COUNTERS)
-    return {name: getattr(job, name) for name in names} | changes
+def _ticket(row: Row) -> dict[str, Any]:
+    return dict(zip((*TICKET, "waits"), row, strict=False))  # only of what is blocked
 
 
-_COUNTERS: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks")
-
-
-def _row_ticket(row: Any) -> dict[str, Any]:
-    names = ("seq", "topic", "priority", "epoch", "key", *_COUNTERS)
-    ticket = dict(zip(names, row, strict=True))
-    return ticket | {"kicks": (ticket["kicks"] or 0) + 1}
+def _kicked(ticket: dict[str, Any]) -> dict[str, Any]:
+    return {**ticket, "kicks": (ticket["kicks"] or 0) + 1}

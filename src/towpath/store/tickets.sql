@@ -8,6 +8,9 @@ returning {ticket};
 -- name: take_delayed
 delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticket};
 
+-- name: take_blocked
+delete from towpath.blocked where seq = :seq and epoch = :epoch returning {ticket}, waits;
+
 -- name: take_buried
 delete from towpath.buried where seq = :seq and epoch = :epoch returning {ticket};
 
@@ -16,18 +19,18 @@ delete from towpath.done where seq = :seq and epoch = :epoch and cancelled retur
 
 -- name: put_ready
 insert into towpath.ready ({ticket})
-values (:seq, :topic, :priority, :epoch, :key,
-        :retries, :crashes, :timeouts, :releases, :buries, :kicks);
+values ({ticket :});
 
 -- name: put_delayed
 insert into towpath.delayed ({ticket}, run_at)
-values (:seq, :topic, :priority, :epoch, :key,
-        :retries, :crashes, :timeouts, :releases, :buries, :kicks, :run_at);
+values ({ticket :}, :run_at);
+
+-- name: put_blocked
+insert into towpath.blocked ({ticket}, waits) values ({ticket :}, :waits);
 
 -- name: put_cancelled
 insert into towpath.done ({ticket}, finished_at, prune_at, cancelled)
-values (:seq, :topic, :priority, :epoch, :key,
-        :retries, :crashes, :timeouts, :releases, :buries, :kicks,
+values ({ticket :},
         {now}, {now} + cast(:retention as bigint), true);
 
 -- name: request_cancel
@@ -40,7 +43,7 @@ on conflict do nothing
 returning key;
 
 -- name: free_key
-delete from towpath.unique_key where topic = :topic and key = :key;
+delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
 
 -- name: reprioritise
 update towpath.job set priority = :priority where seq = :seq;
@@ -48,17 +51,27 @@ update towpath.job set priority = :priority where seq = :seq;
 -- name: forget_failures
 delete from towpath.failure where seq = :seq;
 
+-- name: forget_dependencies
+delete from towpath.dependency where child = :seq;
+
 -- name: forget_job
 delete from towpath.job where seq = :seq;
 
 -- Held until the kick commits, so that a key is never claimed for a job that somebody else moved.
+-- One that waits for other jobs is left to them.
 -- name: next_buried [sqlite]
 select seq, epoch, key, no from towpath.buried
- where topic = :topic and no > :after order by no limit :limit;
+ where topic = :topic and no > :after
+   and not exists (select 1 from towpath.dependency d
+                    where d.child = towpath.buried.seq and not d.completed)
+ order by no limit :limit;
 
 -- name: next_buried [postgres]
 select seq, epoch, key, no from towpath.buried
- where topic = :topic and no > :after order by no limit :limit for update skip locked;
+ where topic = :topic and no > :after
+   and not exists (select 1 from towpath.dependency d
+                    where d.child = towpath.buried.seq and not d.completed)
+ order by no limit :limit for update skip locked;
 
 -- name: next_delayed
 select seq, epoch, key, run_at from towpath.delayed
@@ -70,6 +83,8 @@ select l.* from towpath.located l where l.seq in (
     select seq from (select seq from towpath.ready where topic = :topic limit :limit) as r
     union all
     select seq from (select seq from towpath.delayed where topic = :topic limit :limit) as d
+    union all
+    select seq from (select seq from towpath.blocked where topic = :topic limit :limit) as w
     union all
     select seq from (select seq from towpath.buried where topic = :topic limit :limit) as b)
  limit :limit;

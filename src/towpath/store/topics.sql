@@ -22,7 +22,7 @@ returning name;
 -- name: forget_empty_topics [postgres]
 with used as materialized (
     select topic from towpath.ready union select topic from towpath.delayed
-     union select topic from towpath.lease union select topic from towpath.buried
+     union select topic from towpath.blocked union select topic from towpath.lease union select topic from towpath.buried
      union select topic from towpath.done),
 put_back as (
     insert into towpath.topic (name, created_at) select topic, {now} from used

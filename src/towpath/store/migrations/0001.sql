@@ -17,10 +17,12 @@ create table towpath.job (
     id         {uuid} not null unique,
     topic      text   not null,
     key        text,
+    limit_key  text,
     encoding   text   not null,
     options    text,
     payload    text   not null
 );
+create index towpath_job_key on towpath.job (topic, key) where key is not null;
 
 -- The primary key is the order of reservation. A counter that never moved is null, which takes no
 -- room, here and in every table that the ticket moves to.
@@ -34,10 +36,14 @@ create table towpath.ready (
     releases  integer,
     buries    integer,
     kicks     integer,
+    awaited   boolean,
     topic     text    not null,
     key       text,
+    limit_key text,
     primary key (topic, priority, seq)
 ) {hot};
+create index towpath_ready_limit on towpath.ready (limit_key, topic, priority, seq)
+ where limit_key is not null;
 
 create table towpath.delayed (
     seq       bigint  not null,
@@ -50,11 +56,65 @@ create table towpath.delayed (
     releases  integer,
     buries    integer,
     kicks     integer,
+    awaited   boolean,
     topic     text    not null,
     key       text,
+    limit_key text,
     primary key (topic, run_at, seq)
 ) {hot};
 create unique index towpath_delayed_seq on towpath.delayed (seq);
+
+-- Never looked at by reserve: what waits here is moved when it may run.
+create table towpath.blocked (
+    seq       bigint  not null,
+    priority  bigint  not null,
+    epoch     bigint  not null default 0,
+    waits     integer, -- for so many other jobs; null: only for its limit
+    retries   integer,
+    crashes   integer,
+    timeouts  integer,
+    releases  integer,
+    buries    integer,
+    kicks     integer,
+    awaited   boolean,
+    topic     text    not null,
+    key       text,
+    limit_key text,
+    primary key (topic, seq)
+) {hot};
+create unique index towpath_blocked_seq on towpath.blocked (seq);
+create index towpath_blocked_limit on towpath.blocked (limit_key, topic, priority, seq)
+ where waits is null;
+
+-- What a job waits for, in the order in which it takes their results.
+create table towpath.dependency (
+    child     bigint  not null,
+    nth       integer not null,
+    parent    bigint  not null,
+    completed boolean not null,
+    result    text,
+    primary key (child, nth)
+) {without_rowid};
+create index towpath_dependency_parent on towpath.dependency (parent);
+
+-- Jobs that have ended, until those that wait for them have been told.
+create table towpath.ended (
+    parent    bigint  not null primary key,
+    completed boolean not null,
+    result    text
+) {without_rowid};
+
+-- What bounds the jobs of a key, as the newest of them says.
+create table towpath.limits (
+    key         text   not null primary key,
+    concurrency bigint, -- so many run at once
+    pace        bigint, -- microseconds from one start to the next
+    burst       bigint not null, -- so many may start at once after a rest
+    declared_by bigint not null, -- the number of the job that said so
+    tat         bigint not null default 0, -- when the next start would be due, at an even pace
+    free_at     bigint -- when the next of those that wait may start
+) {without_rowid};
+create index towpath_limits_free on towpath.limits (free_at) where free_at is not null;
 
 create table towpath.lease (
     seq         {number} not null primary key,
@@ -74,9 +134,12 @@ create table towpath.lease (
     touched_at  bigint,
     started     boolean not null default false,
     cancelled   boolean not null default false,
+    awaited     boolean,
     topic       text    not null,
-    key         text
+    key         text,
+    limit_key   text
 ) {hot_by_number};
+create index towpath_lease_limit on towpath.lease (limit_key) where limit_key is not null;
 -- A lease that a session holds has no end of its own and no entry here.
 create index towpath_lease_until on towpath.lease (topic, until) where until is not null;
 
@@ -92,8 +155,10 @@ create table towpath.buried (
     releases  integer,
     buries    integer,
     kicks     integer,
+    awaited   boolean,
     topic     text    not null,
-    key       text
+    key       text,
+    limit_key text
 );
 create index towpath_buried_topic on towpath.buried (topic, no);
 
@@ -111,8 +176,10 @@ create table towpath.done (
     buries      integer,
     kicks       integer,
     cancelled   boolean not null,
+    awaited     boolean,
     topic       text    not null,
     key         text,
+    limit_key   text,
     result      text
 );
 create index towpath_done_prune on towpath.done {by_age} (prune_at);
@@ -168,27 +235,29 @@ select j.seq, j.id, j.topic,
        case when r.seq is not null then 'ready'
             when d.seq is not null then 'delayed'
             when l.seq is not null then 'reserved'
+            when w.seq is not null then 'blocked'
             when b.seq is not null then 'buried'
             when f.cancelled then 'cancelled'
             when f.seq is not null then 'completed' end as state,
        j.priority, j.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
        coalesce(d.run_at, j.run_at) as run_at,
-       coalesce(r.epoch, d.epoch, l.epoch, b.epoch, f.epoch) as epoch,
-       coalesce(r.retries, d.retries, l.retries, b.retries, f.retries, 0) as retries,
-       coalesce(r.crashes, d.crashes, l.crashes, b.crashes, f.crashes, 0) as crashes,
-       coalesce(r.timeouts, d.timeouts, l.timeouts, b.timeouts, f.timeouts, 0) as timeouts,
-       coalesce(r.releases, d.releases, l.releases, b.releases, f.releases, 0) as releases,
-       coalesce(r.buries, d.buries, l.buries, b.buries, f.buries, 0) as buries,
-       coalesce(r.kicks, d.kicks, l.kicks, b.kicks, f.kicks, 0) as kicks,
+       coalesce(r.epoch, d.epoch, l.epoch, w.epoch, b.epoch, f.epoch) as epoch,
+       coalesce(r.retries, d.retries, l.retries, w.retries, b.retries, f.retries, 0) as retries,
+       coalesce(r.crashes, d.crashes, l.crashes, w.crashes, b.crashes, f.crashes, 0) as crashes,
+       coalesce(r.timeouts, d.timeouts, l.timeouts, w.timeouts, b.timeouts, f.timeouts, 0) as timeouts,
+       coalesce(r.releases, d.releases, l.releases, w.releases, b.releases, f.releases, 0) as releases,
+       coalesce(r.buries, d.buries, l.buries, w.buries, b.buries, f.buries, 0) as buries,
+       coalesce(r.kicks, d.kicks, l.kicks, w.kicks, b.kicks, f.kicks, 0) as kicks,
        l.reserved_at, l.until, coalesce(l.cancelled, false) as cancel_requested,
        coalesce(f.finished_at, b.buried_at) as finished_at, f.duration, f.result,
        (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) as last_error,
-       l.session
+       l.session, coalesce(r.awaited, d.awaited, l.awaited, w.awaited, b.awaited, f.awaited, false) as awaited
   from towpath.job j
   left join towpath.ready r on r.topic = j.topic and r.priority = j.priority and r.seq = j.seq
   left join towpath.delayed d on d.seq = j.seq
   left join towpath.lease l on l.seq = j.seq
+  left join towpath.blocked w on w.seq = j.seq
   left join towpath.buried b on b.seq = j.seq
   left join towpath.done f on f.seq = j.seq;
 
@@ -196,7 +265,7 @@ select j.seq, j.id, j.topic,
 create view towpath.jobs as
 select id, topic,
        case state when 'ready' then 'pending' when 'delayed' then 'pending'
-                  when 'reserved' then 'processing' when 'buried' then 'failed'
+                  when 'blocked' then 'pending' when 'reserved' then 'processing' when 'buried' then 'failed'
                   else state end as status,
        state, priority, key, payload, retries, last_error, result,
        {timestamp created_at} as created_at, {timestamp run_at} as run_at,

@@ -1,0 +1,156 @@
+"""Flows: calls of tasks of which some wait for others, stored all at once.
+
+`(fetch.s(url) | parse.s() | store.s("table")).enqueue()` runs one after the other; each gets what
+the one before it returned as its first argument, if it has room for one more.
+`group(resize.s(1), resize.s(2)).then(pack.s())` runs a group at once and passes a list of what they
+returned. If one fails for good, those that wait for it fail too and say why; requeue it, and they
+wait again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+
+import msgspec
+from msgspec import Struct
+
+from towpath.errors import Invalid
+from towpath.model.flows import Takes
+from towpath.operation import answered
+from towpath.store.dependencies import Node, enqueue_flow
+
+if TYPE_CHECKING:
+    from towpath.app.tasks import CallOptions, Task, TaskJob
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Flow:
+    """Something that can be enqueued, alone or after something else."""
+
+    def build(self, plan: "Plan", before: "Before") -> "Before":
+        """Add its calls to a plan; return what comes after it has to wait for."""
+        raise NotImplementedError
+
+    def __or__(self, then: "Step[R]") -> "Chain[R]":
+        """Go on with a step when this has completed."""
+        return Chain((self,), then)
+
+
+class Step(Flow, Generic[R]):
+    """A call of a task, to be enqueued with others."""
+
+    def __init__(
+        self,
+        task: "Task[..., R]",
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: "CallOptions",
+    ) -> None:
+        self.task = task
+        self.args = args
+        self.kwargs = kwargs
+        self.options = options
+        self._takes = True
+
+    def regardless(self) -> "Step[R]":
+        """Wait for what comes before, but take nothing from it."""
+        step = Step(self.task, self.args, self.kwargs, self.options)
+        step._takes = False
+        return step
+
+    def build(self, plan: "Plan", before: "Before") -> "Before":
+        """Add its call to a plan."""
+        most = plan.most
+        if before.nodes and self._takes:
+            body, name = self.task.signature.encode_step(self.args, self.kwargs, most)
+        else:
+            body, name = self.task.signature.encode(self.args, self.kwargs, most), None
+        takes = Takes(name, before.many) if name else None
+        new = self.task.new(body, self.options)
+        if takes:
+            options = msgspec.structs.replace(new.options, takes=takes)
+            new = msgspec.structs.replace(new, options=options)
+        plan.nodes.append(Node(new, before.nodes))
+        return Before((len(plan.nodes) - 1,), many=False)
+
+    def enqueue(self) -> "TaskJob[R]":
+        """Store this call."""
+        return Chain((), self).enqueue()
+
+    async def aenqueue(self) -> "TaskJob[R]":
+        """Store this call."""
+        return await Chain((), self).aenqueue()
+
+
+class Chain(Flow, Generic[R]):
+    """One after the other."""
+
+    def __init__(self, parts: Sequence[Flow], last: Step[R]) -> None:
+        self._parts = parts
+        self._last = last
+
+    def __or__(self, then: Step[T]) -> "Chain[T]":
+        """Go on with another step."""
+        return Chain((*self._parts, self._last), then)
+
+    def build(self, plan: "Plan", before: "Before") -> "Before":
+        """Add its calls to a plan."""
+        for part in (*self._parts, self._last):
+            before = part.build(plan, before)
+        return before
+
+    def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
+        """Store all of its calls; return the last one, whose result is that of the chain."""
+        task, plan = self._last.task, self._plan()
+        jobs = task.app.run(enqueue_flow(plan.nodes), connection)
+        return task.job(answered(jobs[-1]))
+
+    async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
+        """Store all of its calls; return the last one, whose result is that of the chain."""
+        task, plan = self._last.task, self._plan()
+        jobs = await task.app.arun(enqueue_flow(plan.nodes), connection)
+        return task.job(answered(jobs[-1]))
+
+    def _plan(self) -> "Plan":
+        plan = Plan(self._last.task.app.settings.max_payload, [])
+        self.build(plan, Before())
+        return plan
+
+
+class Group(Flow):
+    """All at once."""
+
+    def __init__(self, parts: Sequence[Union[Step[Any], Chain[Any]]]) -> None:  # noqa: UP007 - one is a string
+        if not parts:
+            msg = "a group of nothing never completes"
+            raise Invalid(msg)
+        self._parts = parts
+
+    def then(self, last: Step[R]) -> Chain[R]:
+        """Go on when all have completed, with a list of what they returned."""
+        return self | last
+
+    def build(self, plan: "Plan", before: "Before") -> "Before":
+        """Add its calls to a plan."""
+        ends = [end for part in self._parts for end in part.build(plan, before).nodes]
+        return Before(tuple(ends), many=True)
+
+
+def group(*parts: Step[Any] | Chain[Any]) -> Group:
+    """Run steps and chains at once; `.then(step)` goes on when all have completed."""
+    return Group(parts)
+
+
+class Plan(Struct):
+    """The calls of a flow, in the order in which they are stored."""
+
+    most: int  # bytes of a payload
+    nodes: list[Node]
+
+
+class Before(Struct, frozen=True):
+    """What a step waits for."""
+
+    nodes: tuple[int, ...] = ()
+    many: bool = False  # their results are passed as a list

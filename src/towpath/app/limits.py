@@ -1,0 +1,25 @@
+"""What bounds the jobs that share a key."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from towpath.store import limits
+from towpath.store.limits import LimitInUse
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+
+class Limits:
+    """The limits in use."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    def list(self) -> Sequence[LimitInUse]:
+        """Read every limit that binds a job, with how many run and wait."""
+        return self._app.run(limits.list_limits())
+
+    async def alist(self) -> Sequence[LimitInUse]:
+        """Read every limit that binds a job, with how many run and wait."""
+        return await self._app.arun(limits.list_limits())

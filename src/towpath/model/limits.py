@@ -1,0 +1,69 @@
+"""Limits: how many jobs of a key run at once, and how often one of them may start."""
+
+from msgspec import Struct
+
+from towpath.errors import Invalid
+from towpath.model.instants import FOREVER, microseconds
+
+
+class Limit(Struct, frozen=True, omit_defaults=True):
+    """Bounds the jobs that share its key, on all workers together.
+
+    `Limit("customer-7", concurrency=1)` runs them one after the other, in the order of priority and
+    number within each topic. `Limit("mailer", rate="100/m", burst=10)` starts one every 0.6 s, and
+    ten at once after a rest. The newest job says what holds for all of its key.
+    """
+
+    key: str
+    concurrency: int | None = None  # so many at once
+    rate: str | None = None  # so many starts in a time, such as "10/s", "100/15m"
+    burst: int = 1  # so many starts at once after a rest
+
+    @property
+    def pace(self) -> int | None:
+        """Microseconds from one start to the next at an even pace."""
+        if self.rate is None:
+            return None
+        number, _, period = self.rate.partition("/")
+        if not number.isdecimal() or not int(number) or not period:
+            msg = f'rate {self.rate!r} is not so many starts in a time, such as "10/s" or "100/15m"'
+            raise Invalid(msg)
+        time = microseconds(f"1{period}" if period.isalpha() else period, "the time of a rate")
+        return max(1, time // int(number))
+
+
+class Gauge(Struct):
+    """What a limit leaves room for, at one instant."""
+
+    concurrency: int | None
+    pace: int | None
+    burst: int
+    tat: int  # when the next start would be due at an even pace
+    running: int
+    now: int
+
+    @property
+    def room(self) -> int:
+        """How many more may start now."""
+        allowed = FOREVER if self.concurrency is None else self.concurrency - self.running
+        return max(0, min(allowed, self._paced))
+
+    @property
+    def free_at(self) -> int | None:
+        """When the pace allows the next start; None if only the end of another one can."""
+        return None if self.pace is None or self._paced > 0 else self.tat - self._early(self.pace)
+
+    def start(self, number: int) -> None:
+        """Count starts."""
+        self.running += number
+        if self.pace is not None:
+            self.tat = max(self.tat, self.now) + number * self.pace
+
+    @property
+    def _paced(self) -> int:
+        if self.pace is None:
+            return FOREVER
+        return (self.now + self._early(self.pace) - max(self.tat, self.now)) // self.pace + 1
+
+    def _early(self, pace: int) -> int:
+        return (self.burst - 1) * pace

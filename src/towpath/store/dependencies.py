@@ -1,0 +1,179 @@
+"""Jobs that wait for others: they lie in `blocked` until all of those have completed.
+
+What ends notes itself in `ended` by the very statement that ends it. Telling those that wait comes
+after, can be repeated, and is done by upkeep if whoever should have done it died.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw, Struct
+
+from towpath.errors import InvalidState, NotFound
+from towpath.model.flows import Takes
+from towpath.model.job import Job
+from towpath.model.states import State, Status
+from towpath.operation import Answer, Operation, Row, Steps, answered
+from towpath.statement import load
+from towpath.store import lookup
+from towpath.store.jobs import NewJob, enqueue, topics_of
+from towpath.store.lookup import get
+from towpath.store.rows import job_from, known_options, uuid_from
+
+sql: Final = load(__name__)
+
+ENDED_AT_ONCE: Final = 1_000
+
+
+class Node(Struct, frozen=True):
+    """A job to store, and what it waits for: others of the same flow, or jobs that are stored."""
+
+    new: NewJob
+    parents: Sequence[int] = ()
+    after: Sequence[UUID] = ()
+
+
+def enqueue_flow(nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
+    """Store jobs of which some wait for others, all of them or none."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        jobs = [answered(each) for each in (yield from enqueue([n.new for n in nodes]).start())]
+        own = [job.id == node.new.id for job, node in zip(jobs, nodes, strict=True)]
+        awaited = sorted({parent for node in nodes for parent in node.parents})
+        for state in (State.READY, State.DELAYED):
+            items = [_place(jobs[n]) for n in awaited if own[n] and jobs[n].state is state]
+            if items:
+                yield sql[f"await_{state}"](items)
+        for nth, node in enumerate(nodes):
+            # Where another job holds its key, that one stands for it and waits for nothing.
+            if (node.parents or node.after) and own[nth]:
+                new = [jobs[n] for n in node.parents if own[n]]
+                others = [jobs[n].id for n in node.parents if not own[n]]
+                jobs[nth] = yield from _linked(jobs[nth], new, [*others, *node.after])
+        return list(jobs)
+
+    def again() -> Steps[list[Answer[Job]]]:
+        if not (yield lookup.sql["get"](id=nodes[0].new.id)):
+            return (yield from steps())
+        jobs: list[Answer[Job]] = []
+        for node in nodes:
+            job = yield from get(node.new.id).start()
+            jobs.append(job)
+        return jobs
+
+    return Operation("enqueue_flow", steps, restart=again, wakes=topics_of)
+
+
+def _linked(child: Job, new: Sequence[Job], after: Sequence[UUID]) -> Steps[Job]:
+    """Make a job that was just stored wait for others, some of which are new as well."""
+    links = [_link(parent) for parent in new]
+    for id in after:
+        parent = yield from _awaited(id)
+        links.append(_link(parent))
+    yield sql["depend"]([{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)])
+    waits = sum(not link["completed"] for link in links)
+    if waits:
+        yield sql["hold_back"]([{**_place(child), "waits": waits}])
+        return msgspec.structs.replace(child, state=State.BLOCKED)
+    yield from _filled_in((child.seq, child.body, msgspec.json.encode(child.options)))
+    return (yield from get(child.id).start())
+
+
+def _link(parent: Job) -> dict[str, Any]:
+    completed = parent.status is Status.COMPLETED
+    return {"parent": parent.seq, "completed": completed, "result": parent.result_body}
+
+
+def _awaited(id: UUID) -> Steps[Job]:
+    """Mark a stored job as one whose end somebody waits for, unless it has completed."""
+    while True:
+        rows = yield lookup.sql["get"](id=id)
+        if not rows:
+            msg = f"there is no job {id} to wait for"
+            raise NotFound(msg)
+        job, awaited = job_from(rows[0]), rows[0][27]
+        if job.status in {Status.FAILED, Status.CANCELLED}:
+            msg = f"job {job.id} is {job.state}: what waits for it would never run"
+            raise InvalidState(msg)
+        if awaited or job.status is Status.COMPLETED:
+            return job
+        yield sql[f"await_{job.state}"]([_place(job)])
+
+
+def told(rows: Iterable[Row]) -> Steps[set[str]]:
+    """Tell those that wait for ended jobs; return the topics that gained a job."""
+    completed: list[dict[str, Any]] = []
+    failed: list[int] = []
+    for parent, well in rows:
+        if well:
+            completed.append({"parent": parent})
+        else:
+            failed.append(parent)
+    parents = [*completed, *({"parent": parent} for parent in failed)]
+    topics = (yield from _told_of_completed(completed)) if completed else set[str]()
+    yield from _told_of_failed(failed)
+    yield sql["forget_ended"](parents)
+    return topics
+
+
+def tell_all() -> Operation[set[str]]:
+    """Tell whoever was not told, by one who died half-way."""
+
+    def steps() -> Steps[set[str]]:
+        rows = yield sql["ended"](limit=ENDED_AT_ONCE)
+        return (yield from told(rows)) if rows else set()
+
+    return Operation("tell_all", steps, wakes=lambda topics: topics)
+
+
+def _told_of_completed(parents: list[dict[str, Any]]) -> Steps[set[str]]:
+    yield sql["note_completed"](parents)
+    children = {row[0] for row in (yield sql["hold_children"](parents))}
+    if not children:
+        return set()
+    rows = yield sql["with_all_parents"]([{"seq": seq} for seq in sorted(children)])
+    for row in rows:
+        yield from _filled_in(row)
+    if not rows:
+        return set()
+    return {row[0] for row in (yield sql["let_in"]([{"seq": row[0]} for row in rows]))}
+
+
+def _filled_in(row: Row) -> Steps[None]:
+    """Give a job what its parents returned, as the argument that takes it."""
+    seq, body, options = row
+    takes = known_options(options).takes
+    if takes is None:
+        return
+    results = [Raw((row[0] or "null").encode()) for row in (yield sql["results_for"](seq=seq))]
+    yield sql["fill_in"](seq=seq, payload=_with_results(body, takes, results))
+
+
+def _with_results(body: str, takes: Takes, results: list[Raw]) -> str:
+    arguments: dict[str, object] = dict(msgspec.json.decode(body, type=dict[str, Raw]))
+    arguments[takes.name] = results if takes.many else results[0]
+    return msgspec.json.encode(arguments).decode()
+
+
+def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
+    """Fail those that wait, and those that wait for them."""
+    left = list(parents)
+    while left:
+        parent = left.pop()
+        rows = yield sql["say_why"](parent=parent)
+        error = _reason(rows[0]) if rows else "a job that this one waits for was deleted"
+        for child, awaited in (yield sql["fail_children"](parent=parent, error=error)):
+            if awaited:
+                left.append(child)
+
+
+def _reason(row: Row) -> str:
+    id, topic, state = row
+    what = "was cancelled" if state == State.CANCELLED else "failed"
+    return f"job {uuid_from(id)} of topic {topic!r} {what}, and this one waits for it"
+
+
+def _place(job: Job) -> Mapping[str, Any]:
+    return {"seq": job.seq, "topic": job.topic, "priority": job.priority}

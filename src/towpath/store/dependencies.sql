@@ -1,0 +1,170 @@
+-- Jobs that wait for other jobs.
+
+-- name: depend [sqlite]
+/* each */
+insert into towpath.dependency (child, nth, parent, completed, result)
+values (:child, :nth, :parent, :completed, :result) on conflict do nothing;
+
+-- name: depend [postgres]
+insert into towpath.dependency (child, nth, parent, completed, result)
+select child, nth, parent, completed, result from json_to_recordset(cast(:items as json)) as i(
+       child bigint, nth integer, parent bigint, completed boolean, result text)
+on conflict do nothing;
+
+-- name: await_ready [sqlite]
+update towpath.ready set awaited = true
+ where topic = :topic and priority = :priority and seq = :seq;
+
+-- name: await_ready [postgres]
+update towpath.ready r set awaited = true
+  from json_to_recordset(cast(:items as json)) as i(seq bigint, topic text, priority bigint)
+ where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq;
+
+-- name: await_delayed [sqlite]
+update towpath.delayed set awaited = true where seq = :seq;
+
+-- name: await_delayed [postgres]
+update towpath.delayed d set awaited = true
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where d.seq = i.seq;
+
+-- name: await_blocked [sqlite]
+update towpath.blocked set awaited = true where seq = :seq;
+
+-- name: await_blocked [postgres]
+update towpath.blocked b set awaited = true
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where b.seq = i.seq;
+
+-- name: await_reserved [sqlite]
+update towpath.lease set awaited = true where seq = :seq;
+
+-- name: await_reserved [postgres]
+update towpath.lease l set awaited = true
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where l.seq = i.seq;
+
+-- Out of the line into which it was just put.
+-- name: hold_back [sqlite]
+insert into towpath.blocked ({ticket}, waits) select {ticket}, :waits from towpath.ready
+ where topic = :topic and priority = :priority and seq = :seq;
+insert into towpath.blocked ({ticket}, waits) select {ticket}, :waits from towpath.delayed
+ where seq = :seq;
+delete from towpath.ready where topic = :topic and priority = :priority and seq = :seq;
+delete from towpath.delayed where seq = :seq;
+
+-- name: hold_back [postgres]
+with item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           seq bigint, topic text, priority bigint, waits integer)),
+unreadied as (
+    delete from towpath.ready r using item i
+     where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq
+    returning {ticket r}, i.waits),
+undelayed as (
+    delete from towpath.delayed d using item i where d.seq = i.seq returning {ticket d}, i.waits)
+insert into towpath.blocked ({ticket}, waits)
+select * from unreadied union all select * from undelayed;
+
+-- name: ended
+select parent, completed from towpath.ended order by parent limit :limit;
+
+-- name: note_completed [sqlite]
+update towpath.dependency
+   set completed = true, result = (select e.result from towpath.ended e where e.parent = :parent)
+ where parent = :parent;
+
+-- name: note_completed [postgres]
+update towpath.dependency d set completed = true, result = e.result
+  from towpath.ended e, json_to_recordset(cast(:items as json)) as i(parent bigint)
+ where e.parent = i.parent and d.parent = i.parent;
+
+-- Held, so that of two whose last parents end at once, one sees both.
+-- name: hold_children [sqlite]
+select distinct b.seq from towpath.dependency d join towpath.blocked b on b.seq = d.child
+ where d.parent = :parent;
+
+-- name: hold_children [postgres]
+select b.seq from towpath.blocked b where b.seq = any(array(
+       select d.child from towpath.dependency d
+        where d.parent = any(array(
+              select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))))
+ order by b.seq for update;
+
+-- name: with_all_parents [sqlite]
+select j.seq, j.payload, j.options from towpath.job j where j.seq = :seq
+   and not exists (select 1 from towpath.dependency d where d.child = :seq and not d.completed);
+
+-- name: with_all_parents [postgres]
+select j.seq, j.payload, j.options
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) join towpath.job j on j.seq = i.seq
+ where not exists (select from towpath.dependency d where d.child = i.seq and not d.completed);
+
+-- name: results_for
+select result from towpath.dependency where child = :seq order by nth;
+
+-- name: fill_in
+update towpath.job set payload = :payload where seq = :seq;
+
+-- name: let_in [sqlite]
+delete from towpath.blocked where seq = :seq
+returning {ticket}, (select j.run_at from towpath.job j where j.seq = :seq) as run_at;
+insert into towpath.ready ({ticket}) select {ticket :} where :run_at <= :now;
+insert into towpath.delayed ({ticket}, run_at) select {ticket :}, :run_at where :run_at > :now;
+select :topic;
+
+-- name: let_in [postgres]
+with gone as (
+    delete from towpath.blocked b
+     using json_to_recordset(cast(:items as json)) as i(seq bigint), towpath.job j
+     where b.seq = i.seq and j.seq = i.seq returning {ticket b}, j.run_at),
+readied as (
+    insert into towpath.ready ({ticket}) select {ticket} from gone where run_at <= {now}),
+postponed as (
+    insert into towpath.delayed ({ticket}, run_at)
+    select {ticket}, run_at from gone where run_at > {now})
+select topic from gone;
+
+-- name: fail_children [sqlite]
+select d.child from towpath.dependency d join towpath.blocked b on b.seq = d.child
+ where d.parent = :parent and not d.completed;
+delete from towpath.blocked where seq = :child returning {ticket}, :child as child;
+delete from towpath.unique_key where topic = :topic and key = :key;
+insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
+insert into towpath.failure (seq, epoch, failed_at, kind, error)
+values (:child, :epoch, :now, 'dependency', :error) on conflict do nothing;
+select :child, :awaited;
+
+-- name: fail_children [postgres]
+with gone as (
+    delete from towpath.blocked b using towpath.dependency d
+     where d.parent = cast(:parent as bigint) and not d.completed and b.seq = d.child
+    returning {ticket b}),
+unkeyed as (
+    delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
+buried as (
+    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone order by seq),
+failed as (
+    insert into towpath.failure (seq, epoch, failed_at, kind, error)
+    select seq, epoch, {now}, 'dependency', cast(:error as text) from gone on conflict do nothing)
+select seq, awaited from gone;
+
+-- name: say_why
+select l.id, l.topic, l.state from towpath.located l where l.seq = :parent;
+
+-- name: forget_ended [sqlite]
+delete from towpath.ended where parent = :parent;
+
+-- name: forget_ended [postgres]
+delete from towpath.ended e using json_to_recordset(cast(:items as json)) as i(parent bigint)
+ where e.parent = i.parent;
+
+-- Those that failed only because of it wait again.
+-- name: children_to_revive
+select b.seq, b.epoch from towpath.dependency d
+  join towpath.buried b on b.seq = d.child
+  join towpath.failure f on f.seq = b.seq and f.epoch = b.epoch and f.kind = 'dependency'
+ where d.parent = :parent and not d.completed order by b.seq;
+
+-- name: forget_failure
+delete from towpath.failure where seq = :seq and epoch = :epoch and kind = 'dependency';
+
+-- name: count_incomplete
+select count(*) from towpath.dependency where child = :seq and not completed;

@@ -1,0 +1,173 @@
+"""Limits: what is over one waits in `blocked`, and comes back into line when there is room.
+
+Places are counted in leases, so none can leak. Whoever parks a job and whoever frees a place hold
+the row of the key before they look, so no job is forgotten; upkeep would find it in any case.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from towpath.model.job import Lease
+from towpath.model.limits import Gauge, Limit
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import load
+
+sql: Final = load(__name__)
+
+PARK_AT_ONCE: Final = 1_000
+KEYS_AT_ONCE: Final = 1_000
+
+
+class LimitInUse(Struct, frozen=True, kw_only=True):
+    """A limit, and who is bound by it."""
+
+    key: str
+    concurrency: int | None
+    pace: int | None  # microseconds from one start to the next
+    burst: int
+    running: int
+    blocked: int
+
+
+def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
+    """Park those of new leases that are over a limit, before anybody has seen them.
+
+    Of those that remain nobody was overtaken by one of the same topic and key. Returns them, and
+    the topics in which others have become ready instead.
+    """
+    declared = {
+        lease.job.options.limit.key: (lease.job.options.limit, lease.job.seq)
+        for lease in sorted(leases, key=lambda lease: lease.job.seq)
+        if lease.job.options.limit
+    }
+    gauges = yield from _gauges(declared, declared)
+    places = [_place(lease) for lease in leases if lease.job.options.limit]
+    for key, count in Counter(place["key"] for place in places).items():
+        gauges[key].running -= count  # they do not run yet
+    room = {key: gauge.room for key, gauge in gauges.items()}
+    asked = [{**place, "room": min(room[place["key"]], len(leases))} for place in places]
+    before = {row[0]: row[1] for row in (yield sql["count_before"](asked))}
+    started = Counter[str]()
+    over: list[dict[str, Any]] = []
+    for place in places:
+        if started[place["key"]] + before[place["seq"]] < room[place["key"]]:
+            started[place["key"]] += 1
+        else:
+            over.append(place)
+    for key, number in started.items():
+        gauges[key].start(number)
+    woken: set[str] = set()
+    if over:
+        yield sql["park"](over)
+        full = {(p["key"], p["topic"]) for p in over if started[p["key"]] >= room[p["key"]]}
+        if full:
+            lines = [{"key": key, "topic": topic} for key, topic in sorted(full)]
+            yield sql["park_ready"](lines, limit=PARK_AT_ONCE)
+    if over or any(gauge.pace for gauge in gauges.values()):
+        woken = yield from _unparked(gauges)
+    parked = {place["seq"] for place in over}
+    return [lease for lease in leases if lease.job.seq not in parked], woken
+
+
+def freed(keys: Iterable[str]) -> Steps[set[str]]:
+    """Give the places of ended leases to those that wait; return the topics that gained a job."""
+    gauges = yield from _gauges(dict.fromkeys(keys), {})
+    return (yield from _unparked(gauges))
+
+
+def free_due() -> Operation[set[str]]:
+    """Let in what a pace allows by now; return the topics that gained a job."""
+
+    def steps() -> Steps[set[str]]:
+        rows = yield sql["due_limits"](limit=KEYS_AT_ONCE)
+        return (yield from freed(key for (key,) in rows)) if rows else set()
+
+    return Operation("free_due", steps, wakes=lambda topics: topics)
+
+
+def free_all() -> Operation[set[str]]:
+    """Let in whatever there is room for, were it forgotten by one who died half-way."""
+
+    def steps() -> Steps[set[str]]:
+        rows = yield sql["blocked_keys"](limit=KEYS_AT_ONCE)
+        return (yield from freed(key for (key,) in rows)) if rows else set()
+
+    return Operation("free_all", steps, wakes=lambda topics: topics)
+
+
+def list_limits() -> Operation[list[LimitInUse]]:
+    """Read every limit that is in use."""
+
+    def steps() -> Steps[list[LimitInUse]]:
+        names = ("key", "concurrency", "pace", "burst", "running", "blocked")
+        rows = yield sql["list_limits"]()
+        return [LimitInUse(**dict(zip(names, row, strict=True))) for row in rows]
+
+    return Operation("list_limits", steps, Mode.SCAN, whole=True)
+
+
+def forget_unused() -> Operation[None]:
+    """Forget limits that bind nobody any more."""
+
+    def steps() -> Steps[None]:
+        yield sql["forget_limits"]()
+
+    return Operation("forget_limits", steps, whole=True)
+
+
+def _place(lease: Lease) -> dict[str, Any]:
+    job = lease.job
+    key = job.options.limit.key if job.options.limit else None
+    return {"key": key, "topic": job.topic, "priority": job.priority, "seq": job.seq}
+
+
+def _gauges(
+    keys: Iterable[str], declared: Mapping[str, tuple[Limit, int]]
+) -> Steps[dict[str, Gauge]]:
+    """Hold the rows of some keys, as the newest of these jobs declare them, and read the gauges."""
+    items = [{"key": key} for key in sorted(keys)]
+    while True:
+        rows = {row[0]: row[1:] for row in (yield sql["lock_limits"](items))}
+        new = [
+            {"key": k, "concurrency": limit.concurrency, "pace": limit.pace, "burst": limit.burst,
+             "seq": seq}
+            for k, (limit, seq) in sorted(declared.items())
+            if k not in rows or (rows[k][3] < seq and tuple(rows[k][:3]) != _said(limit))
+        ]  # fmt: skip
+        if not new:
+            break
+        yield sql["declare_limits"](new)
+    running = {row[0]: row[1] for row in (yield sql["count_running"](items))}
+    unbound = (None, None, 1, 0, 0, 0)  # nobody can say any more what held them
+    return {
+        key: Gauge(concurrency, pace, burst, tat, running[key], now)
+        for key in running
+        for concurrency, pace, burst, _, tat, now in [rows.get(key, unbound)]
+    }
+
+
+def _said(limit: Limit) -> tuple[int | None, int | None, int]:
+    return limit.concurrency, limit.pace, limit.burst
+
+
+def _unparked(gauges: Mapping[str, Gauge]) -> Steps[set[str]]:
+    """Move into line what there is room for, and note when the next will have room."""
+    waiting = yield sql["topics_of_blocked"]([{"key": key} for key in sorted(gauges)])
+    lines = [
+        {"key": key, "topic": topic, "room": min(gauges[key].room, PARK_AT_ONCE)}
+        for key, topic in waiting
+        if gauges[key].room
+    ]
+    rows = (yield sql["unpark"](lines)) if lines else []
+    left = {key for key, _ in waiting}
+    paced = [
+        {"key": key, "tat": gauge.tat, "free_at": gauge.free_at if key in left else None}
+        for key, gauge in sorted(gauges.items())
+        if gauge.pace is not None
+    ]
+    if paced:
+        yield sql["pace_limits"](paced)
+    return {topic for (topic,) in rows}

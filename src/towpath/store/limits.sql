@@ -1,0 +1,186 @@
+-- Limits: what may start, what waits, and what follows when there is room again.
+
+-- Parking a job and freeing a place both hold this row, so that neither overlooks the other.
+-- name: lock_limits [sqlite]
+select l.key, l.concurrency, l.pace, l.burst, l.declared_by, l.tat, :now
+  from json_each(:items) i cross join towpath.limits l on l.key = i.value ->> 'key';
+
+-- name: lock_limits [postgres]
+select l.key, l.concurrency, l.pace, l.burst, l.declared_by, l.tat, {now}
+  from towpath.limits l where l.key = any(array(
+       select i.key from json_to_recordset(cast(:items as json)) as i(key text)))
+ order by l.key for update;
+
+-- Counted by a statement of its own: PostgreSQL sees what was committed while it waited.
+-- name: count_running [sqlite]
+select i.value ->> 'key',
+       (select count(*) from towpath.lease e where e.limit_key = i.value ->> 'key')
+  from json_each(:items) i;
+
+-- name: count_running [postgres]
+select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key)
+  from json_to_recordset(cast(:items as json)) as i(key text);
+
+-- name: declare_limits [sqlite]
+insert into towpath.limits (key, concurrency, pace, burst, declared_by)
+values (:key, :concurrency, :pace, :burst, :seq)
+on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
+   burst = excluded.burst, declared_by = excluded.declared_by;
+
+-- name: declare_limits [postgres]
+insert into towpath.limits (key, concurrency, pace, burst, declared_by)
+select key, concurrency, pace, burst, seq
+  from json_to_recordset(cast(:items as json)) as i(
+       key text, concurrency bigint, pace bigint, burst bigint, seq bigint)
+ order by key
+on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
+   burst = excluded.burst, declared_by = excluded.declared_by;
+
+-- name: pace_limits [sqlite]
+update towpath.limits set tat = :tat, free_at = :free_at where key = :key;
+
+-- name: pace_limits [postgres]
+update towpath.limits l set tat = i.tat, free_at = i.free_at
+  from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
+ where l.key = i.key;
+
+-- How many of the same key come before each, in its own topic; it is enough to know `room` of them.
+-- name: count_before [sqlite]
+select :seq,
+       (select count(*) from (select 1 from towpath.ready r
+         where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
+         limit :room))
+     + (select count(*) from (select 1 from towpath.blocked b
+         where b.limit_key = :key and b.topic = :topic and b.waits is null
+           and (b.priority, b.seq) < (:priority, :seq) limit :room));
+
+-- name: count_before [postgres]
+select i.seq,
+       (select count(*) from (select from towpath.ready r
+         where r.limit_key = i.key and r.topic = i.topic and (r.priority, r.seq) < (i.priority, i.seq)
+         limit i.room) as r)
+     + (select count(*) from (select from towpath.blocked b
+         where b.limit_key = i.key and b.topic = i.topic and b.waits is null
+           and (b.priority, b.seq) < (i.priority, i.seq) limit i.room) as b)
+  from json_to_recordset(cast(:items as json)) as i(
+       key text, topic text, priority bigint, seq bigint, room bigint);
+
+-- Out of a lease that nobody has seen: its epoch was never given out.
+-- name: park [sqlite]
+insert into towpath.blocked ({ticket})
+select l.seq, l.topic, l.priority, l.epoch - 1, l.key, l.retries, l.crashes, l.timeouts, l.releases,
+       l.buries, l.kicks, l.limit_key, l.awaited
+  from json_each(:items) i cross join towpath.lease l on l.seq = i.value ->> 'seq';
+delete from towpath.lease where seq in (select value ->> 'seq' from json_each(:items));
+
+-- name: park [postgres]
+with gone as (
+    delete from towpath.lease l where l.seq = any(array(
+           select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+    returning l.*)
+insert into towpath.blocked ({ticket})
+select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
+       limit_key, awaited from gone;
+
+-- The rest of their line would only be looked at and parked one after the other.
+-- name: park_ready [sqlite]
+select priority as last_priority, seq as last_seq from (
+    select priority, seq from towpath.ready where limit_key = :key and topic = :topic
+     order by priority, seq limit :limit)
+ order by priority desc, seq desc limit 1;
+insert into towpath.blocked ({ticket}) select {ticket} from towpath.ready
+ where limit_key = :key and topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
+delete from towpath.ready
+ where limit_key = :key and topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
+
+-- name: park_ready [postgres]
+with picked as materialized (
+    select t.tid from json_to_recordset(cast(:items as json)) as i(key text, topic text),
+           lateral (select r.ctid as tid from towpath.ready r
+                     where r.limit_key = i.key and r.topic = i.topic
+                     order by r.priority, r.seq limit cast(:limit as bigint)
+                       for update skip locked) t),
+gone as (
+    delete from towpath.ready r where r.ctid = any(array(select tid from picked)) returning r.*)
+insert into towpath.blocked ({ticket}) select {ticket} from gone;
+
+-- Where jobs of a key wait: jumps from topic to topic, however many wait there.
+-- name: topics_of_blocked [sqlite]
+with recursive found(key, topic) as (
+    select i.value ->> 'key', (select min(b.topic) from towpath.blocked b
+             where b.limit_key = i.value ->> 'key' and b.waits is null)
+      from json_each(:items) i
+    union all
+    select f.key, (select min(b.topic) from towpath.blocked b
+             where b.limit_key = f.key and b.waits is null and b.topic > f.topic)
+      from found f where f.topic is not null)
+select key, topic from found where topic is not null;
+
+-- name: topics_of_blocked [postgres]
+with recursive found(key, topic) as (
+    select i.key, (select min(b.topic) from towpath.blocked b
+             where b.limit_key = i.key and b.waits is null)
+      from json_to_recordset(cast(:items as json)) as i(key text)
+    union all
+    select f.key, (select min(b.topic) from towpath.blocked b
+             where b.limit_key = f.key and b.waits is null and b.topic > f.topic)
+      from found f where f.topic is not null)
+select key, topic from found where topic is not null;
+
+-- Of each topic as many as there is room for, less those that are ready already.
+-- name: unpark [sqlite]
+select priority as last_priority, seq as last_seq from (
+    select priority, seq from towpath.blocked
+     where limit_key = :key and topic = :topic and waits is null
+     order by priority, seq
+     limit max(0, :room - (select count(*) from (
+         select 1 from towpath.ready r where r.limit_key = :key and r.topic = :topic limit :room))))
+ order by priority desc, seq desc limit 1;
+insert into towpath.ready ({ticket}) select {ticket} from towpath.blocked
+ where limit_key = :key and topic = :topic and waits is null
+   and (priority, seq) <= (:last_priority, :last_seq);
+delete from towpath.blocked
+ where limit_key = :key and topic = :topic and waits is null
+   and (priority, seq) <= (:last_priority, :last_seq) returning topic;
+
+-- name: unpark [postgres]
+with picked as materialized (
+    select t.tid
+      from json_to_recordset(cast(:items as json)) as i(key text, topic text, room bigint),
+           lateral (select b.ctid as tid from towpath.blocked b
+                     where b.limit_key = i.key and b.topic = i.topic and b.waits is null
+                     order by b.priority, b.seq
+                     limit greatest(0, i.room - (select count(*) from (
+                           select from towpath.ready r
+                            where r.limit_key = i.key and r.topic = i.topic limit i.room) as r))
+                       for update skip locked) t),
+gone as (
+    delete from towpath.blocked b where b.ctid = any(array(select tid from picked)) returning b.*)
+insert into towpath.ready ({ticket}) select {ticket} from gone returning topic;
+
+-- name: due_limits
+select key from towpath.limits where free_at <= {now} order by free_at limit :limit;
+
+-- Every key that somebody waits for, by jumps.
+-- name: blocked_keys
+with recursive found(key) as (
+    select min(limit_key) from towpath.blocked where waits is null
+    union all
+    select (select min(b.limit_key) from towpath.blocked b
+             where b.waits is null and b.limit_key > f.key)
+      from found f where f.key is not null)
+select key from found where key is not null limit :limit;
+
+-- name: list_limits
+select l.key, l.concurrency, l.pace, l.burst,
+       (select count(*) from towpath.lease e where e.limit_key = l.key),
+       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null)
+  from towpath.limits l order by l.key;
+
+-- name: forget_limits
+delete from towpath.limits
+ where tat < {now}
+   and not exists (select 1 from towpath.lease e where e.limit_key = towpath.limits.key)
+   and not exists (select 1 from towpath.ready r where r.limit_key = towpath.limits.key)
+   and not exists (select 1 from towpath.blocked b
+                    where b.limit_key = towpath.limits.key and b.waits is null);

@@ -1,0 +1,79 @@
+"""Enqueueing under a key that another job may hold."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from towpath.errors import Conflict
+from towpath.model.instants import instant
+from towpath.model.job import Job
+from towpath.model.states import State
+from towpath.model.unique import Unique
+from towpath.operation import Answer, Operation, Steps
+from towpath.statement import load
+from towpath.store import tickets
+from towpath.store.jobs import TRIES, NewJob, topics_of
+from towpath.store.lookup import get
+from towpath.store.tickets import put, take
+
+sql: Final = load(__name__)
+
+Enqueue = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
+
+
+def enqueue_over(
+    new: Sequence[NewJob], unique: Unique, enqueue: Enqueue
+) -> Operation[list[Answer[Job]]]:
+    """Store jobs one by one; the one that holds the key of each gives way as told."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        answers: list[Answer[Job]] = []
+        for job in new:
+            answer = yield from _stored(job, unique, enqueue)
+            answers.append(answer)
+        return answers
+
+    return Operation("enqueue_over", steps, wakes=topics_of)
+
+
+def _stored(new: NewJob, unique: Unique, enqueue: Enqueue) -> Steps[Answer[Job]]:
+    if unique is Unique.CLEAR:
+        yield sql["forget_finished"](topic=new.topic, key=new.key)
+    for _ in range(TRIES):
+        [answer] = yield from enqueue([new]).start()
+        if not isinstance(answer, Job) or answer.id == new.id or unique is Unique.CLEAR:
+            return answer
+        if answer.state is State.RESERVED:
+            yield from _let_go(answer, stop=unique is Unique.REPLACE)
+        elif unique is Unique.REPLACE:
+            yield from tickets.cancelled(answer)
+        elif (yield from _rewritten(answer, new, postponed=unique is Unique.DEBOUNCE)):
+            return (yield from get(answer.id).start())
+    return Conflict(f"the key {new.key!r} changed hands again and again; try again")
+
+
+def _let_go(job: Job, *, stop: bool) -> Steps[None]:
+    """Take the key from a job that runs: it cannot be changed any more."""
+    if (yield sql["let_go"](seq=job.seq, epoch=job.epoch)):
+        yield tickets.sql["free_key"](topic=job.topic, key=job.key, id=job.id)
+        if stop:
+            yield tickets.sql["request_cancel"](seq=job.seq, epoch=job.epoch)
+
+
+def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[bool]:
+    """Give a pending job another content; say whether it still was where it was seen."""
+    ticket = yield from take(job)
+    if ticket is None:
+        return False
+    item = new.as_item(0)
+    changes: dict[str, Any] = {name: item[name] for name in ("priority", "limit_key")}
+    content = {name: item[name] for name in ("payload", "encoding", "ttr", "options")}
+    yield sql["rewrite"](seq=job.seq, **content, **changes)
+    state, run_at = job.state, instant(job.run_at)
+    holds = ticket.get("waits") is not None  # for other jobs, whatever is said here
+    if state is State.BLOCKED and not holds and ticket["limit_key"] != changes["limit_key"]:
+        state = State.READY  # to be parked anew
+    if postponed:
+        state = State.BLOCKED if holds else State.DELAYED
+        [[run_at]] = yield sql["postpone"](seq=job.seq, run_at=new.run_at, delay=new.delay)
+    yield from put(state, {**ticket, **changes}, run_at)
+    return True

@@ -1,0 +1,39 @@
+-- What becomes of the job that holds a key, when another one wants it.
+
+-- A job that runs keeps running, but the key is no longer its own.
+-- name: let_go
+update towpath.lease set key = null where seq = :seq and epoch = :epoch returning seq;
+
+-- name: rewrite
+update towpath.job
+   set payload = :payload, encoding = :encoding, ttr = :ttr, options = :options,
+       priority = :priority, limit_key = :limit_key
+ where seq = :seq;
+
+-- name: postpone
+update towpath.job set run_at = coalesce(cast(:run_at as bigint), {now} + cast(:delay as bigint))
+ where seq = :seq returning run_at;
+
+-- name: forget_finished [sqlite]
+select j.seq from towpath.job j where j.topic = :topic and j.key = :key
+   and (exists (select 1 from towpath.done d where d.seq = j.seq)
+        or exists (select 1 from towpath.buried b where b.seq = j.seq));
+delete from towpath.done where seq = :seq;
+delete from towpath.buried where seq = :seq;
+delete from towpath.failure where seq = :seq;
+delete from towpath.dependency where child = :seq;
+delete from towpath.job where seq = :seq;
+
+-- name: forget_finished [postgres]
+with found as materialized (
+    select j.seq from towpath.job j where j.topic = :topic and j.key = :key),
+done as (
+    delete from towpath.done d using found f where d.seq = f.seq returning d.seq),
+buried as (
+    delete from towpath.buried b using found f where b.seq = f.seq returning b.seq),
+gone as (select seq from done union all select seq from buried),
+forgotten as (
+    delete from towpath.failure f using gone g where f.seq = g.seq),
+unlinked as (
+    delete from towpath.dependency d using gone g where d.child = g.seq)
+delete from towpath.job j using gone g where j.seq = g.seq;
