@@ -1,9 +1,9 @@
-"""Limits hold while many compete, and while some of them die."""
+"""What is blocked comes free, while many compete and some of them die."""
 
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Barrier, Lock
 
 import pytest
 
@@ -78,3 +78,28 @@ def test_a_holder_that_dies_gives_its_place_back(durable_place):
         app.jobs.reserve("work", limit=2)  # and is never heard of again
 
         eventually(lambda: app.jobs.reserve("work", timeout=1))
+
+
+def test_parents_that_end_at_once_do_not_overlook_each_other(durable_place):
+    """Each sees that it was not the last, unless they take turns."""
+    url, needed = durable_place
+    parents, children = 4, many(20)
+    with App(url, **needed) as app:
+        for number in range(children):
+            before = app.jobs.enqueue_many("part", [number] * parents)
+            app.jobs.enqueue("whole", number, after=before)
+        leases = app.jobs.reserve("part", limit=1_000)
+        while len(leases) < parents * children:
+            leases += app.jobs.reserve("part", limit=1_000)
+        together = Barrier(parents)
+
+        def complete(place):
+            with App(url, **needed) as own:
+                for number in range(children):
+                    together.wait()
+                    own.jobs.complete(leases[number * parents + place])
+
+        with ThreadPoolExecutor(parents) as pool:
+            list(pool.map(complete, range(parents)))
+
+        assert app.jobs.stats_topic("whole").ready == children
