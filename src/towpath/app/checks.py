@@ -16,6 +16,7 @@ from towpath.model.instants import Duration, instant, microseconds
 from towpath.model.job import Job, Options
 from towpath.model.limits import Limit
 from towpath.model.payload import clean_text, encode
+from towpath.model.runs import Runs
 from towpath.model.states import State, Status
 from towpath.model.topics import checked
 from towpath.model.unique import Unique
@@ -49,6 +50,12 @@ class EnqueueOptions(TypedDict, total=False):
     timeout: Duration  # how long one run by a worker may last
     retention: Duration  # how long it is kept when it has finished
     backoff: Backoff  # the pause after each failure; 1 min, 4 min, 16 min … unless told
+    workers: int  # so many distinct workers are to succeed
+    only_workers: "Iterable[str]"  # the names of those who may run it
+    ping_interval: Duration  # how often a run by name shows that it lives
+    worker_timeout: Duration  # silent for so long, a run is taken from its worker
+    max_unexpected_retries: int  # by the same worker at once; more failed workers fail the job
+    unexpected_retry_delay: Duration  # before each of those
     after: "Iterable[JobRef]"  # waits in `blocked` until these have completed
     limit: Limit | None  # with which other jobs it shares how many run at once, or how often
 
@@ -211,7 +218,50 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     limit = given.get("limit")
     if limit is not None:
         changes["limit"] = _limit(limit)
+    if not given.keys().isdisjoint(_RUNS):
+        changes["runs"] = _runs(given)
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
+
+
+_RUNS: Final = frozenset({
+    "workers", "only_workers", "ping_interval", "worker_timeout", "max_unexpected_retries",
+    "unexpected_retry_delay",
+})  # fmt: skip
+
+
+def _runs(given: EnqueueOptions) -> Runs:
+    if given.get("limit") is not None or "after" in given:
+        msg = "a job that chooses its workers has no limit and waits for no others"
+        raise Invalid(msg)
+    only = given.get("only_workers")
+    if isinstance(only, str):
+        msg = "only_workers is a list of names"
+        raise Invalid(msg)
+    names = None if only is None else tuple(dict.fromkeys(map(_worker, only)))
+    ping, silent = given.get("ping_interval"), given.get("worker_timeout")
+    if (ping is None) != (silent is None) or names == ():
+        msg = "give ping_interval and worker_timeout together, and only_workers at least one name"
+        raise Invalid(msg)
+    pinged = None if ping is None else microseconds(ping, "ping_interval") / 1e6
+    timeout = None if silent is None else microseconds(silent, "worker_timeout") / 1e6
+    if pinged is not None and timeout is not None and not 0 < pinged < timeout:
+        msg = f"ping_interval {ping!r} is not more than 0 and less than worker_timeout {silent!r}"
+        raise Invalid(msg)
+    return Runs(
+        workers=at_least_one(given.get("workers", 1), "workers"),
+        only=names,
+        ping_interval=pinged,
+        worker_timeout=timeout,
+        max_unexpected_retries=count(given.get("max_unexpected_retries", 0), "retries"),
+        unexpected_retry_delay=microseconds(given.get("unexpected_retry_delay", 0)) / 1e6,
+    )
+
+
+def _worker(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        msg = f"{name!r} is not the name of a worker"
+        raise Invalid(msg)
+    return name
 
 
 def _ttr(ttr: Duration) -> int:

@@ -37,7 +37,7 @@ from towpath.operation import Answer, Operation, answered
 from towpath.store import jobs, lookup, reserving, tickets
 from towpath.store import leases as store
 from towpath.store import stats as counts
-from towpath.store.dependencies import Node, enqueue_flow
+from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
 from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion, Outcome
 from towpath.store.reserving import Reserved
@@ -129,7 +129,9 @@ class Jobs:
     ) -> Operation[list[Answer[Job]]]:
         unique, after = unique_of(options), parents_of(options)
         if unique is not Unique.SKIP:
-            return enqueue_over(new, unique, self._enqueued)
+            return enqueue_over(new, unique, lambda each: self._stored(each, {}))
+        if new and new[0].options.runs:
+            return enqueue_offered(new, new[0].options.runs)
         if after:
             return enqueue_flow([Node(each, after=after) for each in new])
         return self._enqueued(new)

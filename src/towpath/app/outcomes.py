@@ -12,7 +12,7 @@ from towpath.model import payload as payloads
 from towpath.model.instants import Duration, as_datetime, microseconds
 from towpath.model.job import Job, Lease
 from towpath.operation import Answer, answered
-from towpath.store.leases import Completion, Outcome, Touch
+from towpath.store.leases import Completion, Outcome, Touch, is_run
 
 MOST_ERROR: Final = 20_000  # characters of an error message or traceback that are kept
 
@@ -77,6 +77,8 @@ def _traceback(error: BaseException | str) -> str | None:
 def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
     """Give back, now or after a delay."""
     wait = microseconds(delay, "delay")
+    if is_run(job_of(lease).options):
+        return discard(lease)  # so that another worker may take its place
     return Outcome(
         seq=job_of(lease).seq,
         epoch=lease.epoch,
@@ -111,6 +113,8 @@ def cancellation(lease: Lease) -> Outcome:
 
 def return_unseen(lease: Lease) -> Outcome:
     """Give back, as if it had never been reserved."""
+    if is_run(lease.job.options):
+        return discard(lease)
     return msgspec.structs.replace(discard(lease), goal="ready")
 
 

@@ -11,6 +11,7 @@ from towpath.model import payload
 from towpath.model.backoff import DEFAULT, Backoff
 from towpath.model.flows import Takes
 from towpath.model.limits import Limit
+from towpath.model.runs import Runs
 from towpath.model.states import STATUS, State, Status
 
 
@@ -23,6 +24,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     retention: float = 259_200.0  # seconds that a finished job is kept
     backoff: Backoff = DEFAULT
     limit: Limit | None = None
+    runs: Runs | None = None  # by whom it is run, if not by anybody once
     takes: Takes | None = None  # which argument gets the results of those that it waits for
 
 

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from towpath.errors import InvalidState, NotFound
 from towpath.model.flows import Takes
 from towpath.model.job import Job
+from towpath.model.runs import Runs
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
@@ -21,6 +22,7 @@ from towpath.store import lookup
 from towpath.store.jobs import NewJob, enqueue, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, uuid_from
+from towpath.store.runs import noted, offer
 
 sql: Final = load(__name__)
 
@@ -33,6 +35,21 @@ class Node(Struct, frozen=True):
     new: NewJob
     parents: Sequence[int] = ()
     after: Sequence[UUID] = ()
+
+
+def enqueue_offered(new: Sequence[NewJob], runs: Runs) -> Operation[list[Answer[Job]]]:
+    """Store jobs that choose their workers."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        answers: list[Answer[Job]] = list((yield from enqueue(new).start()))
+        for nth, (job, wish) in enumerate(zip(answers, new, strict=True)):
+            if isinstance(job, Job) and job.id == wish.id and job.epoch == 0:
+                yield sql["hold_back"]([{**_place(job), "waits": runs.workers}])
+                yield from offer(job.seq, job.topic, job.priority, runs)
+                answers[nth] = msgspec.structs.replace(job, state=State.BLOCKED)
+        return answers
+
+    return Operation("enqueue_offered", steps, wakes=topics_of)
 
 
 def enqueue_flow(nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
@@ -104,6 +121,17 @@ def _awaited(id: UUID) -> Steps[Job]:
 
 def told(rows: Iterable[Row]) -> Steps[set[str]]:
     """Tell those that wait for ended jobs; return the topics that gained a job."""
+    topics: set[str] = set()
+    ended = list(rows)
+    while ended:
+        others, offered = yield from noted([seq for seq, _ in ended])
+        topics |= offered
+        topics |= yield from _told_of(ended)
+        ended = others
+    return topics
+
+
+def _told_of(rows: Sequence[Row]) -> Steps[set[str]]:
     completed: list[dict[str, Any]] = []
     failed: list[int] = []
     for parent, well in rows:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
 from msgspec import Struct
 
 from towpath.errors import Conflict, JobExists, MaxJobsReached, MaxTopicsReached
@@ -14,7 +13,7 @@ from towpath.model.job import Job, Options
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, plural
 from towpath.statement import Statement, load
-from towpath.store.rows import job_from, uuid_from
+from towpath.store.rows import job_from, stored_options, uuid_from
 
 sql: Final = load(__name__)
 
@@ -54,13 +53,6 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "run_at": self.run_at,
             "delay": self.delay,
         }
-
-
-def stored_options(options: Options) -> str | None:
-    """Return the options as they are stored: nothing where they are the defaults."""
-    if options is _DEFAULTS or options == _DEFAULTS:
-        return None
-    return msgspec.json.encode(options).decode()
 
 
 def _stored(new: NewJob, row: Row) -> Job:

@@ -205,9 +205,21 @@ def _lost(seq: int) -> LeaseLost:
 
 
 def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
-    """Put a job back in line, uncounted but for its time being over."""
+    """Put a job back in line, uncounted but for its time being over; a run ends with its lease."""
     retention = microseconds(options.retention)
+    if is_run(options) and timed_out:
+        error = "the worker fell silent while it ran this job"
+        return Outcome(
+            seq=seq, epoch=epoch, goal="buried", retention=retention, kind="crash", error=error
+        )
+    if is_run(options):
+        return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention)
     return Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention)
+
+
+def is_run(options: Options) -> bool:
+    """Say whether a job is one worker's run of another job."""
+    return options.runs is not None and options.runs.of is not None
 
 
 def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:

@@ -15,6 +15,7 @@ from towpath.statement import load
 from towpath.store.leases import Outcome, back, give_back, rescue
 from towpath.store.limits import admitted, free_due
 from towpath.store.rows import known_options, lease_from
+from towpath.store.runs import start_runs
 
 sql: Final = load(__name__)
 
@@ -100,6 +101,27 @@ def reserve(
         restart=again,
         abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
         wakes=lambda reserved: reserved.woken,
+    )
+
+
+def reserve_offered(
+    topics: tuple[str, ...], *, worker: str, limit: int, token: int, session: int | None
+) -> Operation[Reserved]:
+    """Lease runs of jobs that are offered to a worker; those that name it come first."""
+
+    def steps() -> Steps[Reserved]:
+        started = yield from start_runs(topics, worker, limit, token, session)
+        return (yield from again()) if started else Reserved([])
+
+    def again() -> Steps[Reserved]:
+        rows = yield sql["reserved_before"](token=token)
+        return _reserved(rows, limited=True) if rows else Reserved([])
+
+    return Operation(
+        "reserve_offered",
+        steps,
+        restart=again,
+        abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
     )
 
 

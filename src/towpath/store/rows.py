@@ -90,6 +90,13 @@ def options_from(text: str | None) -> Options:
         raise IncompatibleData(msg) from error
 
 
+def stored_options(options: Options) -> str | None:
+    """Return the options as they are stored: nothing where they are the defaults."""
+    if options is _DEFAULTS or options == _DEFAULTS:
+        return None
+    return msgspec.json.encode(options).decode()
+
+
 def known_options(text: str | None) -> Options:
     """Read stored options, or the defaults where this version cannot."""
     try:

@@ -7,7 +7,7 @@ from towpath.errors import LeaseLost
 from towpath.model.instants import microseconds
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, Settled, settle, topics_back
+from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
 from towpath.store.rows import known_options
 
 sql: Final = load(__name__)
@@ -92,11 +92,12 @@ def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
         crash = crashed and bool(started)
         known = known_options(options)
         dead = crash and crashes + 1 >= known.max_crashes
+        alive = "gone" if is_run(known) else "ready"
         outcomes.append(
             Outcome(
                 seq=seq,
                 epoch=epoch,
-                goal="buried" if dead else "ready",
+                goal="buried" if dead else alive,
                 crashed=int(crash),
                 retention=microseconds(known.retention),
                 kind="crash" if crash else None,

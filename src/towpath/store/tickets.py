@@ -13,7 +13,9 @@ from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import sql as dependencies
 from towpath.store.dependencies import told
 from towpath.store.lookup import get
-from towpath.store.rows import job_from, ticket_from
+from towpath.store.rows import job_from, known_options, ticket_from
+from towpath.store.runs import offer, withdraw
+from towpath.store.runs import sql as runs
 
 sql: Final = load(__name__)
 
@@ -36,7 +38,7 @@ def requeue(id: UUID) -> Operation[Job]:
         job, ticket = yield from _taken(id, Action.REQUEUE)
         yield from _claim_key(job)
         yield from _given_another_chance(job.seq, ticket)
-        yield sql["put_ready"](**{**ticket, "retries": None, "crashes": None})
+        yield from _put_again(job.seq, {**ticket, "retries": None, "crashes": None})
         return (yield from get(id).start())
 
     return _admin("requeue", steps, _its_topic)
@@ -50,7 +52,7 @@ def kick_job(id: UUID) -> Operation[Job]:
         if job.state is State.BURIED:
             yield from _claim_key(job)
             yield from _given_another_chance(job.seq, ticket)
-        yield sql["put_ready"](**_kicked(ticket))
+        yield from _put_again(job.seq, _kicked(ticket))
         return (yield from get(id).start())
 
     return _admin("kick_job", steps, _its_topic)
@@ -84,7 +86,7 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
                 continue
             for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
                 yield from _given_another_chance(seq, _ticket(row))
-                yield sql["put_ready"](**_kicked(_ticket(row)))
+                yield from _put_again(seq, _kicked(_ticket(row)))
                 kicked += 1
     return found, kicked
 
@@ -128,6 +130,8 @@ def cancelled(job: Job) -> Steps[bool]:
     ticket = yield from take(job)
     if ticket is None:
         return False
+    if job.state is State.BLOCKED:
+        yield from withdraw(job.seq)
     yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["put_cancelled"](**ticket, retention=microseconds(job.options.retention))
     if ticket["awaited"]:
@@ -226,12 +230,27 @@ def _claim_key(job: Job) -> Steps[None]:
 
 def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
     """Refuse what waits for others; let those wait again that failed only because of this one."""
+    if (yield runs["is_run"](seq=seq)):
+        msg = f"job number {seq} is one worker's run of another job: requeue that one"
+        raise InvalidState(msg)
     [[incomplete]] = yield dependencies["count_incomplete"](seq=seq)
     if incomplete:
         msg = f"job number {seq} waits for {incomplete} others that failed: requeue those"
         raise InvalidState(msg)
     if ticket["awaited"]:
         yield from _revive(seq)
+
+
+def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
+    """Put a ticket in line, or offer the job anew if it chooses its workers."""
+    [[text]] = yield runs["options_of"](seq=seq)
+    wish = known_options(text).runs
+    if wish is None:
+        yield sql["put_ready"](**ticket)
+        return
+    yield runs["forget_runs"](offer=seq)
+    yield sql["put_blocked"](**{**ticket, "waits": wish.workers})
+    yield from offer(seq, ticket["topic"], ticket["priority"], wish)
 
 
 def _revive(parent: int) -> Steps[None]:
@@ -244,6 +263,9 @@ def _revive(parent: int) -> Steps[None]:
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
+    if job.state is State.BLOCKED:
+        yield from withdraw(job.seq)
+    yield runs["forget_runs"](offer=job.seq)
     if job.status is Status.PENDING:
         yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["forget_failures"](seq=job.seq)

@@ -13,6 +13,7 @@ from towpath.statement import load
 from towpath.store import tickets
 from towpath.store.jobs import TRIES, NewJob, topics_of
 from towpath.store.lookup import get
+from towpath.store.runs import offer
 from towpath.store.tickets import put, take
 
 sql: Final = load(__name__)
@@ -68,6 +69,8 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[bool]:
     changes: dict[str, Any] = {name: item[name] for name in ("priority", "limit_key")}
     content = {name: item[name] for name in ("payload", "encoding", "ttr", "options")}
     yield sql["rewrite"](seq=job.seq, **content, **changes)
+    if new.options.runs:
+        yield from offer(job.seq, job.topic, new.priority, new.options.runs)
     state, run_at = job.state, instant(job.run_at)
     holds = ticket.get("waits") is not None  # for other jobs, whatever is said here
     if state is State.BLOCKED and not holds and ticket["limit_key"] != changes["limit_key"]:

@@ -9,6 +9,7 @@ delete from towpath.done where seq in (
 returning seq;
 delete from towpath.failure where seq = :seq;
 delete from towpath.dependency where child = :seq;
+delete from towpath.run where offer = :seq;
 delete from towpath.job where seq = :seq;
 
 -- name: prune [postgres]
@@ -21,6 +22,8 @@ forgotten as (
     delete from towpath.failure f using gone g where f.seq = g.seq),
 unlinked as (
     delete from towpath.dependency d using gone g where d.child = g.seq),
+unrun as (
+    delete from towpath.run r using gone g where r.offer = g.seq),
 deleted as (
     delete from towpath.job j using gone g where j.seq = g.seq)
 select seq from gone;

@@ -104,6 +104,29 @@ create table towpath.ended (
     result    text
 ) {without_rowid};
 
+-- Jobs that choose their workers, while they want more of them.
+create table towpath.offer (
+    seq      {number} not null primary key,
+    open_at  bigint  not null,
+    priority bigint  not null,
+    wanted   integer not null, -- so many distinct workers are to succeed
+    topic    text    not null,
+    only     text -- the names of those who may, as JSON
+);
+create index towpath_offer_topic on towpath.offer (topic, priority, seq);
+
+-- What each worker made of such a job: a job of its own.
+create table towpath.run (
+    offer      bigint not null,
+    worker     text   not null,
+    job        bigint not null,
+    started_at bigint not null,
+    ended_at   bigint,
+    state      text   not null,
+    primary key (offer, worker)
+) {without_rowid};
+create index towpath_run_job on towpath.run (job);
+
 -- What bounds the jobs of a key, as the newest of them says.
 create table towpath.limits (
     key         text   not null primary key,

@@ -1,0 +1,166 @@
+-- Jobs that choose their workers. Each run is a job of its own, made as it is leased.
+
+-- name: offer
+insert into towpath.offer (seq, topic, priority, wanted, only, open_at)
+select :seq, :topic, :priority, :wanted, :only, run_at from towpath.job where seq = :seq
+on conflict (seq) do update set priority = excluded.priority, wanted = excluded.wanted,
+   only = excluded.only;
+
+-- Those that name this worker come first.
+-- name: find_offers [sqlite]
+select o.seq, j.options, j.ttr
+  from towpath.offer o join towpath.job j on j.seq = o.seq
+ where o.topic in (select value from json_each(:topics)) and o.open_at <= :now
+   and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > :now)
+   and (o.only is null or exists (select 1 from json_each(o.only) w where w.value = :worker))
+   and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
+   and (select count(*) from towpath.run r
+         where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
+ order by o.only is null, o.priority, o.seq limit :limit;
+
+-- name: find_offers [postgres]
+select o.seq, j.options, j.ttr
+  from towpath.offer o join towpath.job j on j.seq = o.seq
+ where o.topic in (select value from json_array_elements_text(cast(:topics as json)))
+   and o.open_at <= {now}
+   and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > {now})
+   and (o.only is null or exists (
+        select 1 from json_array_elements_text(cast(o.only as json)) w where w.value = :worker))
+   and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
+   and (select count(*) from towpath.run r
+         where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
+ order by o.only is null, o.priority, o.seq limit cast(:limit as bigint)
+   for update of o skip locked;
+
+-- Counted again now that it is held: another may have started meanwhile.
+-- name: still_wanted
+select 1 from towpath.offer o where o.seq = :offer
+   and (select count(*) from towpath.run r
+         where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted;
+
+-- name: start_run [sqlite]
+insert into towpath.job (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
+select :id, topic, priority, payload, encoding, :ttr, :options, :now, :now
+  from towpath.job where seq = :offer returning seq, topic, priority;
+insert into towpath.run (offer, worker, job, started_at, state)
+values (:offer, :worker, :seq, :now, 'running');
+insert into towpath.lease
+       (seq, topic, priority, epoch, awaited, reserved_at, token, session, until, started)
+values (:seq, :topic, :priority, 1, true, :now, :token, :session,
+        case when :session is null then :now + :ttr end, true);
+
+-- name: start_run [postgres]
+with made as (
+    insert into towpath.job
+           (id, topic, priority, payload, encoding, ttr, options, created_at, run_at)
+    select :id, topic, priority, payload, encoding, cast(:ttr as bigint), cast(:options as text),
+           {now}, {now}
+      from towpath.job where seq = cast(:offer as bigint) returning seq, topic, priority),
+ran as (
+    insert into towpath.run (offer, worker, job, started_at, state)
+    select cast(:offer as bigint), cast(:worker as text), seq, {now}, 'running' from made)
+insert into towpath.lease
+       (seq, topic, priority, epoch, awaited, reserved_at, token, session, until, started)
+select seq, topic, priority, 1, true, {now}, cast(:token as bigint), cast(:session as bigint),
+       case when cast(:session as bigint) is null then {now} + cast(:ttr as bigint) end, true
+  from made;
+
+-- What became of runs that ended: the run itself says how, or is gone.
+-- name: ended_runs [sqlite]
+select r.offer, r.job, l.state,
+       (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
+  from towpath.run r left join towpath.located l on l.seq = r.job
+ where r.job = :parent and r.state = 'running';
+
+-- name: ended_runs [postgres]
+select r.offer, r.job, l.state,
+       (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
+  from json_to_recordset(cast(:items as json)) as i(parent bigint)
+  join towpath.run r on r.job = i.parent and r.state = 'running'
+  left join towpath.located l on l.seq = r.job;
+
+-- name: note_run
+update towpath.run set state = :state, ended_at = {now} where job = :job;
+
+-- name: forget_run
+delete from towpath.run where job = :job;
+
+-- name: forget_runs
+delete from towpath.run where offer = :offer;
+
+-- name: hold_offer [sqlite]
+select o.topic, o.wanted, j.options from towpath.offer o join towpath.job j on j.seq = o.seq
+ where o.seq = :offer;
+
+-- name: hold_offer [postgres]
+select o.topic, o.wanted, j.options from towpath.offer o join towpath.job j on j.seq = o.seq
+ where o.seq = :offer for update of o;
+
+-- name: count_runs
+select state, count(*) from towpath.run where offer = :offer group by state;
+
+-- name: results_of
+select d.result from towpath.run r join towpath.done d on d.seq = r.job
+ where r.offer = :offer and r.state = 'succeeded' order by r.ended_at, r.worker;
+
+-- name: last_error_of
+select f.error from towpath.run r join towpath.failure f on f.seq = r.job
+ where r.offer = :offer order by f.failed_at desc limit 1;
+
+-- name: withdraw
+delete from towpath.offer where seq = :offer returning seq;
+
+-- name: stop_runs
+update towpath.lease set cancelled = true where seq in (
+    select job from towpath.run where offer = :offer and state = 'running');
+
+-- name: finish_offer [sqlite]
+delete from towpath.blocked where seq = :offer returning {ticket};
+delete from towpath.unique_key where topic = :topic and key = :key;
+insert into towpath.done ({ticket}, finished_at, prune_at, cancelled, result)
+values ({ticket :}, :now, :now + :retention, false, :result);
+insert into towpath.ended (parent, completed, result)
+select :seq, true, :result where :awaited on conflict do nothing;
+select :seq, :awaited;
+
+-- name: finish_offer [postgres]
+with gone as (delete from towpath.blocked where seq = :offer returning *),
+unkeyed as (
+    delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
+finished as (
+    insert into towpath.done ({ticket}, finished_at, prune_at, cancelled, result)
+    select {ticket}, {now}, {now} + cast(:retention as bigint), false, cast(:result as text)
+      from gone),
+told as (
+    insert into towpath.ended (parent, completed, result)
+    select seq, true, cast(:result as text) from gone where awaited on conflict do nothing)
+select seq, awaited from gone;
+
+-- name: fail_offer [sqlite]
+delete from towpath.blocked where seq = :offer returning {ticket};
+delete from towpath.unique_key where topic = :topic and key = :key;
+insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
+insert into towpath.failure (seq, epoch, failed_at, kind, error)
+values (:seq, :epoch, :now, 'error', :error) on conflict do nothing;
+select :seq, :awaited;
+
+-- name: fail_offer [postgres]
+with gone as (delete from towpath.blocked where seq = :offer returning *),
+unkeyed as (
+    delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
+buried as (
+    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone),
+failed as (
+    insert into towpath.failure (seq, epoch, failed_at, kind, error)
+    select seq, epoch, {now}, 'error', cast(:error as text) from gone on conflict do nothing)
+select seq, awaited from gone;
+
+-- name: runs_of
+select r.worker, r.state, r.job, r.started_at, r.ended_at from towpath.run r
+ where r.offer = (select seq from towpath.job where id = :id) order by r.started_at, r.worker;
+
+-- name: is_run
+select 1 from towpath.run where job = :seq;
+
+-- name: options_of
+select options from towpath.job where seq = :seq;
