@@ -55,7 +55,11 @@ class InLoop:
         found = getattr(self._thing, name)
         if name == "queue":
             return lambda *args: self._wrapped(found(*args))
-        return InLoop(found, self._loop) if name in {"jobs", "topics", "sessions"} else found
+        return (
+            InLoop(found, self._loop)
+            if name in {"jobs", "topics", "sessions", "schedules"}
+            else found
+        )
 
     def _wrapped(self, result):
         return InLoop(result, self._loop) if isinstance(result, Queue | Reservation) else result

@@ -6,6 +6,7 @@ from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.job import Job, Lease, UnreadableJob
+from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
 from towpath.settings import Settings
 
@@ -20,6 +21,7 @@ __all__ = [
     "Job",
     "Lease",
     "Retry",
+    "Schedule",
     "Settings",
     "State",
     "Status",

@@ -78,7 +78,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered(self._app.run(self._stored(new), connection)[0])
+        return answered(self._app.run(self.stored(new), connection)[0])
 
     async def aenqueue(
         self,
@@ -90,7 +90,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered((await self._app.arun(self._stored(new), connection))[0])
+        return answered((await self._app.arun(self.stored(new), connection))[0])
 
     def enqueue_many(
         self,
@@ -102,7 +102,7 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = self._app.run(self._stored(new), connection) if new else []
+        answers = self._app.run(self.stored(new), connection) if new else []
         return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
@@ -115,10 +115,11 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = await self._app.arun(self._stored(new), connection) if new else []
+        answers = await self._app.arun(self.stored(new), connection) if new else []
         return [answered(answer) for answer in answers]
 
-    def _stored(self, new: list[NewJob]) -> Operation[list[Answer[Job]]]:
+    def stored(self, new: list[NewJob]) -> Operation[list[Answer[Job]]]:
+        """Return what stores jobs, within the limits of the settings."""
         settings = self._app.settings
         if settings.max_topics or settings.max_jobs_per_topic:
             return jobs.enqueue_within(
