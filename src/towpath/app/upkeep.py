@@ -128,10 +128,13 @@ class Upkeep:
 
     def _fire(self) -> None:
         """Fire the schedules that are due, and find out when the next one is."""
-        found: list[Found] = self._do(schedules.look(None)) or []
-        while found:
+        last: Found | None = None
+        for _ in range(MOST_BATCHES):
+            found: list[Found] = self._do(schedules.look(last)) or []
+            if not found:
+                break
             self._fire_together([plan for each in found if (plan := self._planned(each))])
-            found = self._do(schedules.look(found[-1])) or []
+            last = found[-1]
         wait: int | None = self._do(schedules.next_due())
         self._fires_at = NEVER if wait is None else time.monotonic() + wait / 1e6
 
