@@ -11,6 +11,7 @@ from towpath import App, errors
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.jobs import Jobs
 from towpath.app.queue import Queue
+from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
@@ -126,12 +127,19 @@ def parameters(function: Callable[..., object]) -> str:
     return ", ".join(words)
 
 
-INTERNAL = {("App", "run"), ("App", "start_again"), ("Upkeep", "start_again")}
+INTERNAL = {
+    ("App", "run"),
+    ("App", "start_again"),
+    ("Jobs", "stored"),
+    ("Schedules", "declaration"),
+    ("Upkeep", "start_again"),
+}
 DOORS = {
     "app": App,
     "app.jobs": Jobs,
     "app.queue(topic)": Queue,
     "app.topics": Topics,
+    "app.schedules": Schedules,
     "app.sessions": Sessions,
     "app.upkeep": Upkeep,
 }

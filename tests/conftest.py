@@ -39,7 +39,7 @@ class Clock:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.us)
 
 
-VERBS = {"jobs", "topics", "sessions", "limits"}
+VERBS = {"jobs", "topics", "sessions", "limits", "schedules"}
 
 
 class InLoop:

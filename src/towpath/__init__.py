@@ -8,6 +8,7 @@ from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.job import Job, Lease, UnreadableJob
 from towpath.model.limits import Limit
+from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
 from towpath.settings import Settings
 
@@ -25,6 +26,7 @@ __all__ = [
     "Lease",
     "Limit",
     "Retry",
+    "Schedule",
     "Settings",
     "State",
     "Status",

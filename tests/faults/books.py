@@ -10,7 +10,17 @@ from uuid import UUID
 import psycopg
 
 TICKETS = ("ready", "delayed", "lease", "buried", "done")
-TABLES = ("topic", "job", *TICKETS, "failure", "unique_key", "tally", "minute", "session")
+TABLES = (
+    "topic",
+    "job",
+    *TICKETS,
+    "failure",
+    "unique_key",
+    "tally",
+    "minute",
+    "session",
+    "schedule",
+)
 
 
 class Done(NamedTuple):

@@ -462,6 +462,13 @@ def fill(app: App, size: int) -> None:
     say("stored", *(job.id for job in acknowledged))
 
 
+def keep_schedules(app: App) -> None:
+    """Do upkeep until killed."""
+    app.upkeep.start()
+    say("keeping")
+    Event().wait()
+
+
 def say(*words: object) -> None:
     """Print a line, wholly or not at all: several processes share the output."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
@@ -472,7 +479,7 @@ PROGRAMS = {
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
-        fork_after_interrupt, fork_among_threads, fill, wait_among_files,
+        fork_after_interrupt, fork_among_threads, fill, wait_among_files, keep_schedules,
     )
 }  # fmt: skip
 

@@ -52,6 +52,21 @@ take(report)
 take(double)  # wrong
 
 
+@app.schedule("0 3 * * *", tz="Europe/Zurich")
+@app.task()
+async def nightly(days: int = 30) -> str:
+    return str(days)
+
+
+assert_type(nightly.enqueue(7), TaskJob[str])
+app.schedule(every="5m", catch_up="all", priority=3)(double, 21)
+app.schedule(every="5m")(double, number=21)
+app.schedule(every="5m")(double, "21")  # wrong
+app.schedule(every="5m")(double)  # wrong
+app.schedule(every="5m", catch_up="some")(double, 21)  # wrong
+app.schedule(every="5m", prioriy=3)(double, 21)  # wrong
+
+
 @app.task(retries=3)  # wrong
 def triple(number: int) -> int:
     return number * 3

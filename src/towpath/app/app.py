@@ -8,11 +8,13 @@ from typing import Any, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
+from towpath.app.checks import EnqueueOptions
 from towpath.app.connect import open_database
 from towpath.app.jobs import Jobs
 from towpath.app.limits import Limits
 from towpath.app.marks import Marks
 from towpath.app.queue import Queue
+from towpath.app.schedules import Declaration, Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
@@ -22,6 +24,8 @@ from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseDenied, SchemaMissing
+from towpath.model.instants import Duration
+from towpath.model.schedule import CatchUp, rule_of
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
 from towpath.store import schema, stats
@@ -74,6 +78,7 @@ class App:
         self._migrating = Lock()
         self.jobs = Jobs(self, self._room, self._marks)
         self.tasks = Tasks(self)
+        self.schedules = Schedules(self)
         self.topics = Topics(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)
@@ -92,6 +97,24 @@ class App:
     def task(self, **options: Unpack[TaskOptions]) -> Decorator:
         """Make a task of a function: its calls can be enqueued as jobs."""
         return Decorator(self.tasks, options)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: Duration | None = None,
+        tz: str | None = None,
+        name: str | None = None,
+        catch_up: CatchUp = "latest",
+        **options: Unpack[EnqueueOptions],
+    ) -> Declaration:
+        """Enqueue a task by a rule: cron in a time zone, or every so often. Stored by `declare`.
+
+        A decorator above `@app.task()`; `app.schedule(…, name=…)(task, …)` also gives arguments.
+        The job's `run_at` is the time of the fire. Missed fires are caught up by one job, or with
+        catch_up="skip" by none, with "all" by one each, of which there are 1,000 at most.
+        """
+        return self.schedules.declaration(name, rule_of(cron, every, tz), catch_up, options)
 
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""

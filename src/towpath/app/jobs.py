@@ -84,7 +84,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered(self._app.run(self._stored(new, options), connection)[0])
+        return answered(self._app.run(self.stored(new, options), connection)[0])
 
     async def aenqueue(
         self,
@@ -96,7 +96,7 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered((await self._app.arun(self._stored(new, options), connection))[0])
+        return answered((await self._app.arun(self.stored(new, options), connection))[0])
 
     def enqueue_many(
         self,
@@ -108,7 +108,7 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = self._app.run(self._stored(new, options), connection) if new else []
+        answers = self._app.run(self.stored(new, options), connection) if new else []
         return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
@@ -121,20 +121,26 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         new = new_jobs(topic, payloads, options, self._defaults)
-        answers = await self._app.arun(self._stored(new, options), connection) if new else []
+        answers = await self._app.arun(self.stored(new, options), connection) if new else []
         return [answered(answer) for answer in answers]
 
-    def _stored(
+    def stored(
         self, new: Sequence[NewJob], options: EnqueueOptions
     ) -> Operation[list[Answer[Job]]]:
+        """Return what stores jobs, as they are and as the options say."""
         unique, after = unique_of(options), parents_of(options)
         if unique is not Unique.SKIP:
-            return enqueue_over(new, unique, lambda each: self._stored(each, {}))
+            return enqueue_over(new, unique, self.storing)
         if new and new[0].options.runs:
-            return enqueue_offered(new, new[0].options.runs)
+            return enqueue_offered(new)
         if after:
             return enqueue_flow([Node(each, after=after) for each in new])
         return self._enqueued(new)
+
+    def storing(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
+        """Return what stores jobs of different options."""
+        some_offered = any(job.options.runs for job in new)
+        return enqueue_offered(new) if some_offered else self._enqueued(new)
 
     def new(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
         """Return a job that is not stored yet, to be stored with others."""

@@ -194,6 +194,10 @@ class Task(Generic[P, R]):
         result: R = self.signature.decode_result(job.result_body)
         return result
 
+    def as_enqueued(self, call: Call, options: EnqueueOptions) -> tuple[msgspec.Raw, CallOptions]:
+        """Return the payload and the options of a call."""
+        return self._bodies([call])[0], {**self._options, **options}
+
     def _bodies(self, calls: Sequence[Call]) -> list[msgspec.Raw]:
         most = self.app.settings.max_payload
         return [msgspec.Raw(self.signature.encode(*call, most).encode()) for call in calls]

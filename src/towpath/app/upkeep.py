@@ -1,4 +1,4 @@
-"""Upkeep: promote what is due, rescue what is lost, forget what is old. On any process, no leader.
+"""Upkeep: promote, rescue, fire schedules, forget what is old. On any process, no leader.
 
 Reservations promote and rescue in their own topics, so upkeep only bounds how long things take.
 """
@@ -13,8 +13,20 @@ from msgspec import Struct
 
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseUnavailable, TowpathError
+from towpath.model.payload import clean_text
 from towpath.operation import Operation
-from towpath.store import dependencies, leases, limits, reserving, sessions, stats, topics, upkeep
+from towpath.store import (
+    dependencies,
+    leases,
+    limits,
+    reserving,
+    schedules,
+    sessions,
+    stats,
+    topics,
+    upkeep,
+)
+from towpath.store.schedules import Fired, Found, Plan
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -22,9 +34,12 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 EVERY: Final = 1.0  # seconds between two rounds, at most
+SHORTEST_REST: Final = 0.001  # seconds
 PRUNE_EVERY: Final = 60_000_000  # microseconds of the database's clock
 FORGET_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
 MOST_BATCHES: Final = 100  # of one kind in one round
+MOST_ERROR: Final = 1_000  # characters
+NEVER: Final = float("inf")
 
 
 class Seen(Struct, frozen=True):
@@ -44,6 +59,7 @@ class Upkeep:
         self._away = False  # the database, in this round
         self._pruned_at = 0
         self._topics_kept_until = 0
+        self._fires_at = NEVER  # the next schedule, as far as is known
         self._start()
         begin_anew_after_fork(self)
 
@@ -61,6 +77,7 @@ class Upkeep:
         While the database is away the round is left out, and so is the rest of one that is stopped.
         """
         self._away = False
+        self._fire()
         names: list[str] = self._do(topics.list_topics()) or []
         self._repeat(lambda: self._do(reserving.promote(names)))
         self._repeat(lambda: self._do(leases.rescue(names)))
@@ -92,7 +109,15 @@ class Upkeep:
         while not self._stopping.is_set():
             started = time.monotonic()
             self.run()
-            self._stopping.wait(max(0, every - (time.monotonic() - started)))
+            self._rest(started + every)
+
+    def _rest(self, until: float) -> None:
+        """Wait for the next round; what fires before it fires at its time."""
+        while self._fires_at < until:
+            if self._stopping.wait(max(SHORTEST_REST, self._fires_at - time.monotonic())):
+                return
+            self._fire()
+        self._stopping.wait(max(0, until - time.monotonic()))
 
     def _do(self, operation: Operation[Any]) -> Any:
         if self._away or self._stopping.is_set():
@@ -112,6 +137,53 @@ class Upkeep:
         for _ in range(MOST_BATCHES):
             if not step():
                 return
+
+    def _fire(self) -> None:
+        """Fire the schedules that are due, and find out when the next one is."""
+        last: Found | None = None
+        for _ in range(MOST_BATCHES):
+            found: list[Found] = self._do(schedules.look(last)) or []
+            if not found:
+                break
+            self._fire_together([plan for each in found if (plan := self._planned(each))])
+            last = found[-1]
+        wait: int | None = self._do(schedules.next_due())
+        self._fires_at = NEVER if wait is None else time.monotonic() + wait / 1e6
+
+    def _fire_together(self, plans: list[Plan]) -> None:
+        if not plans:
+            return
+        fired: list[Fired] | None = self._do(schedules.fire(plans, self._app.jobs.storing))
+        if fired is None and len(plans) > 1:  # one of them may spoil it for the others
+            for plan in plans:
+                self._fire_together([plan])
+        for each in fired or ():
+            self._tell(each)
+
+    def _planned(self, found: Found) -> Plan | None:
+        try:
+            return schedules.planned(found)
+        except Exception as error:  # noqa: BLE001 - one that cannot be read stops no other
+            self._set_aside(found, error)
+            return None
+
+    def _tell(self, fired: Fired) -> None:
+        found, due = fired.plan.found, fired.plan.due
+        if fired.error:
+            self._set_aside(found, fired.error)
+        elif due.older:
+            log.warning(
+                "schedule %r missed more than %d fires: the older ones are dropped",
+                found.name,
+                len(due.fires),
+            )
+
+    def _set_aside(self, found: Found, error: Exception) -> None:
+        """Say once why a schedule cannot fire. It stays due: another process may be able to."""
+        text = clean_text(f"{type(error).__name__}: {error}", MOST_ERROR)
+        if text != found.error:
+            log.error("schedule %r could not fire: %s", found.name, text)
+            self._do(schedules.report(found, text))
 
     def _forget(self) -> None:
         """Forget what is old or empty, but seldom: looking for it reads more than its own rows."""

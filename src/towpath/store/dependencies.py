@@ -14,7 +14,6 @@ from msgspec import Raw, Struct
 from towpath.errors import InvalidState, NotFound
 from towpath.model.flows import Takes
 from towpath.model.job import Job
-from towpath.model.runs import Runs
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
@@ -27,6 +26,7 @@ from towpath.store.runs import noted, offer
 sql: Final = load(__name__)
 
 ENDED_AT_ONCE: Final = 1_000
+IN_LINE: Final = frozenset({State.READY, State.DELAYED})
 
 
 class Node(Struct, frozen=True):
@@ -37,13 +37,14 @@ class Node(Struct, frozen=True):
     after: Sequence[UUID] = ()
 
 
-def enqueue_offered(new: Sequence[NewJob], runs: Runs) -> Operation[list[Answer[Job]]]:
-    """Store jobs that choose their workers."""
+def enqueue_offered(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
+    """Store jobs of which some choose their workers."""
 
     def steps() -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = list((yield from enqueue(new).start()))
         for nth, (job, wish) in enumerate(zip(answers, new, strict=True)):
-            if isinstance(job, Job) and job.id == wish.id and job.epoch == 0:
+            runs = wish.options.runs
+            if runs and isinstance(job, Job) and job.id == wish.id and job.state in IN_LINE:
                 yield sql["hold_back"]([{**_place(job), "waits": runs.workers}])
                 yield from offer(job.seq, job.topic, job.priority, runs)
                 answers[nth] = msgspec.structs.replace(job, state=State.BLOCKED)

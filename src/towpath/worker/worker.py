@@ -144,6 +144,7 @@ class Worker:
     async def _started_session(self) -> int | None:
         while not self._stopping.is_set():
             try:
+                await self._app.schedules.adeclare()
                 return await self._app.sessions.astart(self.name)
             except DatabaseError as error:
                 log.warning("the database is away: %s", error)

@@ -252,6 +252,23 @@ create table towpath.session (
     worker     text   not null
 ) {without_rowid};
 
+-- The epoch grows with every change; who fires presents the one that was read.
+create table towpath.schedule (
+    name     text    not null primary key,
+    epoch    bigint  not null default 0,
+    next_at  bigint,
+    last_at  bigint,
+    every    bigint,
+    paused   boolean not null default false,
+    cron     text,
+    tz       text,
+    catch_up text    not null,
+    topic    text    not null,
+    error    text,
+    job      text    not null
+) {without_rowid};
+create index towpath_schedule_next on towpath.schedule (next_at, name) where next_at is not null;
+
 -- A job together with its ticket, wherever that lies.
 create view towpath.located as
 select j.seq, j.id, j.topic,

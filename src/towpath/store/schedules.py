@@ -1,0 +1,363 @@
+"""Schedules: stored rules, and their fires. No leader: who is first makes a fire, and nobody twice.
+
+What is due is read and thought about outside of any transaction. Then, in one, the jobs are stored
+and the schedule moves on to its next fire, unless somebody has changed or fired it meanwhile.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from towpath.errors import Conflict, LimitReached, NotFound, TowpathError
+from towpath.model.instants import as_datetime, as_timedelta
+from towpath.model.job import Job
+from towpath.model.schedule import (
+    Cron,
+    Due,
+    Every,
+    Rule,
+    Schedule,
+    catch_up_of,
+    due,
+    fire_id,
+    rule_of,
+)
+from towpath.operation import Answer, Mode, Operation, Row, Steps, answered
+from towpath.statement import load
+from towpath.store.jobs import NewJob
+
+sql: Final = load(__name__)
+
+FIRE_AT_ONCE: Final = 100  # schedules
+TRIES: Final = 5  # to change a schedule while others delete it
+_ITS_OWN: Final = frozenset({"id", "run_at", "delay"})  # of each fire
+
+Store: TypeAlias = Callable[[list[NewJob]], Operation[list[Answer[Job]]]]
+"""How jobs are stored, within the limits of the settings."""
+
+
+class NewSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule to store."""
+
+    name: str
+    rule: Rule
+    catch_up: str
+    job: NewJob  # what is enqueued, but for its id and its time
+
+    def columns(self) -> dict[str, Any]:
+        """Return the parameters of its statement."""
+        common = {key: value for key, value in asdict(self.job).items() if key not in _ITS_OWN}
+        return {
+            "name": self.name,
+            "topic": self.job.topic,
+            "cron": self.rule.text if isinstance(self.rule, Cron) else None,
+            "tz": self.rule.tz if isinstance(self.rule, Cron) else None,
+            "every": self.rule.us if isinstance(self.rule, Every) else None,
+            "catch_up": self.catch_up,
+            "job": msgspec.json.encode(common).decode(),
+        }
+
+
+class Found(Struct, frozen=True):
+    """A row of the table."""
+
+    name: str
+    topic: str
+    cron: str | None
+    tz: str | None
+    every: int | None
+    catch_up: str
+    job: str
+    paused: bool  # a number on SQLite
+    next_at: int | None
+    last_at: int | None
+    error: str | None
+    epoch: int
+    now: int  # when it was read
+
+    def rule(self) -> Rule:
+        """Return its rule, or say why it cannot be read here."""
+        every = None if self.every is None else as_timedelta(self.every)
+        return rule_of(self.cron, every, self.tz)
+
+    def new_job(self, id: UUID, run_at: int | None) -> NewJob:
+        """Return a job of it."""
+        stored = msgspec.json.decode(self.job)
+        return msgspec.convert({**stored, "id": id, "run_at": run_at}, NewJob)
+
+    def next_after_now(self, rule: Rule) -> int | None:
+        """Return its next fire; a clock that was set back does not bring one back."""
+        return None if self.paused else rule.after(max(self.now, self.last_at or 0))
+
+    def schedule(self) -> Schedule:
+        """Return it as callers see it."""
+        stored = msgspec.json.decode(self.job)
+        return Schedule(
+            name=self.name,
+            topic=self.topic,
+            cron=self.cron,
+            tz=self.tz,
+            every=None if self.every is None else as_timedelta(self.every),
+            catch_up=self.catch_up,
+            body=stored["body"],
+            encoding=stored["encoding"],
+            paused=bool(self.paused),
+            next_at=None if self.next_at is None else as_datetime(self.next_at),
+            last_at=None if self.last_at is None else as_datetime(self.last_at),
+            error=self.error,
+        )
+
+
+class Plan(Struct, frozen=True):
+    """What is to become of a schedule that is due."""
+
+    found: Found
+    due: Due
+    jobs: list[NewJob]
+
+    @property
+    def last_at(self) -> int | None:
+        """When it has fired last, once this is done."""
+        return self.due.fires[-1] if self.due.fires else self.found.last_at
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the parameters of its statements."""
+        found = self.found
+        return {
+            "name": found.name,
+            "epoch": found.epoch,
+            "was": found.next_at,
+            "next_at": self.due.next_at,
+            "last_at": self.last_at,
+        }
+
+
+class Fired(Struct, frozen=True):
+    """What has become of a plan."""
+
+    plan: Plan
+    topics: set[str] = set()
+    error: TowpathError | None = None  # why its jobs were not stored; it remains due
+
+
+def planned(found: Found) -> Plan:
+    """Think about a schedule that is due. Whatever this raises is that schedule's own."""
+    if found.next_at is None:
+        msg = f"schedule {found.name!r} is not due"
+        raise Conflict(msg)
+    fires = due(found.rule(), catch_up_of(found.catch_up), found.next_at, found.now)
+    jobs = [found.new_job(fire_id(found.name, at), at) for at in fires.fires]
+    return Plan(found, fires, jobs)
+
+
+def look(after: Found | None) -> Operation[list[Found]]:
+    """Read some of the schedules that are due, beginning after one of them."""
+
+    def steps() -> Steps[list[Found]]:
+        at, name = (after.next_at, after.name) if after else (0, "")
+        return _all((yield sql["due"](at=at, name=name, limit=FIRE_AT_ONCE)))
+
+    return Operation("look_for_schedules", steps, Mode.READ, whole=True)
+
+
+def next_due() -> Operation[int | None]:
+    """Return the microseconds until something fires that is not due yet."""
+
+    def steps() -> Steps[int | None]:
+        [[wait]] = yield sql["next_due"]()
+        return None if wait is None else int(wait)
+
+    return Operation("next_fire", steps, Mode.READ, whole=True)
+
+
+def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
+    """Store the jobs of these fires and move on to the next ones: both, or neither.
+
+    A schedule that somebody else has fired or changed is left to them.
+    """
+
+    def steps() -> Steps[list[Fired]]:
+        rows = yield sql["claim"]([plan.as_item() for plan in plans])
+        claimed = {name for (name,) in rows}
+        fired = yield from _stored([p for p in plans if p.found.name in claimed], store)
+        moved = [each.plan.as_item() for each in fired if each.error is None]
+        if moved:
+            yield sql["advance"](moved)
+        return fired
+
+    return Operation("fire", steps, wakes=_topics, fresh=True)
+
+
+def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
+    """Store the jobs of all plans together, or where a limit forbids that, of each by itself."""
+    new = [job for plan in plans for job in plan.jobs]
+    try:
+        if new:
+            yield from store(new).start()
+    except LimitReached as error:  # before anything was stored
+        if len(plans) == 1:
+            return [Fired(plans[0], error=error)]
+        alone: list[Fired] = []
+        for plan in plans:
+            alone += yield from _stored([plan], store)
+        return alone
+    return [Fired(plan, {job.topic for job in plan.jobs}) for plan in plans]
+
+
+def _topics(fired: Iterable[Fired]) -> set[str]:
+    return {topic for each in fired for topic in each.topics}
+
+
+def report(found: Found, error: str) -> Operation[None]:
+    """Remember why a schedule could not fire."""
+
+    def steps() -> Steps[None]:
+        yield sql["report"](name=found.name, epoch=found.epoch, error=error)
+
+    return Operation("report", steps, whole=True)
+
+
+class Put(Struct, frozen=True):
+    """A schedule as it stands now, and the topics in which it has just fired."""
+
+    schedule: Schedule
+    topics: set[str]
+
+
+def put_all(new: Sequence[NewSchedule], store: Store) -> Operation[Sequence[Put]]:
+    """Store schedules, or change those that stand under their names.
+
+    One whose rule stays the same keeps its next fire, and a paused one stays paused. What is due
+    under an old rule fires before the new one takes its place.
+    """
+
+    def steps() -> Steps[Sequence[Put]]:
+        done: list[Put] = []
+        for each in sorted(new, key=lambda new: new.name):  # in one order, so that none waits round
+            done += [(yield from _put(each, store))]
+        return done
+
+    def topics(done: Sequence[Put]) -> set[str]:
+        return {topic for put in done for topic in put.topics}
+
+    return Operation("set_schedules", steps, wakes=topics)
+
+
+def _put(new: NewSchedule, store: Store) -> Steps[Put]:
+    columns = new.columns()
+    added, found = yield from _added(columns)
+    topics: set[str] = set()
+    same_rule = not added and all(columns[c] == getattr(found, c) for c in ("cron", "tz", "every"))
+    if added or any(value != getattr(found, column) for column, value in columns.items()):
+        last_at, next_at = found.last_at, found.next_at
+        if not same_rule:
+            last_at, topics = yield from _fired_before(found, store)
+            moved = msgspec.structs.replace(found, last_at=last_at)
+            next_at = moved.next_after_now(new.rule)
+        yield sql["change"](**columns, next_at=next_at, last_at=last_at)
+        [found] = _all((yield sql["get"](name=new.name)))
+    return Put(found.schedule(), topics)
+
+
+def _added(columns: dict[str, Any]) -> Steps[tuple[bool, Found]]:
+    for _ in range(TRIES):
+        added = yield sql["add"](**columns)
+        found = _all((yield sql["lock"](name=columns["name"])))
+        if found:
+            return bool(added), found[0]
+    msg = f"schedule {columns['name']!r} is deleted again and again; try again"
+    raise Conflict(msg)
+
+
+def _fired_before(found: Found, store: Store) -> Steps[tuple[int | None, set[str]]]:
+    """Fire what is due of a schedule that is about to change; one that cannot fire is lost."""
+    if found.next_at is None or found.next_at > found.now:
+        return found.last_at, set()
+    try:
+        plan = planned(found)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is about to be mended
+        return found.last_at, set()
+    [fired] = yield from _stored([plan], store)
+    return (found.last_at if fired.error else plan.last_at), fired.topics
+
+
+def pause(name: str) -> Operation[None]:
+    """Fire no more until it is resumed."""
+
+    def steps() -> Steps[None]:
+        if not (yield sql["pause"](name=name)):
+            raise _missing(name)
+
+    return Operation("pause_schedule", steps, whole=True)
+
+
+def resume(name: str) -> Operation[None]:
+    """Fire again, from now on."""
+
+    def steps() -> Steps[None]:
+        found = _one(name, (yield sql["lock"](name=name)))
+        if found.paused:
+            next_at = msgspec.structs.replace(found, paused=False).next_after_now(found.rule())
+            yield sql["resume"](name=name, next_at=next_at)
+
+    return Operation("resume_schedule", steps)
+
+
+def run(name: str, id: UUID, store: Store) -> Operation[Job]:
+    """Enqueue its job now; its next fire stays where it is."""
+
+    def steps() -> Steps[Job]:
+        found = _one(name, (yield sql["get"](name=name)))
+        [job] = yield from store([found.new_job(id, None)]).start()
+        return answered(job)
+
+    return Operation("run_schedule", steps, wakes=lambda job: [job.topic])
+
+
+def delete(name: str) -> Operation[None]:
+    """Forget a schedule; the jobs that it has enqueued stay."""
+
+    def steps() -> Steps[None]:
+        if not (yield sql["delete"](name=name)):
+            raise _missing(name)
+
+    def again() -> Steps[None]:
+        yield sql["delete"](name=name)
+
+    return Operation("delete_schedule", steps, whole=True, restart=again)
+
+
+def get(name: str) -> Operation[Schedule]:
+    """Read one schedule."""
+
+    def steps() -> Steps[Schedule]:
+        return _one(name, (yield sql["get"](name=name))).schedule()
+
+    return Operation("get_schedule", steps, Mode.READ, whole=True)
+
+
+def list_schedules() -> Operation[list[Schedule]]:
+    """Read every schedule, by name."""
+
+    def steps() -> Steps[list[Schedule]]:
+        return [found.schedule() for found in _all((yield sql["list"]()))]
+
+    return Operation("list_schedules", steps, Mode.SCAN, whole=True)
+
+
+def _all(rows: Iterable[Row]) -> list[Found]:
+    return [Found(*row) for row in rows]
+
+
+def _one(name: str, rows: Iterable[Row]) -> Found:
+    for found in _all(rows):
+        return found
+    raise _missing(name)
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"there is no schedule {name!r}")

@@ -1,0 +1,72 @@
+-- Schedules: when they fire, and who may say that they have.
+
+-- Written first: a caller's transaction on SQLite that had only read could not write any more.
+-- name: add
+insert into towpath.schedule (name, topic, cron, tz, every, catch_up, job)
+values (:name, :topic, :cron, :tz, :every, :catch_up, :job)
+on conflict do nothing returning name;
+
+-- name: change
+update towpath.schedule
+   set topic = :topic, cron = :cron, tz = :tz, every = :every, catch_up = :catch_up, job = :job,
+       next_at = :next_at, last_at = :last_at, error = null, epoch = epoch + 1
+ where name = :name;
+
+-- name: pause
+update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
+ where name = :name returning name;
+
+-- name: resume
+update towpath.schedule set paused = false, next_at = :next_at, error = null, epoch = epoch + 1
+ where name = :name;
+
+-- name: delete
+delete from towpath.schedule where name = :name returning name;
+
+-- name: report
+update towpath.schedule set error = :error where name = :name and epoch = :epoch;
+
+-- name: get
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+  from towpath.schedule where name = :name;
+
+-- name: lock [sqlite]
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, :now
+  from towpath.schedule where name = :name;
+
+-- name: lock [postgres]
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+  from towpath.schedule where name = :name for update;
+
+-- name: list
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+  from towpath.schedule order by name;
+
+-- name: due
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+  from towpath.schedule
+ where next_at <= {now} and (next_at, name) > (cast(:at as bigint), cast(:name as text))
+ order by next_at, name limit cast(:limit as bigint);
+
+-- name: next_due
+select min(next_at) - {now} from towpath.schedule where next_at > {now};
+
+-- Whoever is second finds another epoch, or on PostgreSQL a lock, and makes no second fire.
+-- name: claim [sqlite]
+select name from towpath.schedule where name = :name and epoch = :epoch and next_at = :was;
+
+-- name: claim [postgres]
+select s.name from towpath.schedule s join json_to_recordset(cast(:items as json)) as i(
+       name text, epoch bigint, was bigint)
+    on s.name = i.name and s.epoch = i.epoch and s.next_at = i.was
+ order by s.name for update of s skip locked;
+
+-- name: advance [sqlite]
+update towpath.schedule
+   set next_at = :next_at, last_at = :last_at, error = null, epoch = epoch + 1 where name = :name;
+
+-- name: advance [postgres]
+update towpath.schedule s
+   set next_at = i.next_at, last_at = i.last_at, error = null, epoch = s.epoch + 1
+  from json_to_recordset(cast(:items as json)) as i(name text, next_at bigint, last_at bigint)
+ where s.name = i.name;
