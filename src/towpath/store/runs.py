@@ -30,7 +30,7 @@ def offer(seq: int, topic: str, priority: int, runs: Runs) -> Steps[None]:
         topic=topic,
         priority=priority,
         wanted=runs.workers,
-        only=None if runs.only is None else msgspec.json.encode(runs.only).decode(),
+        named=None if runs.only is None else msgspec.json.encode(runs.only).decode(),
     )
 
 

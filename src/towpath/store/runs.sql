@@ -1,10 +1,10 @@
 -- Jobs that choose their workers. Each run is a job of its own, made as it is leased.
 
 -- name: offer
-insert into towpath.offer (seq, topic, priority, wanted, only, open_at)
-select :seq, :topic, :priority, :wanted, :only, run_at from towpath.job where seq = :seq
+insert into towpath.offer (seq, topic, priority, wanted, named, open_at)
+select :seq, :topic, :priority, :wanted, :named, run_at from towpath.job where seq = :seq
 on conflict (seq) do update set priority = excluded.priority, wanted = excluded.wanted,
-   only = excluded.only;
+   named = excluded.named;
 
 -- Those that name this worker come first.
 -- name: find_offers [sqlite]
@@ -12,11 +12,11 @@ select o.seq, j.options, j.ttr
   from towpath.offer o join towpath.job j on j.seq = o.seq
  where o.topic in (select value from json_each(:topics)) and o.open_at <= :now
    and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > :now)
-   and (o.only is null or exists (select 1 from json_each(o.only) w where w.value = :worker))
+   and (o.named is null or exists (select 1 from json_each(o.named) w where w.value = :worker))
    and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
    and (select count(*) from towpath.run r
          where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
- order by o.only is null, o.priority, o.seq limit :limit;
+ order by o.named is null, o.priority, o.seq limit :limit;
 
 -- name: find_offers [postgres]
 select o.seq, j.options, j.ttr
@@ -24,12 +24,12 @@ select o.seq, j.options, j.ttr
  where o.topic in (select value from json_array_elements_text(cast(:topics as json)))
    and o.open_at <= {now}
    and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > {now})
-   and (o.only is null or exists (
-        select 1 from json_array_elements_text(cast(o.only as json)) w where w.value = :worker))
+   and (o.named is null or exists (
+        select 1 from json_array_elements_text(cast(o.named as json)) w where w.value = :worker))
    and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
    and (select count(*) from towpath.run r
          where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
- order by o.only is null, o.priority, o.seq limit cast(:limit as bigint)
+ order by o.named is null, o.priority, o.seq limit cast(:limit as bigint)
    for update of o skip locked;
 
 -- Counted again now that it is held: another may have started meanwhile.

@@ -111,7 +111,7 @@ create table towpath.offer (
     priority bigint  not null,
     wanted   integer not null, -- so many distinct workers are to succeed
     topic    text    not null,
-    only     text -- the names of those who may, as JSON
+    named    text -- the names of those who may, as JSON
 );
 create index towpath_offer_topic on towpath.offer (topic, priority, seq);
 
