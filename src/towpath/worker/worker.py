@@ -144,7 +144,7 @@ class Worker:
     async def _started_session(self) -> int | None:
         while not self._stopping.is_set():
             try:
-                return await self._app.sessions.astart(self.name)
+                return await self._app.sessions.astart(self.name, self._topics)
             except DatabaseError as error:
                 log.warning("the database is away: %s", error)
                 await asyncio.sleep(PAUSE)

@@ -159,7 +159,8 @@ create table towpath.session (
     started_at bigint not null,
     beat_at    bigint not null,
     beats      bigint not null default 0,
-    worker     text   not null
+    worker     text   not null,
+    topics     text   not null
 ) {without_rowid};
 
 -- A job together with its ticket, wherever that lies.
