@@ -83,7 +83,7 @@ class Doctor:
         try:
             yield from look()
         except (TowpathError, OSError) as error:
-            yield problem(name, str(error))
+            yield problem(name, " ".join(str(error).split()))
 
     def _ask(self, operation: Operation[T]) -> T:
         return self._database.run(operation)

@@ -70,7 +70,9 @@ def by_topic(topic: str | None = None) -> Operation[list[TopicStats]]:
         if topic is not None and not rows:
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
-        oldest = dict((yield sql["oldest_ready"](topic=topic)))
+        oldest: dict[str, int] = {
+            row[0]: row[1] for row in (yield sql["oldest_ready"](topic=topic))
+        }
         return [_topic_stats(row, oldest.get(row[0])) for row in rows]
 
     return Operation("stats_by_topic", steps, Mode.SCAN, whole=True)
