@@ -59,6 +59,7 @@ class App:
         self.url = url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db")
         self.settings = settings or Settings.from_environment(**given)
         self._database, bell = open_database(self.url, self.settings, clock, self._tell)
+        self.database = without_password(self.url)
         self._room = WaitingRoom(
             bell,
             announces=self._database.dialect
@@ -143,11 +144,6 @@ class App:
     def wait_for_recovery(self, timeout: float | None = None) -> Recovery:  # noqa: ARG002 - never long
         """Return when every job of before the restart can be reserved, which is at once."""
         return self.recovery()
-
-    @property
-    def database(self) -> str:
-        """The URL of its database, without the password."""
-        return without_password(self.url)
 
     def doctor(self, patience: Duration = 60) -> list[Check]:
         """Look for what is wrong with the database, and for jobs that wait longer than `patience`.

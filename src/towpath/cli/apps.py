@@ -33,8 +33,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     for field in fields(Settings):
         if field.name in FLAGS:
             flag = f"--{field.name.replace('_', '-')}"
-            default: Any = field.default
-            kind: type[Any] = type(default)
+            kind = float if isinstance(field.default, float) else str
             where.add_argument(flag, type=kind, metavar=kind.__name__, help=FLAGS[field.name])
 
 

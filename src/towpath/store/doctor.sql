@@ -29,7 +29,8 @@ with other as (
     select pid, usename, application_name, state, query,
            {now} - cast(extract(epoch from xact_start) * 1000000 as bigint) as age
       from pg_catalog.pg_stat_activity
-     where datname = current_database() and backend_type = 'client backend'
+     where datname = current_database()
+       and coalesce(backend_type, 'client backend') = 'client backend'  -- hidden from some, too
        and pid <> pg_backend_pid()
     union all
     select null, owner, gid, 'prepared', '',

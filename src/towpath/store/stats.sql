@@ -30,10 +30,10 @@ with recursive line (topic, priority) as (
     select l.topic, (select min(r.priority) from towpath.ready r
                       where r.topic = l.topic and r.priority > l.priority)
       from line l where l.priority is not null)
-select l.topic, min(j.run_at) from line l
-  join towpath.job j on j.seq = (
-       select min(r.seq) from towpath.ready r where r.topic = l.topic and r.priority = l.priority)
- group by l.topic;
+select l.topic, min((select j.run_at from towpath.job j where j.seq = (
+           select min(r.seq) from towpath.ready r
+            where r.topic = l.topic and r.priority = l.priority)))
+  from line l where l.priority is not null group by l.topic;
 
 -- name: count_cancelled
 select count(*) from towpath.done where cancelled;

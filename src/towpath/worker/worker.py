@@ -97,7 +97,7 @@ class Worker:
             if self._stopping.is_set():
                 self._grace = 0
                 self._give_up()
-            self.stop()
+            self._stopping.set()  # at once: a second signal may come in the same tick
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
