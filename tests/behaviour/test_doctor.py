@@ -247,7 +247,9 @@ def test_a_role_is_told_what_it_may_not_see_and_do(make_app, colour, postgres, p
             hidden = found(guest, "transactions")[-1]
             assert hidden[0] == "warning"
             assert "cannot be looked at" in hidden[1]
-            admin.execute(f"grant all on all tables in schema {postgres_schema} to {role}")
+            for right in ("update, delete", "insert"):
+                assert found(guest, "rights")[0][0] == "problem"
+                admin.execute(f"grant {right} on all tables in schema {postgres_schema} to {role}")
             assert found(guest, "rights")[0][0] == "ok"
             guest.close()
         finally:

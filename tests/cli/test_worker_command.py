@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 
+import psutil
 import pytest
 
 from tests.behaviour.test_doctor import does
@@ -23,7 +24,7 @@ async def mail(to: str) -> str:
 
 @app.task()
 async def slow() -> str:
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(2)
     return "slept"
 
 @app.task()
@@ -152,14 +153,18 @@ def test_it_starts_again_when_a_file_changes(app, start, module):
     worker = start("--reload")
     first = app.jobs.enqueue("mail", {"to": "ada"})
     eventually(lambda: returned(app, first) == "sent to ada", 30)
+    running = app.jobs.enqueue("slow", {})
+    eventually(lambda: app.jobs.get(running.id).state == "reserved", 30)
 
     module.write_text(MODULE.replace("sent to", "flown to"))
     assert "shop.py has changed" in next(line for line in worker.stderr if "changed" in line)
     second = app.jobs.enqueue("mail", {"to": "bob"})
     eventually(lambda: returned(app, second) == "flown to bob", 30)
+    assert (returned(app, running), app.jobs.get(running.id).epoch) == ("slept", 1)
 
     module.write_text("def")
     assert any("could not be imported" in line for line in worker.stderr)
+    eventually(lambda: not psutil.Process(worker.pid).children(), 30)
     module.write_text(MODULE.replace("sent to", "swum to"))
     third = app.jobs.enqueue("mail", {"to": "eve"})
     eventually(lambda: returned(app, third) == "swum to eve", 30)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 WRONG_USAGE: Final = 2
 UNLIMITED: Final = 100_000  # columns, where nobody looks at it
-MOST_NAME: Final = 40  # columns of a terminal
-MOST_CUT: Final = 10
+LEAST: Final = 10  # columns that are left of a cell
 
 # Control characters, and those that turn the direction of what follows.
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -75,7 +74,7 @@ class Output:
 
 
 class Table:
-    """Rows without lines between them; where there is no room, only the last column is cut."""
+    """Rows without lines between them; where there is no room, the widest column is cut."""
 
     def __init__(self, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
         self._columns = columns
@@ -95,10 +94,12 @@ class Table:
         ]
         heads = map(Text, self._columns)
         widths = [max(cell.cell_len for cell in cells) for cells in zip(heads, *rows, strict=True)]
-        room = max(options.max_width - sum(widths[:-1]) - 2 * len(widths[:-1]), MOST_CUT)
+        room = options.max_width - 2 * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > LEAST:
+            widths[widths.index(max(widths))] -= 1
         for row in rows:
-            for cell in row if options.is_terminal else ():
-                cell.truncate(room if cell is row[-1] else MOST_NAME, overflow="ellipsis")
+            for cell, width in zip(row, widths, strict=True):
+                cell.truncate(width, overflow="ellipsis")
             made.add_row(*row)
         yield made
 
