@@ -151,6 +151,7 @@ def test_ms_11_a_database_of_the_future_ends_a_worker(app, start):
 
 def test_it_starts_again_when_a_file_changes(app, start, module):
     worker = start("--reload")
+    assert "worker" in worker.stdout.readline()
     first = app.jobs.enqueue("mail", {"to": "ada"})
     eventually(lambda: returned(app, first) == "sent to ada", 30)
     running = app.jobs.enqueue("slow", {})
@@ -158,6 +159,7 @@ def test_it_starts_again_when_a_file_changes(app, start, module):
 
     module.write_text(MODULE.replace("sent to", "flown to"))
     assert "shop.py has changed" in next(line for line in worker.stderr if "changed" in line)
+    assert any("worker" in line for line in worker.stdout)  # the next one: the first has ended
     second = app.jobs.enqueue("mail", {"to": "bob"})
     eventually(lambda: returned(app, second) == "flown to bob", 30)
     assert (returned(app, running), app.jobs.get(running.id).epoch) == ("slept", 1)
