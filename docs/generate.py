@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 from towpath import App, errors
@@ -15,6 +16,7 @@ from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
+from towpath.cli import main as command_line
 from towpath.model.states import STATUS, TRANSITIONS, State
 from towpath.settings import Settings
 
@@ -108,6 +110,18 @@ def verbs() -> str:
     return "\n".join(lines) + "\n"
 
 
+def commands() -> str:
+    """Describe every command."""
+    _, *said = inspect.cleandoc(command_line.__doc__ or "").split("\n\n")
+    lines = ["# Commands", NOTE, "", "`towpath COMMAND --help` shows all options.", ""]
+    lines += ["\n\n".join(said)]
+    for name, summary in command_line.COMMANDS.items():
+        examples = import_module(f"towpath.cli.{name}").EXAMPLES
+        lines += ["", f"## `towpath {name}`", "", f"{summary[0].upper()}{summary[1:]}.", ""]
+        lines += ["```", examples.rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
 def is_twin(verb: str, kind: type) -> bool:
     """Say whether it is the async form of another."""
     return verb.startswith("a") and verb[1:] in vars(kind)
@@ -154,6 +168,7 @@ PAGES = {
     "errors.md": error_pages,
     "settings.md": settings,
     "verbs.md": verbs,
+    "commands.md": commands,
 }
 
 

@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar, Unpack
 from msgspec import Struct
 
 from towpath.app.checks import EnqueueOptions
-from towpath.app.connect import open_database
+from towpath.app.connect import open_database, without_password
+from towpath.app.doctor import Check, Doctor
 from towpath.app.jobs import Jobs
 from towpath.app.limits import Limits
 from towpath.app.marks import Marks
@@ -24,7 +25,7 @@ from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseDenied, SchemaMissing
-from towpath.model.instants import Duration
+from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
@@ -62,6 +63,7 @@ class App:
         self.url = url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db")
         self.settings = settings or Settings.from_environment(**given)
         self._database, bell = open_database(self.url, self.settings, clock, self._tell)
+        self.database = without_password(self.url)
         self._room = WaitingRoom(
             bell,
             announces=self._database.dialect
@@ -166,6 +168,21 @@ class App:
     def wait_for_recovery(self, timeout: float | None = None) -> Recovery:  # noqa: ARG002 - never long
         """Return when every job of before the restart can be reserved, which is at once."""
         return self.recovery()
+
+    def doctor(self, patience: Duration = 60) -> list[Check]:
+        """Look for what is wrong with the database, and for jobs that wait longer than `patience`.
+
+        Looking changes nothing: tables that are missing are not made.
+        """
+        doctor = Doctor(self._database, self.url, self.settings, microseconds(patience))
+        return list(doctor.checks())
+
+    async def adoctor(self, patience: Duration = 60) -> list[Check]:
+        """Look for what is wrong with the database, and for jobs that wait longer than `patience`.
+
+        Looking changes nothing: tables that are missing are not made.
+        """
+        return await asyncio.to_thread(self.doctor, patience)
 
     def close(self) -> None:
         """Finish what is under way and close every connection. The app cannot be used again."""

@@ -195,6 +195,14 @@ def job_id(job: JobRef) -> UUID:
     return job.id if isinstance(job, Job) else _uuid(job)
 
 
+def seq_of(seq: Any) -> int:
+    """Return the number of a job if it is one."""
+    if not isinstance(seq, int) or isinstance(seq, bool) or not 0 <= seq < 2**63:
+        msg = f"{seq!r} is not the number of a job"
+        raise Invalid(msg)
+    return seq
+
+
 def refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
     """Name the words that nobody understands."""
     unknown = given - known

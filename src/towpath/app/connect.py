@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from towpath.database.clock import Clock
 from towpath.database.sqlite_lanes import SqliteDatabase
@@ -46,7 +46,7 @@ def open_database(
     if url in {"memory://", "memory:"}:
         return SqliteDatabase(None, settings, clock, on_commit), QuietBell
     if scheme == "sqlite":
-        path = _sqlite_path(url)
+        path = sqlite_path(url)
         return SqliteDatabase(path, settings, clock, on_commit), lambda: SqliteBell(path, settings)
     if scheme in {"postgresql", "postgres"}:
         return _postgres(url, settings, clock, on_commit), lambda: PostgresBell(url, settings)
@@ -54,7 +54,18 @@ def open_database(
     raise InvalidUrl(msg)
 
 
-def _sqlite_path(url: str) -> Path:
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    options = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
+    netloc = f"{user.partition(':')[0]}{at}{hosts}"
+    # Not by urlunsplit, which would take slashes away from sqlite:///app.db and memory://.
+    return f"{parts.scheme}://{netloc}{parts.path}{'?' if options else ''}{urlencode(options)}"
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the file that a SQLite URL names."""
     # As elsewhere, three slashes lead to a relative path and four to an absolute one.
     parts = urlsplit(url)
     path = unquote(parts.path[1:])

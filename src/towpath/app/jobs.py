@@ -22,6 +22,7 @@ from towpath.app.checks import (
     peekable,
     priority_of,
     seconds,
+    seq_of,
     unique_of,
 )
 from towpath.app.marks import Marks
@@ -376,6 +377,14 @@ class Jobs:
     async def aget(self, job: JobRef) -> Job:
         """Read a job."""
         return await self._app.arun(lookup.get(job_id(job)))
+
+    def numbered(self, seq: int) -> Job:
+        """Read the job of this number."""
+        return self._app.run(lookup.numbered(seq_of(seq)))
+
+    async def anumbered(self, seq: int) -> Job:
+        """Read the job of this number."""
+        return await self._app.arun(lookup.numbered(seq_of(seq)))
 
     def failures(self, job: JobRef) -> list[Failure]:
         """Read the failed tries of a job, oldest first."""

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from towpath.model.job import Lease
+from towpath.model.topics import checked
+from towpath.operation import Operation
 from towpath.store import sessions
+from towpath.store.sessions import Session
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -19,13 +22,13 @@ class Sessions:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def start(self, worker: str | None = None) -> int:
-        """Begin a session."""
-        return self._app.run(sessions.start(new_number(), worker or worker_name()))
+    def start(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
+        """Begin a session, of a worker that serves these topics."""
+        return self._app.run(_start(worker, topics))
 
-    async def astart(self, worker: str | None = None) -> int:
-        """Begin a session."""
-        return await self._app.arun(sessions.start(new_number(), worker or worker_name()))
+    async def astart(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
+        """Begin a session, of a worker that serves these topics."""
+        return await self._app.arun(_start(worker, topics))
 
     def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
         """Say that the session lives, and which of its leases have started.
@@ -45,6 +48,19 @@ class Sessions:
     async def aend(self, session: int) -> None:
         """End a session; what it still holds is released, uncounted."""
         await self._app.arun(sessions.end(session))
+
+    async def alist(self) -> list[Session]:
+        """Read the sessions that were not ended, oldest first; a silent one may be dead."""
+        return await self._app.arun(sessions.list_sessions())
+
+    # Last, because from here on the name is taken.
+    def list(self) -> list[Session]:
+        """Read the sessions that were not ended, oldest first; a silent one may be dead."""
+        return self._app.run(sessions.list_sessions())
+
+
+def _start(worker: str | None, topics: Iterable[str]) -> Operation[int]:
+    return sessions.start(new_number(), worker or worker_name(), [checked(each) for each in topics])
 
 
 def new_number() -> int:

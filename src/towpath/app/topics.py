@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 from towpath.model.instants import Duration, microseconds
 from towpath.model.topics import checked
+from towpath.store import stats as counts
 from towpath.store import topics
+from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -31,6 +33,14 @@ class Topics:
     async def aresume(self, topic: str) -> None:
         """Hand out jobs of this topic again."""
         await self._app.arun(topics.resume(checked(topic)))
+
+    def stats(self) -> list[TopicStats]:
+        """Count the jobs of each topic."""
+        return self._app.run(counts.by_topic())
+
+    async def astats(self) -> list[TopicStats]:
+        """Count the jobs of each topic."""
+        return await self._app.arun(counts.by_topic())
 
     async def alist(self) -> list[str]:
         """Name every topic."""

@@ -44,7 +44,7 @@ _EFFECTIVE: Final = os.access in os.supports_effective_ids
 def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     """Open the file, creating it if needed."""
     if path:
-        _check(path)
+        _check(path, may_create=settings.migrate)
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
         isolation_level=None,
@@ -62,7 +62,21 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     return connection
 
 
-def _check(path: Path) -> None:
+def lockable(path: Path, patience: float) -> bool:
+    """Say whether a write lock can be had in time. Nothing is written."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0)
+    try:
+        patiently(connection, "begin immediate", patience)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & _PRIMARY != sqlite3.SQLITE_BUSY:
+            raise as_ours(error, path) from error
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def _check(path: Path, *, may_create: bool) -> None:
     """Refuse what SQLite would only call unable to open."""
     if path.is_dir():
         msg = f"{path} is a directory; name a file in it"
@@ -70,6 +84,9 @@ def _check(path: Path) -> None:
     if not path.parent.is_dir():
         msg = f"the directory {path.parent} does not exist; create it, or name another file"
         raise DatabaseUnavailable(msg)
+    if not may_create and not path.exists():
+        msg = f"there is no file {path}; correct the URL, or create it by `towpath migrate`"
+        raise SchemaMissing(msg)
     # Not by opening it: closing it again would drop the locks of SQLite's own connections.
     if path.exists() and not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
         msg = f"{path} may not be read; check user and rights"

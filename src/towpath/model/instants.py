@@ -66,3 +66,12 @@ def as_datetime(us: int) -> datetime:
 def as_timedelta(us: int) -> timedelta:
     """Return the duration as a timedelta."""
     return timedelta(microseconds=us)
+
+
+def spoken(duration: timedelta) -> str:
+    """Return a duration in the words of people, roughly: 250 ms, 12 s, 5 min, 3 h, 2 d."""
+    seconds = duration.total_seconds()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            return f"{int(seconds / size)} {unit}"
+    return f"{round(seconds * 1000)} ms"

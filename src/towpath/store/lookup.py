@@ -30,6 +30,19 @@ def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
     return Operation("get", steps, Mode.READ, whole=True)
 
 
+def numbered(seq: int) -> Operation[Job]:
+    """Read the job of this number."""
+
+    def steps() -> Steps[Job]:
+        rows = yield sql["numbered"](seq=seq)
+        if not rows:
+            msg = f"there is no job {seq}"
+            raise NotFound(msg)
+        return job_from(rows[0])
+
+    return Operation("numbered", steps, Mode.READ, whole=True)
+
+
 class Page(Struct, frozen=True, kw_only=True):
     """Which jobs to list: those older than the number `before`, newest first."""
 

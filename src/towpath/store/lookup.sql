@@ -3,6 +3,9 @@
 -- name: get
 select * from towpath.located where id = :id;
 
+-- name: numbered
+select * from towpath.located where seq = :seq;
+
 -- name: failures
 select epoch, kind, error, traceback, failed_at from towpath.failure
  where seq = (select seq from towpath.job where id = :id) order by epoch;

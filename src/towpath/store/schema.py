@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from msgspec import Struct
+
 from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import Statement, load
@@ -73,20 +75,36 @@ def migrate() -> Operation[int]:
     return Operation("migrate", steps)
 
 
-def _version() -> Steps[int]:
+class Applied(Struct, frozen=True):
+    """The tables that are there."""
+
+    version: int
+    oldest: int  # version of the code that can still work with them
+
+
+def applied() -> Operation[Applied | None]:
+    """Read which tables are there, whether this code can work with them or not."""
+    return Operation("applied", _applied, Mode.READ)
+
+
+def _applied() -> Steps[Applied | None]:
     if not (yield sql["schema_exists"]()):
-        return 0
+        return None
     rows = yield sql["applied"]()
-    if not rows:
+    return Applied(*rows[0]) if rows else None
+
+
+def _version() -> Steps[int]:
+    found = yield from _applied()
+    if found is None:
         return 0
-    [[version, oldest]] = rows
-    if oldest > VERSION:
+    if found.oldest > VERSION:
         msg = (
-            f"the tables of Towpath are at version {version}, which needs code of version {oldest} "
-            f"or newer; this is {VERSION}: upgrade this process"
+            f"the tables of Towpath are at version {found.version}, which needs code of version "
+            f"{found.oldest} or newer; this is {VERSION}: upgrade this process"
         )
         raise SchemaTooNew(msg)
-    return int(version)
+    return found.version
 
 
 @cache

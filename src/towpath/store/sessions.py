@@ -1,23 +1,40 @@
 """Sessions: a worker's sign of life, and the rescue of what a dead one held."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+from msgspec import Struct
+
 from towpath.errors import LeaseLost
-from towpath.model.instants import microseconds
+from towpath.model.instants import as_datetime, as_timedelta, microseconds
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
 from towpath.store.rows import known_options
 
 sql: Final = load(__name__)
+_topics: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
-def start(session: int, worker: str) -> Operation[int]:
+class Session(Struct, frozen=True, kw_only=True):
+    """A worker's sign of life, as it was when it was read."""
+
+    session: int
+    worker: str
+    topics: tuple[str, ...]  # that it serves; none if it did not say
+    started_at: datetime
+    beat_at: datetime
+    silent: timedelta  # since its last beat
+    leases: int
+
+
+def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
     """Begin a session."""
 
     def steps() -> Steps[int]:
-        yield sql["start"](session=session, worker=worker)
+        yield sql["start"](session=session, worker=worker, topics=list(topics))
         return session
 
     return Operation("start_session", steps, whole=True)
@@ -48,6 +65,28 @@ def end(session: int) -> Operation[list[Settled]]:
         return (yield from _released(session, crashed=False))
 
     return Operation("end_session", steps, wakes=topics_back)
+
+
+def list_sessions() -> Operation[list[Session]]:
+    """Read every session that was not ended, oldest first."""
+
+    def steps() -> Steps[list[Session]]:
+        return [
+            Session(
+                session=id,
+                worker=worker,
+                topics=_topics.decode(topics),
+                started_at=as_datetime(started_at),
+                beat_at=as_datetime(beat_at),
+                silent=as_timedelta(max(0, now - beat_at)),
+                leases=leases,
+            )
+            for id, worker, topics, started_at, beat_at, now, leases in (
+                yield sql["list_sessions"]()
+            )
+        ]
+
+    return Operation("list_sessions", steps, Mode.SCAN, whole=True)
 
 
 def observe() -> Operation[list[tuple[int, int, int]]]:

@@ -1,7 +1,8 @@
 -- Sessions: who is alive, and what becomes of the leases of who is not.
 
 -- name: start
-insert into towpath.session (id, worker, started_at, beat_at) values (:session, :worker, {now}, {now})
+insert into towpath.session (id, worker, topics, started_at, beat_at)
+values (:session, :worker, :topics, {now}, {now})
 on conflict do nothing;
 
 -- name: beat
@@ -18,6 +19,11 @@ update towpath.lease l set started = true from item i
 
 -- name: cancelled_of
 select seq, epoch from towpath.lease where session = :session and cancelled;
+
+-- name: list_sessions
+select s.id, s.worker, s.topics, s.started_at, s.beat_at, {now},
+       (select count(*) from towpath.lease l where l.session = s.id)
+  from towpath.session s order by s.started_at, s.id;
 
 -- name: observe
 select id, beats, {now} from towpath.session;

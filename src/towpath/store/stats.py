@@ -1,5 +1,6 @@
 """Statistics: what waits and what is done."""
 
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     blocked: int
     reserved: int
     buried: int
+    oldest_at: datetime | None  # when its oldest ready job was due, by the first of each priority
     paused: bool
     completed: int  # since the tables were made
     failed: int  # for good, since the tables were made
@@ -70,7 +72,10 @@ def by_topic(topic: str | None = None) -> Operation[list[TopicStats]]:
         if topic is not None and not rows:
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
-        return [_topic_stats(row) for row in rows]
+        oldest: dict[str, int] = {
+            row[0]: row[1] for row in (yield sql["oldest_ready"](topic=topic))
+        }
+        return [_topic_stats(row, oldest.get(row[0])) for row in rows]
 
     return Operation("stats_by_topic", steps, Mode.SCAN, whole=True)
 
@@ -141,7 +146,7 @@ def sum_up() -> Operation[int]:
     return Operation("sum_up", steps, whole=True)
 
 
-def _topic_stats(row: Row) -> TopicStats:
+def _topic_stats(row: Row, oldest: int | None) -> TopicStats:
     name, ready, delayed, blocked, reserved, buried, paused, completed, failed, duration = row
     return TopicStats(
         topic=name,
@@ -150,6 +155,7 @@ def _topic_stats(row: Row) -> TopicStats:
         blocked=blocked,
         reserved=reserved,
         buried=buried,
+        oldest_at=None if oldest is None else as_datetime(oldest),
         paused=bool(paused),
         completed=int(completed),
         failed=int(failed),

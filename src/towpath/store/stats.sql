@@ -22,6 +22,20 @@ select t.name,
  where cast(:topic as text) is null or t.name = :topic
  order by t.name;
 
+-- The first of each priority, found by the key: there may be millions behind it.
+-- name: oldest_ready
+with recursive line (topic, priority) as (
+    select t.name, (select min(r.priority) from towpath.ready r where r.topic = t.name)
+      from towpath.topic t where cast(:topic as text) is null or t.name = :topic
+    union all
+    select l.topic, (select min(r.priority) from towpath.ready r
+                      where r.topic = l.topic and r.priority > l.priority)
+      from line l where l.priority is not null)
+select l.topic, min((select j.run_at from towpath.job j where j.seq = (
+           select min(r.seq) from towpath.ready r
+            where r.topic = l.topic and r.priority = l.priority)))
+  from line l where l.priority is not null group by l.topic;
+
 -- name: count_cancelled
 select count(*) from towpath.done where cancelled;
 

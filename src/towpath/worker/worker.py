@@ -97,7 +97,7 @@ class Worker:
             if self._stopping.is_set():
                 self._grace = 0
                 self._give_up()
-            self.stop()
+            self._stopping.set()  # at once: a second signal may come in the same tick
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
@@ -145,7 +145,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await self._app.schedules.adeclare()
-                return await self._app.sessions.astart(self.name)
+                return await self._app.sessions.astart(self.name, self._topics)
             except DatabaseError as error:
                 log.warning("the database is away: %s", error)
                 await asyncio.sleep(PAUSE)

@@ -249,7 +249,8 @@ create table towpath.session (
     started_at bigint not null,
     beat_at    bigint not null,
     beats      bigint not null default 0,
-    worker     text   not null
+    worker     text   not null,
+    topics     text   not null
 ) {without_rowid};
 
 -- The epoch grows with every change; who fires presents the one that was read.

@@ -1,0 +1,312 @@
+"""towpath jobs: look at jobs, and act on them without a lease."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
+
+import msgspec
+
+from towpath import App, Job, Status, TowpathError, UnreadableJob
+from towpath.cli.apps import add_common, duration, open_app
+from towpath.cli.output import (
+    Columns,
+    Output,
+    Refused,
+    Table,
+    complain,
+    confirm,
+    plain,
+    since,
+    text,
+)
+from towpath.model.job import Failure
+
+EXAMPLES: Final = """\
+A job is named by its id or by its number (seq).
+
+examples:
+  towpath jobs list --status failed --topic mail
+  towpath jobs show 42
+  towpath jobs requeue 42 43 0198c1de-7d52-7c7f-b0f4-4f5a2f1c9d11
+  towpath jobs requeue --all --topic mail --status failed
+  towpath jobs enqueue mail '{"to": "ada@example.org"}' --delay 15m
+  towpath jobs kick --topic mail --limit 100
+"""
+LIST: Final[Columns] = {
+    "seq": "right",
+    "topic": "left",
+    "state": "left",
+    "retries": "right",
+    "age": "right",
+    "payload or error": "left",
+}
+SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
+COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks", "epoch")
+LATER: Final = ("reserved_at", "until", "finished_at", "duration")
+PAGE: Final = 1_000
+MOST_SHOWN: Final = 1_000  # characters of a payload in a list
+
+Verb = Callable[[App, Job], Job]
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Say what the command understands."""
+    parser.description = "Look at jobs, and act on them."
+    parser.epilog = EXAMPLES
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", dest="verb")
+
+    listing = verbs.add_parser("list", help="jobs, newest first")
+    _add_filters(listing)
+    listing.add_argument("--limit", type=int, default=50, help="50 unless told, 1000 at most")
+    listing.add_argument("--after", metavar="JOB", help="go on after the last job of a page")
+    listing.set_defaults(run=list_jobs)
+
+    showing = verbs.add_parser("show", help="jobs in full, with their failures")
+    showing.add_argument("jobs", nargs="+", metavar="JOB")
+    showing.set_defaults(run=show)
+
+    adding = verbs.add_parser("enqueue", help="store a job")
+    adding.add_argument("topic")
+    adding.add_argument("payload", nargs="?", help="JSON, or - to read it from stdin")
+    adding.add_argument("--priority", type=int, help="0 is the most urgent; 50 unless told")
+    adding.add_argument("--delay", type=duration, help="not before so long from now")
+    adding.add_argument("--key", help="while an unfinished job has it, none is stored")
+    adding.add_argument("--max-retries", type=int, help="the failure that reaches it is the last")
+    adding.set_defaults(run=enqueue)
+
+    for name, said, act in (
+        ("requeue", "make failed or cancelled jobs ready, counters back to 0", _requeue),
+        ("cancel", "stop jobs; running ones are asked to stop", _cancel),
+        ("delete", "forget jobs that neither run nor are completed", _delete),
+    ):
+        acting = verbs.add_parser(name, help=said)
+        acting.add_argument("jobs", nargs="*", metavar="JOB")
+        acting.add_argument("--all", action="store_true", help="every job that the filters choose")
+        _add_filters(acting)
+        acting.add_argument("--yes", action="store_true", help="do not ask")
+        acting.set_defaults(run=_acting(name, act))
+
+    kicking = verbs.add_parser("kick", help="make buried or delayed jobs ready, counters kept")
+    kicking.add_argument("jobs", nargs="*", metavar="JOB")
+    kicking.add_argument("--topic", help="instead of jobs: the first buried, else delayed, of it")
+    kicking.add_argument("--limit", type=int, default=1, help="how many of a topic; 1 unless told")
+    kicking.set_defaults(run=kick)
+
+    for each in verbs.choices.values():
+        add_common(each)
+
+
+def list_jobs(given: argparse.Namespace) -> None:
+    """Show a page of jobs."""
+    with open_app(given) as app:
+        before = _found(app, given.after) if given.after else None
+        jobs = app.jobs.list(**_filters(given), limit=given.limit, before=before)
+    full = len(jobs) == min(given.limit, PAGE)
+    document = {
+        "jobs": [described(job) for job in jobs],
+        "after": jobs[-1].seq if full else None,
+    }
+    Output(as_json=given.json).show(document, lambda: [Table(LIST, map(_row, jobs))])
+    if full and sys.stdout.isatty() and not given.json:
+        print(f"more: --after {jobs[-1].seq}", file=sys.stderr)
+
+
+def show(given: argparse.Namespace) -> int:
+    """Show jobs in full."""
+    out = Output(as_json=given.json)
+    shown: list[tuple[Job, list[Failure]]] = []
+    code = 0
+    with open_app(given) as app:
+        for name in given.jobs:
+            with _reporting(given) as reported:
+                job = _found(app, name)
+                shown.append((job, app.jobs.failures(job)))
+            code = code or reported.code
+    document = [{**described(job), "failures": failures} for job, failures in shown]
+    out.show({"jobs": document}, lambda: (text(_in_full(*each)) for each in shown))
+    return code
+
+
+def enqueue(given: argparse.Namespace) -> None:
+    """Store a job."""
+    options: dict[str, Any] = {
+        name: getattr(given, name)
+        for name in ("priority", "delay", "key", "max_retries")
+        if getattr(given, name) is not None
+    }
+    body = sys.stdin.read() if given.payload == "-" else given.payload
+    # As it is written: numbers keep their digits, and what is not JSON is refused.
+    payload = None if body is None else msgspec.Raw(body.encode())
+    with open_app(given, creates=True) as app:
+        job = app.jobs.enqueue(given.topic, payload, **options)
+    _show_acted(given, [job])
+
+
+def kick(given: argparse.Namespace) -> int:
+    """Make jobs ready."""
+    if bool(given.topic) == bool(given.jobs):
+        msg = "kick jobs, or give a --topic"
+        raise Refused(msg)
+    if given.jobs:
+        return _act(given, lambda app, job: app.jobs.kick_job(job))
+    with open_app(given) as app:
+        kicked = app.jobs.kick(given.topic, given.limit)
+    Output(as_json=given.json).show(
+        {"topic": given.topic, "kicked": kicked},
+        lambda: [text(f"{kicked} jobs of {given.topic} are ready")],
+    )
+    return 0
+
+
+def _requeue(app: App, job: Job) -> Job:
+    return app.jobs.requeue(job)
+
+
+def _cancel(app: App, job: Job) -> Job:
+    return app.jobs.cancel(job)
+
+
+def _delete(app: App, job: Job) -> Job:
+    app.jobs.delete(job)
+    return job
+
+
+def _acting(name: str, verb: Verb) -> Callable[[argparse.Namespace], int]:
+    def act(given: argparse.Namespace) -> int:
+        filters = _filters(given)
+        if given.all == bool(given.jobs) or (filters and not given.all):
+            msg = f"name the jobs to {name}, or choose them by --all and filters"
+            raise Refused(msg)
+        if given.all:
+            chosen = ", ".join(f"{each} {value}" for each, value in filters.items())
+            confirm(f"{name} every job{' with ' if chosen else ''}{chosen}", yes=given.yes)
+        return _act(given, verb)
+
+    return act
+
+
+def _act(given: argparse.Namespace, verb: Verb) -> int:
+    """Act on each job; one that is refused does not keep the others from it."""
+    done: list[Job] = []
+    code = 0
+    with open_app(given) as app:
+        for name in _chosen(app, given):
+            with _reporting(given) as reported:
+                done.append(verb(app, _found(app, name)))
+            code = code or reported.code
+    _show_acted(given, done)
+    return code
+
+
+def _chosen(app: App, given: argparse.Namespace) -> Iterator[Job | str]:
+    if given.jobs:
+        yield from given.jobs
+        return
+    page = app.jobs.list(**_filters(given), limit=PAGE)
+    while page:
+        yield from page
+        page = app.jobs.list(**_filters(given), limit=PAGE, before=page[-1])
+
+
+class _reporting:  # noqa: N801 - reads as a word in `with`
+    """Report an error about one of several things, and go on."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._as_json: bool = given.json
+        self.code = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> bool:
+        if not isinstance(error, TowpathError):
+            return False
+        complain(error.code, str(error), as_json=self._as_json)
+        self.code = 1
+        return True
+
+
+def _show_acted(given: argparse.Namespace, jobs: list[Job]) -> None:
+    is_gone = given.verb == "delete"
+    Output(as_json=given.json).show(
+        {"jobs": [{"id": job.id, "seq": job.seq} if is_gone else described(job) for job in jobs]},
+        lambda: [text(f"job {job.seq} ({job.id}) is {_now(job, is_gone)}") for job in jobs],
+    )
+
+
+def _now(job: Job, is_gone: bool) -> str:  # noqa: FBT001 - private
+    if is_gone:
+        return "deleted"
+    return "asked to stop" if job.cancel_requested else job.state
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    chosen = parser.add_argument_group("filters")
+    chosen.add_argument("--topic")
+    chosen.add_argument("--status", choices=[each.value for each in Status])
+    chosen.add_argument("--key")
+    chosen.add_argument("--text", help="anywhere in the payload")
+
+
+def _filters(given: argparse.Namespace) -> dict[str, Any]:
+    names = ("topic", "status", "key", "text")
+    return {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+
+
+def _found(app: App, job: Job | str) -> Job:
+    if isinstance(job, Job):
+        return job
+    return app.jobs.numbered(int(job)) if job.isdecimal() else app.jobs.get(job)
+
+
+def _row(job: Job) -> tuple[object, ...]:
+    said = job.last_error if job.last_error and job.state != "completed" else _payload(job)
+    age = since(job.created_at)
+    return str(job.seq), job.topic, job.state, job.retries, age, said[:MOST_SHOWN]
+
+
+def _payload(job: Job) -> str:
+    return job.why if isinstance(job, UnreadableJob) else job.body
+
+
+def described(job: Job) -> dict[str, Any]:
+    """Return a job as a document; one that only a newer version can read says why."""
+    known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *LATER)}
+    known |= {"ttr": job.ttr, "cancel_requested": job.cancel_requested}
+    known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
+    if isinstance(job, UnreadableJob):
+        return {**known, "unreadable": job.why}
+    payload = job.body if job.encoding == "base64" else msgspec.Raw(job.body.encode())
+    return {**known, "payload": payload, "options": job.options}
+
+
+def _in_full(job: Job, failures: list[Failure]) -> str:
+    lines = [
+        f"{name:<13}{plain(getattr(job, name))}"
+        for name in (*SHOWN, *LATER)
+        if getattr(job, name) is not None
+    ]
+    counted = (f"{name} {getattr(job, name)}" for name in COUNTED if getattr(job, name))
+    lines.append(f"{'counted':<13}{', '.join(counted) or '-'}")
+    if job.cancel_requested:
+        lines.append("it was asked to stop")
+    lines += ["", "payload", _indented(_pretty(_payload(job)))]
+    if job.result_body is not None:
+        lines += ["", "result", _indented(_pretty(job.result_body))]
+    for failure in failures:
+        lines += ["", f"{failure.kind} in run {failure.epoch} at {plain(failure.failed_at)}"]
+        lines.append(_indented(failure.traceback or failure.error))
+    return "\n".join([*lines, ""])
+
+
+def _pretty(body: str) -> str:
+    try:
+        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    except ValueError:
+        return body
+
+
+def _indented(lines: str) -> str:
+    return "\n".join(f"  {line}" for line in lines.rstrip().splitlines())

@@ -1,0 +1,193 @@
+"""What is said to a shell: JSON for programs, tables for people, one line for an error.
+
+Whatever users have stored is shown as text: it neither moves a terminal's cursor nor colours it.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from towpath.model.instants import spoken
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+WRONG_USAGE: Final = 2
+UNLIMITED: Final = 100_000  # columns, where nobody looks at it
+LEAST: Final = 10  # columns that are left of a cell
+
+# Control characters, and those that turn the direction of what follows.
+_UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSAFE_IN_JSON: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSAFE_LINES: Final = re.compile(r"(?![\n\t])" + _UNSAFE.pattern)
+
+Cell: TypeAlias = object
+Columns: TypeAlias = Mapping[str, Literal["left", "right"]]
+"""Names, and where a column is aligned."""
+
+
+class Refused(Exception):
+    """What was asked for makes no sense here, or cannot be done without asking."""
+
+    def __init__(self, message: str, code: str = "usage", status: int = WRONG_USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
+class Output:
+    """Stdout, for programs or for people."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def show(self, document: object, shown: "Callable[[], Iterable[RenderableType]]") -> None:
+        """Write one document, or what people are shown instead."""
+        if self.as_json:
+            print(as_json(document), flush=True)
+        else:
+            self.write(shown())
+
+    def write(self, shown: "Iterable[RenderableType]") -> None:
+        """Show something to people; lines are as long as they must be where nobody looks."""
+        for each in shown:
+            if isinstance(each, str):
+                print(each)
+                continue
+            console = self.console()
+            with console.capture() as captured:
+                console.print(each)
+            for line in captured.get().rstrip("\n").split("\n"):
+                print(line.rstrip())
+
+    def console(self) -> "Console":
+        """Return rich's view of stdout."""
+        from rich.console import Console  # noqa: PLC0415 - takes a while, and JSON does without
+
+        width = None if sys.stdout.isatty() else UNLIMITED
+        return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+class Table:
+    """Rows without lines between them; where there is no room, the widest column is cut."""
+
+    def __init__(self, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
+        self._columns = columns
+        self._rows = [[str(each), *rest] for each, *rest in rows]
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> "Iterator[RenderableType]":
+        from rich import table  # noqa: PLC0415 - takes a while, and JSON does without
+        from rich.text import Text  # noqa: PLC0415 - likewise
+
+        made = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for name, place in self._columns.items():
+            made.add_column(Text(name), justify=place, no_wrap=True)
+        rows = [
+            [Text(plain(each), _STYLES.get(str(each), "")) for each in row] for row in self._rows
+        ]
+        heads = map(Text, self._columns)
+        widths = [max(cell.cell_len for cell in cells) for cells in zip(heads, *rows, strict=True)]
+        room = options.max_width - 2 * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > LEAST:
+            widths[widths.index(max(widths))] -= 1
+        for row in rows:
+            for cell, width in zip(row, widths, strict=True):
+                cell.truncate(width, overflow="ellipsis")
+            made.add_row(*row)
+        yield made
+
+
+_STYLES: Final = {
+    "buried": "red",
+    "failed": "red",
+    "problem": "bold red",
+    "warning": "yellow",
+    "ok": "green",
+    "paused": "yellow",
+    "silent": "red",
+}
+
+
+def text(value: str) -> str:
+    """Return lines of text as they are, but for what would steer the terminal."""
+    return _UNSAFE_LINES.sub(_escaped, value)
+
+
+def plain(value: Cell) -> str:
+    """Return one line of text for a value."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        case timedelta():
+            return spoken(value)
+        case _:
+            return _UNSAFE.sub(_escaped, str(value))
+
+
+def since(instant: datetime | None) -> timedelta | None:
+    """Return how long ago it was."""
+    return None if instant is None else max(datetime.now(UTC) - instant, timedelta())
+
+
+def as_json(document: object) -> str:
+    """Return a document as one line of JSON: instants as ISO 8601, durations as seconds."""
+    encoded = msgspec.json.encode(_simple(document)).decode()
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
+
+
+def complain(code: str, message: str, *, as_json: bool) -> None:
+    """Write an error to stderr, as one line."""
+    said = message.strip()
+    if as_json:
+        print(_error(code, said), file=sys.stderr)
+    else:
+        print(f"towpath: {_UNSAFE.sub(_escaped, ' '.join(said.split()))}", file=sys.stderr)
+
+
+def _error(code: str, message: str) -> str:
+    return as_json({"code": code, "message": message})
+
+
+def _simple(value: Any) -> Any:
+    match value:
+        case timedelta():
+            return value.total_seconds()
+        case Struct():
+            return _simple(msgspec.structs.asdict(value))
+        case dict():
+            known = cast("dict[str, Any]", value)
+            return {key: _simple(each) for key, each in known.items()}
+        case list() | tuple():
+            return [_simple(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+def confirm(deed: str, *, yes: bool) -> None:
+    """Have somebody agree, or refuse to go on."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        msg = f"this would {deed}: agree by --yes"
+        raise Refused(msg)
+    print(f"{deed}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        msg = "nothing was done"
+        raise Refused(msg, "refused", 1)

@@ -1,0 +1,101 @@
+"""towpath stats: everything in numbers, once or live."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from towpath import App
+from towpath.cli.apps import add_common, open_app
+from towpath.cli.output import Output, Table
+from towpath.cli.topics import COLUMNS, row
+from towpath.store.stats import Stats, TopicStats
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EXAMPLES: Final = """\
+examples:
+  towpath stats
+  towpath stats --watch
+  towpath stats --json --watch | jq .ready
+"""
+EVERY: Final = 1.0  # seconds
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Say what the command understands."""
+    parser.description = "Count what waits and what is done."
+    parser.epilog = EXAMPLES
+    parser.add_argument("--watch", action="store_true", help="again each second, until Ctrl-C")
+    add_common(parser)
+    parser.set_defaults(run=stats)
+
+
+def stats(given: argparse.Namespace) -> None:
+    """Show the numbers."""
+    out = Output(as_json=given.json)
+    with open_app(given) as app:
+        if given.watch:
+            watch(app, out)
+        else:
+            show(app, out)
+
+
+def show(app: App, out: Output) -> None:
+    """Show the numbers as they are now."""
+    overall, topics = app.jobs.stats(), app.topics.stats()
+    out.show(document(overall, topics), lambda: shown(overall, topics))
+
+
+def watch(app: App, out: Output) -> None:
+    """Show the numbers again and again; Ctrl-C is a good end."""
+    try:
+        if out.as_json or not sys.stdout.isatty():
+            while True:
+                show(app, out)
+                sys.stdout.flush()
+                time.sleep(EVERY)
+        _watch_live(app, out)
+    except KeyboardInterrupt:
+        return
+
+
+def _watch_live(app: App, out: Output) -> None:
+    from rich.console import Group  # noqa: PLC0415 - as in output.py
+    from rich.live import Live  # noqa: PLC0415 - likewise
+
+    with Live(console=out.console(), auto_refresh=False) as live:
+        while True:
+            live.update(Group(*shown(app.jobs.stats(), app.topics.stats())), refresh=True)
+            time.sleep(EVERY)
+
+
+def document(overall: Stats, topics: list[TopicStats]) -> dict[str, Any]:
+    """Return the numbers for programs."""
+    counted = msgspec.structs.asdict(overall)
+    counted["topics"] = topics
+    return counted
+
+
+def shown(overall: Stats, topics: list[TopicStats]) -> "list[RenderableType]":
+    """Return the numbers for people."""
+    rate, pace = overall.success_rate, overall.avg_duration_ms
+    sums = {
+        "ready": overall.ready,
+        "delayed": overall.delayed,
+        "reserved": overall.reserved,
+        "buried": overall.buried,
+        "cancelled": overall.cancelled,
+        "completed": overall.completed,
+        "failed": overall.failed,
+        "success": "-" if rate is None else f"{rate:.1%}",
+        "average": "-" if pace is None else f"{pace:,.0f} ms",
+    }
+    return [
+        Table(dict.fromkeys(sums, "right"), [tuple(sums.values())]),
+        "",
+        Table(COLUMNS, map(row, topics)),
+    ]

@@ -1,0 +1,82 @@
+"""towpath worker: run the tasks of an app."""
+
+import argparse
+import contextlib
+import logging
+import sys
+from typing import Final
+
+from towpath.cli.apps import duration, load_app
+from towpath.cli.output import Output, text
+from towpath.cli.reload import reload
+from towpath.errors import DatabaseUnavailable
+from towpath.worker import Worker
+
+EXAMPLES: Final = """\
+SIGTERM or Ctrl-C: reserve no more, finish what runs within the grace period, give the rest back.
+A second one: give everything back at once. The exit code is 0 in both cases.
+
+examples:
+  towpath worker shop.tasks:app
+  towpath worker shop.tasks:app --topics mail,reports --concurrency 50 --grace 2m
+  towpath worker shop.tasks:app --reload        while you develop
+"""
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Say what the command understands."""
+    parser.description = "Run the tasks of an app. The working directory is on the import path."
+    parser.epilog = EXAMPLES
+    parser.add_argument("app", metavar="MODULE:APP", help="where the App is")
+    parser.add_argument(
+        "--topics",
+        type=lambda words: [word for word in words.split(",") if word],
+        help="those to serve, with commas between; all that have a task unless told",
+    )
+    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once; 10 unless told")
+    parser.add_argument(
+        "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
+    )
+    parser.add_argument("--name", help="of this worker; host:process unless told")
+    parser.add_argument("--reload", action="store_true", help="start again when a .py file changes")
+    parser.add_argument("--json", action="store_true", help="say in JSON what is started")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Work until told to stop."""
+    if given.reload:
+        return reload([word for word in sys.argv[1:] if word != "--reload"])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with load_app(given.app) as app:
+        worker = Worker(
+            app,
+            topics=given.topics,
+            concurrency=given.concurrency,
+            grace=given.grace,
+            name=given.name,
+        )
+        topics = list(given.topics or app.tasks)
+        started = {
+            "worker": worker.name,
+            "database": app.database,
+            "topics": topics,
+            "concurrency": given.concurrency,
+        }
+        Output(as_json=given.json).show(
+            started,
+            lambda: [
+                text(
+                    f"worker {worker.name} on {app.database}\n"
+                    f"  topics       {', '.join(topics)}\n"
+                    f"  concurrency  {given.concurrency}"
+                )
+            ],
+        )
+        sys.stdout.flush()
+        # A database that is away comes back, and the worker waits for it; a wrong one does not.
+        with contextlib.suppress(DatabaseUnavailable):
+            app.migrate()
+        worker.run()
+        logging.getLogger("towpath").info("worker %s has stopped", worker.name)
+    return 0

@@ -1,0 +1,273 @@
+"""The doctor: each sickness is made for real, found, and named with what to do."""
+
+import contextlib
+import sqlite3
+import time
+
+import psycopg
+import pytest
+
+from tests.conftest import eventually
+from towpath import App
+from towpath.app import doctor
+from towpath.errors import NotFound
+from towpath.operation import Operation
+from towpath.statement import Statement
+
+
+def found(app, name, **options):
+    """Return what it says of one thing: verdict and message."""
+    checks = [check for check in app.doctor(**options) if check.name == name]
+    assert all(bool(check.advice) == (check.verdict != "ok") for check in checks)
+    return [(check.verdict, check.message) for check in checks]
+
+
+def does(app, text):
+    """Do something to the database that no verb does."""
+
+    def steps():
+        yield Statement("does", {"any": text})()
+
+    app.run(Operation("does", steps))
+
+
+def test_a_healthy_database_has_no_problem(live):
+    live.jobs.enqueue("mail")
+    checks = live.doctor()
+
+    assert "problem" not in {check.verdict for check in checks}
+    names = {check.name for check in checks}
+    assert names >= {"database", "durability", "clock", "transactions", "schema", "rights"}
+    assert names >= {"workers", "upkeep"}
+
+
+def test_looking_makes_no_tables(live):
+    assert found(live, "schema") == [("problem", "our tables are not there")]
+    assert found(live, "schema") == [("problem", "our tables are not there")]
+    assert not found(live, "workers")
+
+
+def test_ready_jobs_that_nobody_serves_are_a_problem(app, clock):
+    app.jobs.enqueue_many("mail", [1, 2])
+    clock.advance(60)
+    assert found(app, "workers") == [("ok", "0 live, no ready job waits for longer than 1 min")]
+    clock.advance(1)
+    told = "nobody works on mail (2 ready, the oldest for 1 min)"
+    assert found(app, "workers") == [("problem", told)]
+    assert found(app, "workers", patience="10m")[0][0] == "ok"
+
+    app.topics.pause("mail")
+    assert found(app, "workers")[0][0] == "ok"
+
+
+def test_a_late_topic_that_somebody_serves_is_a_warning(app, clock):
+    app.jobs.enqueue_many("mail", [1, 2])
+    app.jobs.enqueue_many("post", [1, 2])
+    app.jobs.enqueue("fax")
+    clock.advance(61)
+    app.sessions.start("vm:1", ["mail"])
+    app.jobs.reserve("post")  # by hand, without a session
+
+    idle, behind = found(app, "workers")
+    assert idle == ("problem", "nobody works on fax (1 ready, the oldest for 1 min)")
+    assert behind[0] == "warning"
+    assert "mail (2 ready, the oldest for 1 min), post (1 ready" in behind[1]
+
+
+def test_a_silent_worker_serves_nothing(app, clock):
+    app.sessions.start("vm:1", ["mail"])
+    app.jobs.enqueue("mail")
+    clock.advance(91)
+
+    assert found(app, "workers")[0][0] == "problem"
+    told = "silent workers not called dead: vm:1 (1 min)"
+    assert found(app, "upkeep") == [("problem", told)]
+
+
+def test_the_oldest_of_any_priority_counts(app, clock):
+    app.jobs.enqueue("mail", priority=90)
+    clock.advance(120)
+    app.jobs.enqueue("mail", priority=10)
+
+    told = "nobody works on mail (2 ready, the oldest for 2 min)"
+    assert found(app, "workers") == [("problem", told)]
+    [topic] = app.topics.stats()
+    assert topic.oldest_at == app.jobs.list()[-1].created_at
+
+
+def test_delayed_jobs_and_leases_that_nobody_looks_after_are_a_problem(app, clock):
+    app.jobs.enqueue("mail", ttr=10)
+    app.jobs.enqueue("post", delay=10)
+    app.jobs.reserve("mail")
+    clock.advance(70)
+    assert found(app, "upkeep") == [("ok", "what is due is done in time")]
+    clock.advance(1)
+
+    assert found(app, "upkeep") == [
+        ("problem", "due and not made ready: post (1, by 1 min)"),
+        ("problem", "leases not taken back: mail (1, by 1 min)"),
+    ]
+    app.upkeep.run()
+    assert found(app, "upkeep")[0][0] == "ok"
+
+
+def test_many_topics_are_counted_not_listed(app, clock):
+    for number in range(5):
+        app.jobs.enqueue(f"t{number}")
+    clock.advance(61)
+
+    [(_, told)] = found(app, "workers")
+    assert told.count("ready") == 3
+    assert told.endswith(" and 2 more")
+
+
+@pytest.mark.parametrize(("seconds", "way"), [(-90, "behind"), (90, "ahead of")])
+def test_clocks_that_differ_are_a_warning(make_app, colour, seconds, way):
+    def skewed():
+        return time.time_ns() // 1_000 + seconds * 1_000_000
+
+    app = colour(make_app(clock=skewed))
+
+    told = f"the database's clock is 1 min {way} this machine's"
+    assert found(app, "clock") == [("warning", told)]
+    assert found(colour(make_app()), "clock")[0][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict", "told"),
+    [
+        ("(99, 99, 0)", "problem", "version 99 needs code of 99"),
+        ("(99, 1, 0)", "ok", "version 99 and can still be used by this Towpath"),
+    ],
+)
+def test_ms_11_a_newer_schema_is_named(live, row, verdict, told):
+    live.migrate()
+    does(live, f"insert into towpath.migration values {row}")  # noqa: S608 - ours
+
+    [(found_verdict, message)] = found(live, "schema")
+    assert found_verdict == verdict
+    assert told in message
+
+
+def test_an_older_schema_is_a_problem(live):
+    live.migrate()
+    does(live, "update towpath.migration set version = 0")
+
+    assert found(live, "schema")[0][0] == "problem"
+
+
+def test_a_number_that_is_no_job_is_said(live):
+    with pytest.raises(NotFound, match="there is no job 7"):
+        live.jobs.numbered(7)
+    job = live.jobs.enqueue("mail")
+    assert live.jobs.numbered(job.seq).id == job.id
+
+
+# ------------------------------------------------------------ SQLite alone
+
+
+@pytest.fixture
+def on_file(make_app, colour):
+    app = colour(make_app())
+    app.migrate()
+    return app
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_transaction_that_keeps_everybody_from_writing_is_a_problem(on_file, tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "test.db")) as other:
+        other.execute("begin immediate")
+        told = "somebody is in a transaction that writes, and nobody else can write"
+        assert found(on_file, "transactions") == [("problem", told)]
+        other.rollback()
+        assert found(on_file, "transactions")[0][0] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_durability_that_power_can_break_is_a_warning(make_app, colour):
+    app = colour(make_app(durability="normal"))
+
+    [(verdict, told)] = found(app, "durability")
+    assert (verdict, "the last commits" in told) == ("warning", True)
+    assert found(colour(make_app()), "durability")[0][0] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("limit", "verdict"), [("LITTLE_DISK", "warning"), ("NO_DISK", "problem")])
+def test_a_disk_that_is_nearly_full_is_told(on_file, monkeypatch, limit, verdict):
+    assert found(on_file, "disk")[0][0] == "ok"
+    monkeypatch.setattr(doctor, limit, 2**60)
+
+    assert found(on_file, "disk")[0][0] == verdict
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_file_that_is_no_database_is_a_problem(live, tmp_path):
+    (tmp_path / "test.db").write_text("hello" * 1_000)
+
+    [check] = live.doctor()
+    assert (check.name, check.verdict) == ("database", "problem")
+    assert "not a database" in check.message
+
+
+# ------------------------------------------------------------ PostgreSQL alone
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+def test_an_old_transaction_is_named_with_its_process(on_file, postgres):
+    with psycopg.connect(postgres.url(), application_name="forgotten") as other:
+        other.execute("select 'left open'")
+        pid = other.info.backend_pid
+
+        def mine():
+            told = found(on_file, "transactions", patience=0)
+            return [each for each in told if f"process {pid} " in each[1]]
+
+        eventually(mine)
+        [(verdict, message)] = mine()
+        assert verdict == "warning"
+        assert "postgres, forgotten" in message
+        assert "idle in transaction: select 'left open'" in message
+        told = found(on_file, "transactions", patience="1h")
+        assert told == [("ok", "none is open for longer than 1 h")]
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+def test_a_role_is_told_what_it_may_not_see_and_do(make_app, colour, postgres, postgres_schema):
+    make_app().migrate()
+    role = f"{postgres_schema}_guest"
+    with psycopg.connect(postgres.url(), autocommit=True) as admin:
+        admin.execute(f"create role {role} login")
+        admin.execute(f"grant usage on schema {postgres_schema} to {role}")
+        admin.execute(f"grant select on all tables in schema {postgres_schema} to {role}")
+        try:
+            guest = colour(App(postgres.url(user=role), schema=postgres_schema))
+            [(verdict, told)] = found(guest, "rights")
+            assert (verdict, "more" in told) == ("problem", True)
+            hidden = found(guest, "transactions")[-1]
+            assert hidden[0] == "warning"
+            assert "cannot be looked at" in hidden[1]
+            for right in ("update, delete", "insert"):
+                assert found(guest, "rights")[0][0] == "problem"
+                admin.execute(f"grant {right} on all tables in schema {postgres_schema} to {role}")
+            assert found(guest, "rights")[0][0] == "ok"
+            guest.close()
+        finally:
+            admin.execute(f"drop owned by {role}")
+            admin.execute(f"drop role {role}")
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+def test_a_server_that_does_not_sync_is_a_warning(live):
+    """As those of the tests do not."""
+    told = "a power failure may destroy the database: fsync is off"
+    assert found(live, "durability") == [("warning", told)]
+
+
+def test_a_server_that_is_away_is_one_problem_and_keeps_its_password(colour):
+    url = "postgresql://ada:hunter2@127.0.0.1:1/none"
+    with App(url, connect_timeout=0.1) as app:
+        [check] = colour(app).doctor()
+        assert (check.name, check.verdict) == ("database", "problem")
+        assert "hunter2" not in f"{check} {app.database}"
+        assert app.database == "postgresql://ada@127.0.0.1:1/none"

@@ -1,0 +1,450 @@
+"""What the commands say and do, on a file and on a server."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Towpath
+from tests.conftest import eventually
+from towpath import Backoff, Status
+from towpath.cli.main import COMMANDS
+from towpath.operation import Operation
+from towpath.statement import Statement
+
+EVIL = "\x1b[31mred\x07 \x9b1m [bold]no[/bold] \u202e :smile:"
+
+
+def buried(app, topic="mail", payload=None):
+    """Have a job fail for good."""
+    job = app.jobs.enqueue(topic, payload, priority=0, max_retries=1)
+    [lease] = app.jobs.reserve(topic)
+    app.jobs.fail(lease, ValueError("no ink"))
+    return job
+
+
+def lines(done):
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+# ------------------------------------------------------------ jobs
+
+
+def test_us7_3_jobs_are_listed_newest_first_and_filtered(app, towpath):
+    first = app.jobs.enqueue("mail", {"to": "ada"}, key="a")
+    app.jobs.enqueue("post", {"to": "bob"})
+    failed = buried(app)
+
+    assert [line[:3] for line in lines(towpath("jobs", "list"))] == [
+        ["seq", "topic", "state"],
+        [str(failed.seq), "mail", "buried"],
+        [str(first.seq + 1), "post", "ready"],
+        [str(first.seq), "mail", "ready"],
+    ]
+    for filters, expected in (
+        (["--topic", "post"], ["post"]),
+        (["--status", "failed"], ["mail"]),
+        (["--key", "a"], ["mail"]),
+        (["--text", "bob"], ["post"]),
+    ):
+        found = towpath.json("jobs", "list", *filters)["jobs"]
+        assert [job["topic"] for job in found] == expected
+    assert "ValueError: no ink" in towpath("jobs", "list", "--status", "failed").stdout
+
+
+def test_a_list_goes_on_after_its_last_job(app, towpath):
+    jobs = app.jobs.enqueue_many("mail", range(5))
+    seen, after = [], []
+    for _ in range(3):
+        page = towpath.json("jobs", "list", "--limit", 2, *after)
+        seen += [job["payload"] for job in page["jobs"]]
+        after = ["--after", page["after"]]
+
+    assert seen == [4, 3, 2, 1, 0]
+    assert page["after"] is None
+    by_id = towpath.json("jobs", "list", "--after", jobs[1].id)
+    assert [job["payload"] for job in by_id["jobs"]] == [0]
+
+
+def test_a_job_is_shown_in_full_by_its_id_or_its_number(app, towpath):
+    job = buried(app, payload={"to": "ada"})
+
+    for name in (job.id, job.seq):
+        shown = towpath("jobs", "show", name).stdout
+        assert str(job.id) in shown
+        assert '"to": "ada"' in shown
+        assert "error in run 1" in shown
+        assert "ValueError: no ink" in shown
+
+
+def test_one_document_has_the_names_of_the_design(app, towpath):
+    """Instants are ISO 8601 with a Z, durations are seconds."""
+    job = buried(app, payload={"n": 1})
+    [found] = towpath.json("jobs", "show", job.id)["jobs"]
+
+    assert found["id"] == str(job.id)
+    assert (found["status"], found["state"], found["retries"]) == ("failed", "buried", 1)
+    assert (found["payload"], found["ttr"], found["result"]) == ({"n": 1}, 300.0, None)
+    assert found["options"]["max_retries"] == 1
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", found["created_at"])
+    [failure] = found["failures"]
+    assert (failure["kind"], failure["error"]) == ("error", "ValueError: no ink")
+
+
+def test_raw_bytes_and_results_are_shown_too(app, towpath):
+    app.queue("raw").put(b"\x00\xff")
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease, {"sent": True})
+
+    mail, raw = towpath.json("jobs", "list")["jobs"]
+    assert (raw["encoding"], raw["payload"]) == ("base64", "AP8=")
+    assert mail["result"] == {"sent": True}
+    assert '"sent": true' in towpath("jobs", "show", lease.job.id).stdout
+
+
+def test_a_job_that_only_a_newer_version_can_read_is_listed(app, towpath):
+    app.jobs.enqueue("mail", 1)
+    app.run(Operation("spoil", spoil))
+
+    [found] = towpath.json("jobs", "list")["jobs"]
+    assert "cannot read" in found["unreadable"]
+    assert "payload" not in found
+    assert "cannot read" in towpath("jobs", "list").stdout
+
+
+def spoil():
+    """Encode the bodies in a way of the future."""
+    yield Statement("spoil", {"any": "update towpath.job set encoding = 'runes'"})()
+
+
+def test_one_job_that_is_not_there_does_not_hide_the_others(app, towpath):
+    job = app.jobs.enqueue("mail", "hello")
+    done = towpath("jobs", "show", 999, job.seq, code=1)
+
+    assert "hello" in done.stdout
+    assert done.stderr == "towpath: there is no job 999\n"
+
+
+def test_us7_4_failed_jobs_are_requeued_cancelled_and_deleted_by_name(app, towpath):
+    jobs = [buried(app) for _ in range(3)]
+    requeued = towpath("jobs", "requeue", jobs[0].id, jobs[1].seq)
+    assert requeued.stdout.count("is ready") == 2
+    assert towpath("jobs", "cancel", jobs[1].seq).stdout.endswith("is cancelled\n")
+    refused = towpath("jobs", "delete", jobs[2].seq, jobs[2].seq, code=1)
+    assert refused.stdout.endswith("is deleted\n")
+    assert refused.stderr.startswith("towpath: there is no job")
+
+    assert [job.state for job in app.jobs.list()] == ["cancelled", "ready"]
+
+
+def test_a_running_job_is_asked_to_stop(app, towpath):
+    job = app.jobs.enqueue("mail")
+    app.jobs.reserve("mail")
+
+    assert towpath("jobs", "cancel", job.id).stdout.endswith("is asked to stop\n")
+
+
+def test_all_that_the_filters_choose_is_acted_on(app, towpath):
+    for topic in ("mail", "mail", "post"):
+        buried(app, topic)
+    done = towpath.json("jobs", "requeue", "--all", "--topic", "mail", "--yes")
+
+    assert [job["state"] for job in done["jobs"]] == ["ready", "ready"]
+    assert app.jobs.stats().buried == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs", "delete", "--all"],
+        ["jobs", "delete", "--all", "--topic", "mail"],
+        ["topics", "purge", "mail"],
+    ],
+)
+def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(app, towpath, words):
+    buried(app)
+    assert "--yes" in towpath(*words, code=2).stderr
+    assert app.jobs.stats().buried == 1
+
+    towpath(*words, "--yes")
+    assert app.jobs.stats().buried == 0
+
+
+@pytest.mark.parametrize(("typed", "left"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
+def test_a_terminal_is_asked(app, towpath, typed, left):
+    app.jobs.enqueue("mail")
+    code, shown = towpath.in_terminal("topics", "purge", "mail", typed=typed)
+
+    assert "forget the pending and failed jobs of mail? [y/N]" in shown
+    assert (code, app.jobs.stats().ready) == (left, left)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["1", "--all"], ["1", "--topic", "mail"], ["--topic", "mail"]]
+)
+def test_jobs_are_named_or_chosen_but_not_both(app, towpath, words):
+    assert "name the jobs to delete" in towpath("jobs", "delete", *words, code=2).stderr
+
+
+def test_dq_5_jobs_are_kicked_by_topic_or_by_name(app, towpath):
+    jobs = [buried(app) for _ in range(4)]
+    assert towpath("jobs", "kick", jobs[3].id).stdout.endswith("is ready\n")
+    assert towpath.json("jobs", "kick", "--topic", "mail", "--limit", 2)["kicked"] == 2
+
+    assert [job.state for job in app.jobs.list()] == ["ready", "buried", "ready", "ready"]
+    assert "kick jobs, or give a --topic" in towpath("jobs", "kick", code=2).stderr
+
+
+def test_a_job_is_enqueued_from_words_or_from_stdin(app, towpath):
+    options = ["--delay", "15m", "--priority", 7, "--key", "k", "--max-retries", 9]
+    towpath("jobs", "enqueue", "mail", '{"n": 12345678901234567890}', *options)
+    towpath("jobs", "enqueue", "mail", "-", said='["piped"]')
+    towpath("jobs", "enqueue", "mail")
+
+    empty, piped, first = app.jobs.list()
+    assert (empty.payload, piped.payload) == (None, ["piped"])
+    assert first.body == '{"n": 12345678901234567890}'
+    assert (first.state, first.priority, first.key) == ("delayed", 7, "k")
+    assert first.options.max_retries == 9
+    assert "not JSON" in towpath("jobs", "enqueue", "mail", "{", code=1).stderr
+
+
+# ------------------------------------------------------------ topics, stats, workers
+
+
+def test_dq_7_topics_are_listed_paused_resumed_and_purged(app, towpath):
+    app.jobs.enqueue_many("mail", range(3))
+    app.jobs.enqueue("post", delay=60)
+    towpath("topics", "pause", "mail", "post", "--for", "15m")
+    mail, post = towpath.json("topics")["topics"]
+    assert (mail["topic"], mail["ready"], mail["paused"]) == ("mail", 3, True)
+    assert (post["delayed"], post["oldest_at"]) == (1, None)
+    assert mail["oldest_at"].endswith("Z")
+    assert lines(towpath("topics"))[1][-1] == "paused"
+
+    towpath("topics", "resume", "mail", "post")
+    assert towpath.json("topics", "list")["topics"][0]["paused"] is False
+    [purged] = towpath.json("topics", "purge", "mail", "--yes")["topics"]
+    assert purged == {"topic": "mail", "purged": 3}
+    for wrong in (["pause"], ["list", "mail"], ["resume", "mail", "--for", "1m"]):
+        towpath("topics", *wrong, code=2)
+
+
+def test_us10_1_statistics_are_counted(app, towpath):
+    buried(app)
+    app.jobs.enqueue_many("mail", range(1_200))
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+
+    found = towpath.json("stats")
+    assert (found["ready"], found["buried"], found["completed"]) == (1_199, 1, 1)
+    assert found["success_rate"] == 0.5
+    assert [topic["topic"] for topic in found["topics"]] == ["mail"]
+    assert "1,199" in towpath("stats").stdout
+
+
+def test_statistics_are_watched_until_ctrl_c(app, towpath):
+    with towpath.start("stats", "--watch", "--json") as watching:
+        assert json.loads(watching.stdout.readline())["ready"] == 0
+        app.jobs.enqueue("mail")
+        while json.loads(watching.stdout.readline())["ready"] != 1:
+            pass
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.read()
+        assert watching.wait(20) == 0
+        assert watching.stderr.read() == ""
+
+
+def test_a_terminal_shows_statistics_live_and_is_itself_again_at_the_end(app, towpath):
+    app.jobs.enqueue("letters")
+    code, shown = towpath.in_terminal("stats", "--watch", interrupt_at="letters")
+
+    assert code == 0
+    assert "\x1b[?25l" in shown  # the cursor is hidden,
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # and comes back
+    assert "Traceback" not in shown
+
+
+def test_workers_are_listed_with_what_they_serve_and_hold(app, towpath):
+    app.jobs.enqueue("mail")
+    session = app.sessions.start("vm:1", ["mail", "post"])
+    app.jobs.reserve("mail", session=session)
+
+    [found] = towpath.json("workers")["workers"]
+    assert (found["worker"], found["topics"], found["leases"]) == ("vm:1", ["mail", "post"], 1)
+    assert (found["session"], found["live"]) == (str(session), True)
+    assert lines(towpath("workers"))[1][-3:] == ["live", "mail,", "post"]
+
+
+def test_the_doctor_ends_with_1_where_there_is_a_problem(app, towpath):
+    app.jobs.enqueue("mail")
+    assert towpath.json("doctor")["healthy"] is True
+    eventually(lambda: app.doctor(0.01)[-2].verdict == "problem")
+
+    found = towpath.json("doctor", "--patience", 0.01, code=1)
+    assert found["healthy"] is False
+    [told] = [check for check in found["checks"] if check["verdict"] == "problem"]
+    assert told["name"] == "workers"
+    shown = towpath("doctor", "--patience", "10ms", code=1).stdout
+    assert "nobody works on mail" in shown
+    assert "→ start a worker" in shown
+
+
+# ------------------------------------------------------------ what it says, and where
+
+
+def test_the_program_answers_as_a_process(app, towpath):
+    """What the other tests see in their own process is what a shell sees."""
+    app.jobs.enqueue("mail", "ä", key="k")
+    for words in (["jobs", "list", "--key", "k"], ["topics"], ["stats"], ["workers"]):
+        assert towpath.process(*words, "--json") == towpath(*words, "--json")
+    assert towpath.process("jobs", "enqueue", "mail", "-", said="1").stdout.endswith("is ready\n")
+    for words, code in ((["jobs", "show", "9"], 1), (["jobs"], 2), (["stats", "--what"], 2)):
+        done = towpath.process(*words, code=code)
+        assert done.stdout == ""
+        assert done.stderr.startswith("towpath: ")
+
+
+def test_every_command_is_named_in_the_help_and_has_examples(tmp_path):
+    towpath = Towpath(tmp_path)
+    shown = towpath("--help").stdout
+    for name, summary in COMMANDS.items():
+        assert f"{name} " in shown
+        assert summary in shown
+        assert "examples:" in towpath(name, "--help").stdout
+    assert re.fullmatch(r"towpath \d+\.\d+.*\n", towpath("--version").stdout)
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
+    program = """if True:
+        import contextlib, sys
+        from towpath.cli.main import main
+        with contextlib.suppress(SystemExit):
+            main(sys.argv[1:])
+        print([name for name in ("rich", "psycopg", "towpath.worker") if name in sys.modules])
+    """
+    for words in (["--help"], ["jobs", "list", "--json"]):
+        command = [sys.executable, "-c", program, *words]
+        environment = Towpath(tmp_path).environment
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == b"[]"
+
+
+def test_an_error_is_one_line_on_stderr_or_json(towpath, app):
+    done = towpath("topics", "resume", "nope", code=1)
+    assert (done.stdout, done.stderr) == ("", "towpath: there is no topic 'nope'\n")
+
+    done = towpath("topics", "resume", "nope", "--json", code=1)
+    assert done.stdout == ""
+    expected = {"code": "not_found", "message": "there is no topic 'nope'"}
+    assert json.loads(done.stderr) == expected
+    done = towpath("jobs", "list", "--status", "great", "--json", code=2)
+    assert json.loads(done.stderr)["code"] == "usage"
+    assert all(status in done.stderr for status in Status)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://ada:hunter2@127.0.0.1:1/none?connect_timeout=1", "sqlite:////none/x.db", "what"],
+)
+def test_a_database_that_cannot_be_had_is_one_line_without_its_password(tmp_path, url):
+    """DESIGN: errors say what to do."""
+    towpath = Towpath(tmp_path)
+    for words in (["jobs", "list"], ["stats"]):
+        done = towpath(*words, "--database", url, "--connect-timeout", 0.1, code=1)
+        assert done.stderr.startswith("towpath: ")
+        assert done.stderr.count("\n") == 1
+        assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_looking_creates_nothing(tmp_path):
+    towpath = Towpath(tmp_path)
+    for words in (["jobs", "list"], ["topics"], ["stats"], ["workers"], ["doctor"]):
+        done = towpath(*words, "--database", "sqlite:///typo.db", code=1)
+        assert "there is no file typo.db" in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+    towpath("migrate", "sqlite:///typo.db")
+    assert towpath.json("jobs", "list", "--database", "sqlite:///typo.db")["jobs"] == []
+
+
+def test_a_reader_that_goes_away_is_no_error(app, towpath):
+    app.jobs.enqueue_many("mail", ["x" * 900] * 500)
+    with towpath.start("jobs", "list", "--limit", 500) as listing:
+        listing.stdout.readline()
+        listing.stdout.close()
+        assert listing.wait(20) == 141
+        assert listing.stderr.read() == ""
+
+
+def test_what_users_have_stored_cannot_steer_a_terminal(app, towpath):
+    app.jobs.enqueue("mail", {"x": EVIL})
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, EVIL)
+
+    for words in (["jobs", "list"], ["jobs", "show", lease.job.seq]):
+        for shown in (towpath(*words).stdout, towpath(*words, "--json").stdout):
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    shown = towpath("jobs", "show", lease.job.seq).stdout
+    assert r"\x1b[31mred\x07 \x9b1m [bold]no[/bold] \u202e :smile:" in shown
+    [found] = towpath.json("jobs", "show", lease.job.seq)["jobs"]
+    assert (found["payload"]["x"], found["last_error"]) == (EVIL, EVIL)
+
+
+def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(app, towpath):
+    topic = "a" * 60
+    app.jobs.enqueue(topic, "wide " * 40)
+    for command in (["jobs", "list"], ["topics"], ["stats"], ["workers"], ["doctor"]):
+        _, shown = towpath.in_terminal(*command)
+        rows = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert max(map(len, rows)) <= 80
+        if command == ["jobs", "list"]:
+            assert re.fullmatch(r" *1  a+…  ready        0  \d+ m?s  .wide.*…", rows[1])
+        if command == ["topics"]:
+            assert re.fullmatch(r"a+…      1 +\d+ m?s +0 +0 +0 +0 +0", rows[1])
+    piped = towpath("jobs", "list").stdout
+    assert topic in piped
+    assert "wide " * 40 in piped
+    assert "\x1b" not in piped
+
+
+def test_no_colour_where_none_is_wanted(app, towpath):
+    buried(app)
+    assert "\x1b[31m" in towpath.in_terminal("jobs", "list")[1]
+    towpath.environment["NO_COLOR"] = "1"
+    assert "\x1b[31m" not in towpath.in_terminal("jobs", "list")[1]
+
+
+def test_a_command_takes_the_database_of_an_app(tmp_path):
+    (tmp_path / "shop.py").write_text("from towpath import App\napp = App('sqlite:///shop.db')\n")
+    towpath = Towpath(tmp_path)
+    towpath.process("jobs", "enqueue", "mail", "--app", "shop:app")
+
+    assert (tmp_path / "shop.db").exists()
+    listed = towpath.process("jobs", "list", "--app", "shop", "--json")
+    assert json.loads(listed.stdout)["jobs"][0]["topic"] == "mail"
+    both = towpath("stats", "--app", "shop", "--database", "memory://", code=2)
+    assert "one or the other" in both.stderr
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path):
+    slow = "import time\nprint('here', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "slow.py").write_text(slow)
+    with Towpath(tmp_path).start("stats", "--app", "slow:app") as process:
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read() == ""
+
+
+def test_backoff_is_part_of_a_jobs_options(app, towpath):
+    job = app.jobs.enqueue("mail", backoff=Backoff(first=5.0))
+
+    [found] = towpath.json("jobs", "show", job.id)["jobs"]
+    assert found["options"]["backoff"]["first"] == 5.0

@@ -1,0 +1,177 @@
+"""`towpath worker`: it starts, says what it does, stops as asked, and starts again on a change."""
+
+import contextlib
+import json
+import signal
+
+import psutil
+import pytest
+
+from tests.behaviour.test_doctor import does
+from tests.cli.conftest import Towpath
+from tests.conftest import eventually
+
+MODULE = """
+import asyncio
+from pathlib import Path
+from towpath import App
+
+app = App(beat_every=0.2)
+
+@app.task()
+async def mail(to: str) -> str:
+    return f"sent to {to}"
+
+@app.task()
+async def slow() -> str:
+    await asyncio.sleep(2)
+    return "slept"
+
+@app.task()
+async def endless() -> None:
+    Path("begun").touch()
+    await asyncio.sleep(600)
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    """The module of a user."""
+    path = tmp_path / "shop.py"
+    path.write_text(MODULE)
+    return path
+
+
+@pytest.fixture
+def start(towpath, module):
+    """Start workers, and kill those that are left."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*words):
+            process = towpath.start("worker", "shop:app", *words)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            stack.callback(process.stdout.close)
+            stack.callback(process.stderr.close)
+            return process
+
+        yield start
+
+
+def returned(app, job):
+    return app.jobs.get(job.id).returned
+
+
+def test_us2_1_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
+    job = app.jobs.enqueue("mail", {"to": "ada"})
+    worker = start("--name", "ada's", "--concurrency", 3, "--topics", "mail,slow", "--json")
+    started = json.loads(worker.stdout.readline())
+    assert (started["worker"], started["concurrency"]) == ("ada's", 3)
+    assert started["topics"] == ["mail", "slow"]
+    assert started["database"] in towpath.environment["TOWPATH_DATABASE"]
+    eventually(lambda: returned(app, job) == "sent to ada", 30)
+
+    [found] = towpath.json("workers")["workers"]
+    assert (found["worker"], found["topics"], found["live"]) == ("ada's", ["mail", "slow"], True)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert towpath.json("workers")["workers"] == []
+
+
+def test_dq_14_sigterm_lets_what_runs_end(app, start):
+    job = app.jobs.enqueue("slow", {})
+    worker = start()
+    banner = [worker.stdout.readline() for _ in range(3)]
+    assert banner[0].startswith("worker ")
+    assert banner[1].split() == ["topics", "mail,", "slow,", "endless"]
+    assert banner[2].split() == ["concurrency", "10"]
+    eventually(lambda: app.jobs.get(job.id).state == "reserved", 30)
+    worker.terminate()
+
+    assert worker.wait(30) == 0
+    assert returned(app, job) == "slept"
+    assert "has stopped" in worker.stderr.read()
+
+
+def test_a_second_signal_gives_back_at_once_and_the_end_is_good(app, start, tmp_path):
+    job = app.jobs.enqueue("endless", {})
+    worker = start("--grace", "10m")
+    eventually((tmp_path / "begun").exists, 30)
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+
+    assert worker.wait(30) == 0
+    app.upkeep.run()  # the worker's next look may have been on its way, and have taken it again
+    found = app.jobs.get(job.id)
+    assert (found.state, found.retries, found.crashes) == ("ready", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("shop:app", "there is no module shop in "),
+        ("broken:app", "broken could not be imported: ModuleNotFoundError: No module named 'nope'"),
+        ("syntax:app", "syntax could not be imported: SyntaxError"),
+        ("raising:app", "raising could not be imported: ZeroDivisionError"),
+        ("fine:app", "fine has no app; its apps are: other"),
+        ("fine:number", "fine:number is a int, not an App"),
+        ("fine.py:other", "name the module, fine:other"),
+        ("refused:app", "is not a database"),
+        ("fine:other", "there is no task"),
+    ],
+)
+def test_an_app_that_cannot_be_had_is_one_clear_line(tmp_path, name, told):
+    for module, text in {
+        "broken": "import nope",
+        "syntax": "def",
+        "raising": "def f():\n    1 / 0\nf()",
+        "fine": "from towpath import App\nother = App('memory://')\nnumber = 1",
+        "refused": "from towpath import App\napp = App('what')",
+    }.items():
+        (tmp_path / f"{module}.py").write_text(text)
+    code = 2 if name == "fine.py:other" else 1
+    done = Towpath(tmp_path).process("worker", name, code=code)
+
+    *before, last = done.stderr.splitlines()
+    assert last.startswith("towpath: ")
+    assert told in last
+    # The traceback is there where it helps, and only theirs.
+    theirs = name.split(":")[0] in {"broken", "syntax", "raising"}
+    assert bool(before) == theirs
+    assert not [line for line in before if "towpath" in line or "importlib" in line]
+    if name == "raising:app":
+        assert any("line 2, in f" in line for line in before)
+
+
+def test_ms_11_a_database_of_the_future_ends_a_worker(app, start):
+    does(app, "insert into towpath.migration values (99, 99, 0)")
+    worker = start()
+
+    assert worker.wait(30) == 1
+    assert "upgrade this process" in worker.stderr.read()
+
+
+def test_it_starts_again_when_a_file_changes(app, start, module):
+    worker = start("--reload")
+    assert "worker" in worker.stdout.readline()
+    first = app.jobs.enqueue("mail", {"to": "ada"})
+    eventually(lambda: returned(app, first) == "sent to ada", 30)
+    running = app.jobs.enqueue("slow", {})
+    eventually(lambda: app.jobs.get(running.id).state == "reserved", 30)
+
+    module.write_text(MODULE.replace("sent to", "flown to"))
+    assert "shop.py has changed" in next(line for line in worker.stderr if "changed" in line)
+    assert any("worker" in line for line in worker.stdout)  # the next one: the first has ended
+    second = app.jobs.enqueue("mail", {"to": "bob"})
+    eventually(lambda: returned(app, second) == "flown to bob", 30)
+    assert (returned(app, running), app.jobs.get(running.id).epoch) == ("slept", 1)
+
+    module.write_text("def")
+    assert any("could not be imported" in line for line in worker.stderr)
+    eventually(lambda: not psutil.Process(worker.pid).children(), 30)
+    module.write_text(MODULE.replace("sent to", "swum to"))
+    third = app.jobs.enqueue("mail", {"to": "eve"})
+    eventually(lambda: returned(app, third) == "swum to eve", 30)
+
+    worker.terminate()
+    assert worker.wait(30) == 0
