@@ -126,7 +126,12 @@ def parameters(function: Callable[..., object]) -> str:
     return ", ".join(words)
 
 
-INTERNAL = {("App", "run"), ("App", "start_again"), ("Upkeep", "start_again")}
+INTERNAL = {
+    ("App", "attach"),
+    ("App", "run"),
+    ("App", "start_again"),
+    ("Upkeep", "start_again"),
+}
 DOORS = {
     "app": App,
     "app.jobs": Jobs,
