@@ -239,6 +239,59 @@ def test_async_tasks_run_in_the_loop_of_an_async_test(app, jobs):
     assert loops[0] is loops[1]
 
 
+def test_a_run_can_be_broken_off(app, jobs):
+    begun = []
+
+    @app.task()
+    async def hang(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(600)
+
+    async def test():
+        for number in range(2):
+            await hang.aenqueue(number)
+        running = asyncio.create_task(jobs.arun())
+        while not begun:  # noqa: ASYNC110 - the task is not to know that it is watched
+            await asyncio.sleep(0.005)
+        running.cancel()
+        await asyncio.wait([running])
+        return running.cancelled()
+
+    assert asyncio.run(test())
+    assert begun == [0]
+
+
+def test_an_interrupt_does_not_wait_for_the_loop(app, jobs):
+    @app.task()
+    async def hang() -> None:
+        await asyncio.sleep(600)
+
+    @app.task()
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    interrupt.enqueue()
+    hang.enqueue()
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run()
+
+
+def test_an_app_may_be_isolated_inside_an_event_loop(app, kind, tmp_path, request):
+    url, _ = new_place(kind, tmp_path, request)
+
+    @app.task()
+    async def double(number: int) -> int:
+        return number * 2
+
+    async def test():
+        with isolated(app, url) as jobs:
+            await double.aenqueue(21)
+            jobs.assert_enqueued(double, 21)
+            return [job.returned for job in await jobs.arun()]
+
+    assert asyncio.run(test()) == [42]
+
+
 def test_a_task_that_enqueues_itself_for_ever_is_found_out():
     app = App("memory://")
 
