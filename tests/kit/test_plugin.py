@@ -74,6 +74,28 @@ def test_tests_in_parallel_do_not_see_each_other(user):
     run(user, "-n", "2").assert_outcomes(passed=6)
 
 
+def test_an_impatient_user_does_not_wait_for_a_task_that_hangs(user):
+    user.makepyfile(
+        """
+        import asyncio, os, signal
+        from shop import app
+
+
+        @app.task()
+        async def hang() -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(600)
+
+
+        def test_it(towpath_jobs):
+            hang.enqueue()
+            towpath_jobs.run()
+        """
+    )
+
+    run(user).stdout.fnmatch_lines(["*KeyboardInterrupt*"])
+
+
 def test_a_failing_assertion_points_at_the_test(user):
     user.makepyfile(
         """
