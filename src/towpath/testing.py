@@ -8,8 +8,9 @@ import contextlib
 import inspect
 import secrets
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,12 +19,13 @@ from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
+from towpath import errors
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Retry
 from towpath.app.tasks import CallOptions, Calls, Task
-from towpath.errors import Invalid
+from towpath.errors import Invalid, JobFailed
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
-from towpath.model.job import Job
+from towpath.model.job import Job, Lease
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
 from towpath.statement import Statement
@@ -89,8 +91,7 @@ class IsolatedJobs:
 
     async def arun(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
         """Run what is ready, in the caller's event loop; blocking tasks run in a thread."""
-        with ThreadPoolExecutor(1) as threads:
-            return await self._run(tasks, threads, raises=raises)
+        return await self._run(tasks, None, raises=raises)
 
     @contextlib.contextmanager
     def crashing(self) -> Generator[None]:
@@ -110,7 +111,7 @@ class IsolatedJobs:
         raise AssertionError(msg)
 
     async def _run(
-        self, tasks: tuple[Task[..., Any], ...], threads: Executor, *, raises: bool
+        self, tasks: tuple[Task[..., Any], ...], here: "_CallersThread | None", *, raises: bool
     ) -> list[Job]:
         topics = [task.topic for task in tasks] or list(self.app.tasks)
         if not topics:
@@ -126,12 +127,13 @@ class IsolatedJobs:
                 if len(ran) == MOST_RUNS:
                     msg = f"{MOST_RUNS} jobs ran and more are ready: does a task enqueue itself?"
                     raise AssertionError(msg)
-                run = _Watched(self.app, found[0], lambda: threads)
-                ran.append(await self._ended(run, session))
+                await self.app.sessions.abeat(session, found)
+                job, error = await self._ended(found[0], here)
+                ran.append(job)
                 if doing and doing.cancelling():  # the run took it for its own, and has ended
                     raise asyncio.CancelledError
-                if raises and run.error:
-                    raise run.error
+                if raises and error:
+                    raise error
         except Crash:
             self._dead[session] = self.clock()
             raise
@@ -140,18 +142,22 @@ class IsolatedJobs:
                 await self.app.sessions.aend(session)
         return ran
 
-    async def _ended(self, run: "_Watched", session: int) -> Job:
-        job = run.lease.job
-        await self.app.sessions.abeat(session, [run.lease])
-        ended = await run.end(self.app.tasks[job.topic])
-        if self._crashing:
+    async def _ended(
+        self, lease: Lease, here: "_CallersThread | None"
+    ) -> tuple[Job, Exception | None]:
+        """Run one job as a worker does; return it, and the error that made it fail."""
+        watched = _Watched(self.app.tasks[lease.job.topic], here)
+        with ThreadPoolExecutor(1, "towpath-task") as threads:
+            ended = await Run(self.app, lease, lambda: threads).end(watched.task)
+        if self._crashing or isinstance(watched.raised, Crash):
             raise Crash
-        match ended:
-            case Completion():
-                await self.app.arun(leases.complete([ended]))
-            case Outcome():
-                await self.app.arun(leases.settle([ended]))
-        return await self.app.jobs.aget(job)
+        if isinstance(ended, Completion):
+            await self.app.arun(leases.complete([ended]))
+            error = None
+        else:
+            await self.app.arun(leases.settle([ended]))
+            error = watched.error_behind(ended)
+        return await self.app.jobs.aget(lease.job), error
 
     async def _find_the_dead(self) -> None:
         """Take back what crashed workers held; a clock that jumps leaves no time to watch them."""
@@ -244,31 +250,61 @@ def _drop() -> Steps[None]:
     yield _DROP()
 
 
-class _Watched(Run):
-    """A run whose error is not forgotten."""
+class _Watched:
+    """A task whose error is not forgotten, and whose blocking code runs in the caller's thread."""
 
-    error: Exception | None = None
+    def __init__(self, task: Task[..., Any], here: "_CallersThread | None") -> None:
+        self.raised: BaseException | None = None
+        self.task = copy(task)
+        self.task.function = self._awaited if task.is_async else self._called
+        self._function = task.function
+        self._here = here
 
-    def _raised(self, error: Exception) -> Outcome:
-        if not isinstance(error, Retry | Cancel | Bury):  # these are words, not errors
-            self.error = error
-        return super()._raised(error)
+    def error_behind(self, outcome: Outcome) -> Exception | None:
+        """Return what made a job fail: its task's error, or ours where the task never had one."""
+        if outcome.error is None or isinstance(self.raised, Retry | Cancel | Bury):
+            return None  # these are words, not errors
+        if isinstance(self.raised, Exception):
+            return self.raised
+        name, _, message = outcome.error.partition(": ")
+        kind = getattr(errors, name, None)
+        return kind(message) if kind else JobFailed(outcome.error)
+
+    async def _awaited(self, *args: Any, **kwargs: Any) -> Any:
+        with self._remembering():
+            return await self._function(*args, **kwargs)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        with self._remembering():
+            if self._here is None:
+                return self._function(*args, **kwargs)
+            return self._here.call(partial(self._function, *args, **kwargs))
+
+    @contextlib.contextmanager
+    def _remembering(self) -> Generator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise  # a time limit
+        except BaseException as error:
+            self.raised = error
+            raise
 
 
-class _CallersThread(Executor):
+class _CallersThread:
     """Runs blocking tasks where the test runs: what is bound to a thread is found there."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Have the caller's thread run a function."""
+    def call(self, function: Callable[[], T]) -> T:
+        """Have the caller's thread call a function, and wait for it."""
         future: Future[T] = Future()
-        self._calls.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
-        return future
+        self._calls.put((future, function))
+        return future.result()
 
     def serve(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of another thread, and here what it submits."""
+        """Run a coroutine in the event loop of another thread, and here what that one calls."""
         loop = asyncio.new_event_loop()
         doing = loop.create_task(work)
         with ThreadPoolExecutor(1, "towpath-testing") as threads:
@@ -276,9 +312,11 @@ class _CallersThread(Executor):
             ending.add_done_callback(lambda _: self._calls.put(None))
             try:
                 while call := self._calls.get():
-                    call()
-            except BaseException:  # an impatient user, who must not wait for the loop
+                    _fulfil(*call)
+            except BaseException:  # an impatient user
                 loop.call_soon_threadsafe(doing.cancel)
+                while call := self._calls.get():
+                    call[0].cancel()
                 raise
             return ending.result()
 
@@ -292,11 +330,9 @@ def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
         loop.close()
 
 
-def _fulfil(future: "Future[Any]", call: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
+def _fulfil(future: "Future[Any]", function: Callable[[], Any]) -> None:
     try:
-        result = call()
+        result = function()
     except BaseException as error:  # noqa: BLE001 - a crash too belongs to who waits for it
         future.set_exception(error)
     else:

@@ -9,9 +9,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
+from django.db.models.signals import post_migrate
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 from django.utils import timezone
@@ -19,7 +22,7 @@ from django.utils import timezone
 from tests.conftest import eventually
 from tests.integrations import users_tasks
 from towpath import App
-from towpath.errors import DatabaseError, Invalid, JobExists
+from towpath.errors import DatabaseError, Invalid, JobExists, SchemaMissing
 from towpath.integrations.django import (
     TaskResultDoesNotExist,
     _conninfo,
@@ -32,6 +35,7 @@ from towpath.integrations.django import (
 from towpath.operation import Operation
 from towpath.statement import Statement
 from towpath.testing import isolated
+from towpath.worker import Worker
 
 
 @pytest.fixture
@@ -481,6 +485,31 @@ def test_a_task_may_use_djangos_database(jobs, orders):
     assert ordered(orders) == [7]
 
 
+def test_a_worker_runs_tasks_and_leaves_no_connection_of_djangos_open(backend, orders):
+    """US1-5: in its threads, as manage.py towpath_worker does."""
+    opened = []
+
+    def note(connection, **_):
+        opened.append(connection)
+
+    backend.app.migrate()
+    connection_created.connect(note)
+    worker = Worker(backend.app, concurrency=2)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(asyncio.run, worker.arun())
+        try:
+            with transaction.atomic():
+                result = users_tasks.write.enqueue(orders)
+            eventually(lambda: result.refresh() or result.is_finished, 30)
+        finally:
+            worker.stop()
+            running.result(30)
+            connection_created.disconnect(note)
+
+    assert (result.status, ordered(orders)) == ("SUCCESSFUL", [7])
+    assert [each.connection for each in opened] == [None]
+
+
 def test_without_time_zones_instants_are_local(jobs):
     with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
         local = timezone.make_naive(jobs.clock.now, timezone.get_default_timezone())
@@ -515,6 +544,28 @@ def test_a_database_of_another_kind_is_refused(configured):
 
     with pytest.raises(ImproperlyConfigured, match="neither SQLite nor PostgreSQL"):
         database_url()
+
+
+def test_tables_come_with_djangos_own(configured, make_app):
+    """Even where the app itself may not make them."""
+    with configured(OPTIONS={**task_backends["default"].options, "migrate": False}):
+        call_command("migrate", verbosity=0)
+
+    assert make_app(migrate=False).jobs.list() == []
+
+
+def test_tables_are_made_only_in_the_database_of_the_tasks(configured, make_app):
+    post_migrate.send(apps.get_app_config("towpath"), using="another")
+
+    with pytest.raises(SchemaMissing):
+        make_app(migrate=False).jobs.list()
+
+
+def test_a_migration_of_tests_in_memory_leaves_us_out(configured):
+    connections["default"].settings_dict["NAME"] = ":memory:"
+    connections["default"].vendor = "sqlite"
+
+    post_migrate.send(apps.get_app_config("towpath"), using="default")
 
 
 def test_threads_share_an_app(backend):

@@ -1,12 +1,15 @@
 """A backend for Django's tasks, on the database that Django has.
 
     TASKS = {"default": {"BACKEND": "towpath.integrations.django.TowpathBackend"}}
-    INSTALLED_APPS = [..., "towpath.integrations.django"]  # for manage.py towpath_worker
+    INSTALLED_APPS = [..., "towpath.integrations.django"]
+
+Then `manage.py migrate` makes our tables as well, and `manage.py towpath_worker` runs the tasks.
 
 Inside `transaction.atomic()` a task is enqueued by Django's own connection: the transaction brings
 it, or takes it back. So nothing needs to be put off until the commit.
 """
 
+import contextlib
 import re
 from datetime import datetime
 from functools import cache
@@ -98,6 +101,18 @@ class TowpathBackend(BaseTaskBackend):
         for queue in self.queues - app.tasks.keys():
             app.tasks.add(_run, {"topic": queue})
         return app
+
+    def migrate(self, database: str) -> None:
+        """Bring our tables up to date, if they are in this one of Django's databases."""
+        if database != self._database:
+            return
+        given: dict[str, Any] = {**self._settings, "migrate": True}
+        # Not by our own app but by one that is closed: a test's database may be dropped soon.
+        with (
+            contextlib.suppress(ImproperlyConfigured),  # tests in memory get on without us
+            App(database_url(database), **given) as app,
+        ):
+            app.migrate()
 
     def enqueue(
         self, task: "Task[P, R]", args: list[Any], kwargs: dict[str, Any]
