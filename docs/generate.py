@@ -142,6 +142,7 @@ def parameters(function: Callable[..., object]) -> str:
 
 
 INTERNAL = {
+    ("App", "attach"),
     ("App", "run"),
     ("App", "start_again"),
     ("Jobs", "stored"),

@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "towpath"
 LAYERS = [  # each imports only from those below; those of one line do not know each other
     {"__main__"},
-    {"cli", "server", "demo"},
+    {"cli", "server", "demo", "integrations", "testing"},
     {"worker", "webhooks"},
     {"app"},
     {"store", "database"},

@@ -60,32 +60,38 @@ class App:
         clock: Clock | None = None,
         **given: Any,
     ) -> None:
-        self.url = url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db")
-        self.settings = settings or Settings.from_environment(**given)
-        self._database, bell = open_database(self.url, self.settings, clock, self._tell)
-        self.database = without_password(self.url)
+        self._migrating = Lock()
+        self.tasks = Tasks(self)
+        self.attach(
+            url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db"),
+            settings or Settings.from_environment(**given),
+            clock,
+        )
+        self.schedules = Schedules(self)
+        begin_anew_after_fork(self)
+
+    def attach(self, url: str, settings: Settings, clock: Clock | None) -> None:
+        """Work on this database from here on; one that was attached before is not closed."""
+        self.url = url
+        self.database = without_password(url)
+        self.settings = settings
+        self._database, bell = open_database(url, settings, clock, self._tell)
         self._room = WaitingRoom(
             bell,
             announces=self._database.dialect
             == "postgres",  # on SQLite the commit is seen by itself
-            poll_interval=self.settings.poll_interval,
-            max_waiters=self.settings.max_waiters_per_topic,
+            poll_interval=settings.poll_interval,
+            max_waiters=settings.max_waiters_per_topic,
         )
-        self._borrower = Borrower(
-            self._database.dialect, self.settings.schema, clock, self._room.ring
-        )
+        self._borrower = Borrower(self._database.dialect, settings.schema, clock, self._room.ring)
         self._marks = Marks(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
-        self._migrating = Lock()
         self.jobs = Jobs(self, self._room, self._marks)
-        self.tasks = Tasks(self)
-        self.schedules = Schedules(self)
         self.topics = Topics(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)
         self.upkeep = Upkeep(self)
-        begin_anew_after_fork(self)
 
     def start_again(self) -> None:
         """Begin anew in a forked child; what the app is made of does so by itself."""

@@ -370,13 +370,13 @@ class Jobs:
 
     # ------------------------------------------------------------ looking
 
-    def get(self, job: JobRef) -> Job:
-        """Read a job."""
-        return self._app.run(lookup.get(job_id(job)))
+    def get(self, job: JobRef, *, connection: object = None) -> Job:
+        """Read a job. With a connection, as that transaction sees it."""
+        return self._app.run(lookup.get(job_id(job)), connection)
 
-    async def aget(self, job: JobRef) -> Job:
-        """Read a job."""
-        return await self._app.arun(lookup.get(job_id(job)))
+    async def aget(self, job: JobRef, *, connection: object = None) -> Job:
+        """Read a job. With a connection, as that transaction sees it."""
+        return await self._app.arun(lookup.get(job_id(job)), connection)
 
     def numbered(self, seq: int) -> Job:
         """Read the job of this number."""
@@ -386,13 +386,13 @@ class Jobs:
         """Read the job of this number."""
         return await self._app.arun(lookup.numbered(seq_of(seq)))
 
-    def failures(self, job: JobRef) -> list[Failure]:
+    def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failed tries of a job, oldest first."""
-        return self._app.run(lookup.failures(job_id(job)))
+        return self._app.run(lookup.failures(job_id(job)), connection)
 
-    async def afailures(self, job: JobRef) -> list[Failure]:
+    async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failed tries of a job, oldest first."""
-        return await self._app.arun(lookup.failures(job_id(job)))
+        return await self._app.arun(lookup.failures(job_id(job)), connection)
 
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""

@@ -86,6 +86,7 @@ def shown(overall: Stats, topics: list[TopicStats]) -> "list[RenderableType]":
     sums = {
         "ready": overall.ready,
         "delayed": overall.delayed,
+        "blocked": overall.blocked,
         "reserved": overall.reserved,
         "buried": overall.buried,
         "cancelled": overall.cancelled,

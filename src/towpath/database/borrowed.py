@@ -1,8 +1,8 @@
 """The caller's own connection: an operation in the caller's transaction shares its fate.
 
 We never commit or roll back here, and nothing of ours raises inside the database, so the
-transaction stays usable whatever we answer. The commit is the doorbell: a SQLAlchemy session tells
-us of it, PostgreSQL delivers a NOTIFY then, and on SQLite it is seen by itself.
+transaction stays usable whatever we answer. The commit is the doorbell: a SQLAlchemy session and
+Django tell us of it, PostgreSQL delivers a NOTIFY then, and on SQLite it is seen by itself.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from towpath.database import sqlite
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.wakeups import ring_text
-from towpath.errors import Invalid
+from towpath.errors import DatabaseError, Invalid
 from towpath.operation import Operation, Row, Steps, adrive, drive
 from towpath.statement import Dialect, Query, Statement
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 RING: Final = Statement("ring", {"any": "select pg_notify(:channel, :topics)"})
 _KINDS: Final = (
-    "a connection of sqlite3 or psycopg, or SQLAlchemy's Connection or Session; "
+    "a connection of sqlite3, psycopg or Django, or SQLAlchemy's Connection or Session; "
     "the async twin of this verb takes those of an event loop"
 )
 _ASYNC_KINDS: Final = (
@@ -72,6 +72,8 @@ def run_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -
         return _in_session(operation, connection, borrower)
     if _is_a(connection, "sqlalchemy", "Connection"):
         return _in_sqlalchemy(operation, connection, borrower)
+    if "django.db" in sys.modules and hasattr(connection, "in_atomic_block"):
+        return _in_django(operation, connection, borrower)
     raise _refused("a blocking", connection, _KINDS)
 
 
@@ -145,7 +147,9 @@ def _begin_sqlite(connection: Any, execute: Callable[[str], Any]) -> None:
 # ---------------------------------------------------------------- PostgreSQL
 
 
-def _in_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+def _in_psycopg(
+    operation: Operation[T], connection: Any, borrower: Borrower, *, rings: bool = True
+) -> T:
     import psycopg  # noqa: PLC0415 - only where it is used
     from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
@@ -161,7 +165,7 @@ def _in_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) ->
             return list(cursor.fetchall()) if cursor.description else []
 
         with postgres.translating(psycopg.Error):
-            return drive(_ringing(operation, borrower), execute)
+            return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
 
 
 async def _in_async_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
@@ -219,6 +223,31 @@ def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T]:
 
 def _news(operation: Operation[T], result: T) -> set[str]:
     return set(operation.wakes(result)) if operation.wakes else set()
+
+
+# ---------------------------------------------------------------- Django
+
+
+def _in_django(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+    connection.validate_no_broken_transaction()
+    connection.ensure_connection()
+    if not connection.in_atomic_block:  # it may still be in a transaction, without Django's help
+        return run_borrowed(operation, connection.connection, borrower)
+    try:
+        result = _in_atomic_block(operation, connection.connection, borrower)
+    except DatabaseError:
+        connection.needs_rollback = True  # as Django itself says after an error of the database
+        raise
+    news = _news(operation, result)
+    if news:
+        connection.on_commit(lambda: borrower.ring(news), robust=True)
+    return result
+
+
+def _in_atomic_block(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+    if _is_a(connection, "psycopg", "Connection"):
+        return _in_psycopg(operation, connection, borrower, rings=False)
+    return run_borrowed(operation, connection, borrower)
 
 
 # ---------------------------------------------------------------- SQLAlchemy

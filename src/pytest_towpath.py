@@ -1,0 +1,29 @@
+"""The pytest plugin: `towpath_jobs`, for the app that `towpath_app = module:app` names.
+
+Outside the package and without an import of it, for pytest loads this in every run.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from towpath.testing import IsolatedJobs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let pytest's configuration name the app."""
+    parser.addini("towpath_app", "the app that towpath_jobs isolates, as module:app")
+
+
+@pytest.fixture
+def towpath_jobs(request: pytest.FixtureRequest) -> "Iterator[IsolatedJobs]":
+    """Give the app a database in memory and a clock that stands still, for this test."""
+    from towpath.testing import isolated, named_app  # noqa: PLC0415 - only in tests that use it
+
+    name: str = request.config.getini("towpath_app")
+    if not name:
+        pytest.fail("towpath_jobs needs `towpath_app = module:app` in pytest's configuration")
+    with isolated(named_app(name)) as jobs:
+        yield jobs

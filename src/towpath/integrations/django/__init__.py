@@ -1,0 +1,307 @@
+"""A backend for Django's tasks, on the database that Django has.
+
+    TASKS = {"default": {"BACKEND": "towpath.integrations.django.TowpathBackend"}}
+    INSTALLED_APPS = [..., "towpath.integrations.django"]
+
+Then `manage.py migrate` makes our tables as well, and `manage.py towpath_worker` runs the tasks.
+
+Inside `transaction.atomic()` a task is enqueued by Django's own connection: the transaction brings
+it, or takes it back. So nothing needs to be put off until the commit.
+"""
+
+import contextlib
+import re
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import django
+import msgspec
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+from django.utils import timezone
+from django.utils.module_loading import import_string
+from msgspec import Struct
+
+from towpath.app.app import App
+from towpath.app.context import Bury, Cancel, Context
+from towpath.app.tasks import CallOptions
+from towpath.app.tasks import Task as TowpathTask
+from towpath.errors import Invalid, NotFound
+from towpath.model.ids import uuid7
+from towpath.model.job import Failure, Job
+from towpath.model.states import State, Status
+from towpath.model.topics import checked
+
+# Django has it from 6.0 on; before, the package django-tasks has the same under its own name,
+# without the parameters of types, so these stand in quotes.
+if TYPE_CHECKING or django.VERSION >= (6, 0):
+    from django.tasks import TaskContext, TaskResultStatus, task_backends
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskError, TaskResult
+    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+else:
+    from django_tasks import TaskContext, TaskResultStatus, task_backends
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import Task, TaskError, TaskResult
+    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_enqueued, task_finished, task_started
+
+__all__ = ["TowpathBackend", "database_url", "task_backends"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_PRIORITY: Final = 100  # Django's; there, more is sooner
+STATUS: Final = {
+    Status.PENDING: TaskResultStatus.READY,
+    Status.PROCESSING: TaskResultStatus.RUNNING,
+    Status.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    Status.FAILED: TaskResultStatus.FAILED,
+    Status.CANCELLED: TaskResultStatus.FAILED,
+}
+
+
+class Call(Struct, kw_only=True):
+    """The call of a Django task, as it is stored."""
+
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    backend: str
+
+
+class TowpathBackend(BaseTaskBackend):
+    """Keeps tasks as jobs. A queue is a topic of its name.
+
+    OPTIONS are the `database`, if it is not the default one, and any setting of an App:
+    `{"database": "jobs", "max_retries": 5}`.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._settings = dict(self.options)
+        self._database: str = self._settings.pop("database", DEFAULT_DB_ALIAS)
+
+    @property
+    def app(self) -> App:
+        """The app that keeps the tasks: its verbs see them as jobs, and it may have more tasks."""
+        app = _app(database_url(self._database), tuple(sorted(self._settings.items())))
+        for queue in self.queues - app.tasks.keys():
+            app.tasks.add(_run, {"topic": queue})
+        return app
+
+    def migrate(self, database: str) -> None:
+        """Bring our tables up to date, if they are in this one of Django's databases."""
+        if database != self._database:
+            return
+        given: dict[str, Any] = {**self._settings, "migrate": True}
+        # Not by our own app but by one that is closed: a test's database may be dropped soon.
+        with (
+            contextlib.suppress(ImproperlyConfigured),  # tests in memory get on without us
+            App(database_url(database), **given) as app,
+        ):
+            app.migrate()
+
+    def enqueue(
+        self, task: "Task[P, R]", args: list[Any], kwargs: dict[str, Any]
+    ) -> "TaskResult[P, R]":
+        """Store a call, in the transaction of `atomic()` if there is one."""
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id=str(uuid7()),
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,  # from here on in JSON's types, or refused
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        options: CallOptions = {
+            "id": UUID(result.id),
+            "priority": MOST_PRIORITY - task.priority,
+            "connection": self._transaction(),
+        }
+        if task.run_after is not None:
+            options["run_at"] = _aware(task.run_after)
+        job = self._runner(task.queue_name).using(**options).enqueue(
+            task=task.module_path, args=result.args, kwargs=result.kwargs, backend=self.alias
+        )  # fmt: skip
+        _set(result, enqueued_at=_local(job.created_at))
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> "TaskResult[..., Any]":
+        """Read what became of a call, as the transaction of `atomic()` sees it."""
+        connection = self._transaction()
+        try:
+            job = self.app.jobs.get(result_id, connection=connection)
+            call = msgspec.convert(job.payload, Call)
+        except (NotFound, Invalid, msgspec.ValidationError) as error:
+            raise TaskResultDoesNotExist(result_id) from error
+        failures = self.app.jobs.failures(job, connection=connection) if _tries(job) else []
+        return result_of(job, call, failures)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002 - Django's
+        """Say what cannot work."""
+        found: list[CheckMessage] = []
+        for queue in sorted(self.queues):
+            try:
+                checked(queue)
+            except Invalid as error:
+                found.append(Error(f"TASKS, QUEUES: {error}", id="towpath.E001"))
+        try:
+            database_url(self._database)
+        except ImproperlyConfigured as error:
+            found.append(Error(f"TASKS, database: {error}", id="towpath.E002"))
+        return found
+
+    def _runner(self, queue: str) -> TowpathTask[..., Any]:
+        tasks = self.app.tasks
+        return tasks[queue] if queue in tasks else tasks.add(_run, {"topic": queue})
+
+    def _transaction(self) -> object:
+        connection = connections[self._database]
+        return connection if connection.in_atomic_block else None
+
+
+def database_url(alias: str = DEFAULT_DB_ALIAS) -> str:
+    """Return the URL of one of Django's databases: `App(database_url())` works on it."""
+    connection = connections[alias]
+    given = connection.settings_dict
+    if connection.vendor == "sqlite":
+        name = str(given["NAME"])
+        if name == ":memory:" or name.startswith("file:"):
+            msg = (
+                f"the SQLite database {alias!r} is in memory, where no worker finds its jobs: give "
+                "it a file (in tests, by its TEST setting), or the tests another task backend"
+            )
+            raise ImproperlyConfigured(msg)
+        return f"sqlite:///{quote(str(Path(name).absolute()))}"
+    if connection.vendor == "postgresql":
+        return f"postgresql://?{urlencode(_conninfo(given), quote_via=quote)}"
+    msg = f"database {alias!r} is neither SQLite nor PostgreSQL"
+    raise ImproperlyConfigured(msg)
+
+
+def _conninfo(given: dict[str, Any]) -> dict[str, str]:
+    from psycopg import pq  # noqa: PLC0415 - an extra that SQLite does without
+
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    wanted = {"dbname": given["NAME"], "user": given["USER"], "password": given["PASSWORD"]}
+    wanted |= {"host": given["HOST"], "port": given["PORT"], **given["OPTIONS"]}
+    return {key: str(value) for key, value in wanted.items() if key in known and value}
+
+
+@cache  # Django makes a backend for each thread, and they share an app
+def _app(url: str, given: tuple[tuple[str, Any], ...]) -> App:
+    return App(url, **dict(given))
+
+
+# ---------------------------------------------------------------- in the worker
+
+
+def _run(ctx: Context, task: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
+    """Run a call, with connections as fresh as those of a request."""
+    close_old_connections()
+    try:
+        call = Call(task=task, args=args, kwargs=kwargs, backend=backend)
+        failures = ctx.app.jobs.failures(ctx.job) if _tries(ctx.job) > 1 else []
+        return _run_between_signals(ctx, result_of(ctx.job, call, failures))
+    finally:
+        close_old_connections()
+
+
+def _run_between_signals(ctx: Context, result: "TaskResult[..., Any]") -> Any:
+    sender = type(task_backends[result.backend])
+    task_started.send(sender, task_result=result)
+    given = (TaskContext(task_result=result),) if result.task.takes_context else ()
+    try:
+        returned = result.task.call(*given, *result.args, **result.kwargs)
+    except Exception as error:
+        last = ctx.job.retries + 1 >= ctx.job.options.max_retries
+        if last or isinstance(error, Bury | Cancel):
+            _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+            task_finished.send(sender, task_result=result)
+        raise
+    _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now())
+    _set(result, _return_value=returned)
+    task_finished.send(sender, task_result=result)
+    return returned
+
+
+# ---------------------------------------------------------------- results
+
+
+def result_of(job: Job, call: Call, failures: list[Failure]) -> "TaskResult[..., Any]":
+    """Say in Django's words what became of a job."""
+    finished = job.finished_at
+    began = job.reserved_at or (finished - job.duration if finished and job.duration else finished)
+    if failures and job.state is State.BURIED:
+        finished = failures[-1].failed_at
+    # Of a try that failed only its end is kept.
+    tried = [failure.failed_at for failure in failures] + ([began] if began else [])
+    result: TaskResult[..., Any] = TaskResult(
+        task=import_string(call.task).using(
+            priority=MOST_PRIORITY - job.priority, queue_name=job.topic, backend=call.backend
+        ),
+        id=str(job.id),
+        status=STATUS[job.status],
+        enqueued_at=_local(job.created_at),
+        started_at=_local(tried[0]) if tried else None,
+        finished_at=_local(finished) if finished else None,
+        last_attempted_at=_local(tried[-1]) if tried else None,
+        args=call.args,
+        kwargs=call.kwargs,
+        backend=call.backend,
+        errors=[_error(failure) for failure in failures],
+        worker_ids=["towpath"] * _tries(job),  # which workers it were is not kept, how many is
+    )
+    _set(result, _return_value=job.returned)
+    return result
+
+
+def _tries(job: Job) -> int:
+    """Count how often a job was begun."""
+    running = job.state in {State.RESERVED, State.COMPLETED}
+    return job.retries + job.crashes + job.timeouts + running
+
+
+def _error(failure: Failure) -> TaskError:
+    """Find the class of an error by its traceback, whose last lines name it in full."""
+    name = re.escape(failure.error.partition(":")[0])
+    found = re.findall(rf"^((?:[\w<>]+\.)*{name})(?::|$)", failure.traceback or "", re.MULTILINE)
+    path = found[-1] if found else "towpath.errors.JobFailed"
+    return TaskError(
+        exception_class_path=path if "." in path else f"builtins.{path}",
+        traceback=failure.traceback or failure.error,
+    )
+
+
+def _set(result: "TaskResult[..., Any]", **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(result, name, value)  # frozen, but Django's backends fill it in as well
+
+
+def _aware(at: datetime) -> datetime:
+    return timezone.make_aware(at) if timezone.is_naive(at) else at
+
+
+def _local(at: datetime) -> datetime:
+    return at if settings.USE_TZ else timezone.make_naive(at)

@@ -1,0 +1,26 @@
+"""For INSTALLED_APPS: `manage.py towpath_worker`, and tables that come with `manage.py migrate`."""
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class TowpathConfig(AppConfig):
+    """Towpath in a Django project; it has no models."""
+
+    name = "towpath.integrations.django"
+    label = "towpath"
+
+    def ready(self) -> None:
+        """Have our tables made together with Django's."""
+        post_migrate.connect(_migrate, sender=self)
+
+
+def _migrate(using: str, **_: Any) -> None:
+    # Not before: it reads the settings that Django is about to load.
+    from towpath.integrations.django import TowpathBackend, task_backends  # noqa: PLC0415
+
+    for backend in task_backends.all():
+        if isinstance(backend, TowpathBackend):
+            backend.migrate(using)

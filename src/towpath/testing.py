@@ -1,0 +1,393 @@
+"""The test kit: an app on a private database, whose clock stands still until it is told to move.
+
+Jobs run only when a test says so, by the same reservations, runs and outcomes as in a worker.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import secrets
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from copy import copy
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Any, Final, ParamSpec, TypeVar
+from weakref import WeakSet
+
+from towpath import errors
+from towpath.app.app import App
+from towpath.app.context import Bury, Cancel, Retry
+from towpath.app.tasks import CallOptions, Calls, Task
+from towpath.errors import Invalid, JobFailed
+from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
+from towpath.model.job import Job, Lease
+from towpath.operation import Operation, Steps
+from towpath.settings import Settings
+from towpath.statement import Statement
+from towpath.store import leases, sessions
+from towpath.store.leases import Completion, Outcome
+from towpath.worker.run import Run
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_RUNS: Final = 1_000  # of one call: more is a task that enqueues itself without end
+_DROP: Final = Statement(
+    "drop", {"sqlite": "select 1", "postgres": "drop schema if exists {schema} cascade"}
+)
+
+_isolated: Final[WeakSet[App]] = WeakSet()
+
+
+class Crash(BaseException):
+    """Raised by a task under test: the worker is gone at this very point, as by kill -9."""
+
+
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, now: datetime) -> None:
+        self._us = instant(now, "now")
+
+    def __call__(self) -> int:
+        """Return microseconds since 1970, as the database counts."""
+        return self._us
+
+    @property
+    def now(self) -> datetime:
+        """What time it is."""
+        return as_datetime(self._us)
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass."""
+        self._us += microseconds(duration)
+
+
+class IsolatedJobs:
+    """The jobs of an app under test."""
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self.app = app
+        self.clock = clock
+        self._crashing = False
+        self._dead: dict[int, int] = {}  # sessions of workers that crashed, and when
+
+    # ------------------------------------------------------------ running
+
+    def run(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
+        """Run what is ready, most urgent first, until nothing is; of these tasks only, if given.
+
+        Returns the jobs that ran, as they are now; one that runs twice is there twice. An error in
+        a task is stored with its job, as always, and then raised here; with `raises=False` the
+        next job runs. Blocking tasks run in the caller's thread.
+        """
+        here = _CallersThread()
+        return here.serve(self._run(tasks, here, raises=raises))
+
+    async def arun(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
+        """Run what is ready, in the caller's event loop; blocking tasks run in a thread."""
+        return await self._run(tasks, None, raises=raises)
+
+    @contextlib.contextmanager
+    def crashing(self) -> Generator[None]:
+        """Let the worker die when the first job has run, before anybody is told of its outcome.
+
+        The job stays reserved until `dead_after` has passed, then it runs again. Whatever follows
+        `run` in the block is left out.
+        """
+        self._crashing = True
+        try:
+            yield
+        except Crash:
+            return
+        finally:
+            self._crashing = False
+        msg = "no worker crashed, for no job ran"
+        raise AssertionError(msg)
+
+    async def _run(
+        self, tasks: tuple[Task[..., Any], ...], here: "_CallersThread | None", *, raises: bool
+    ) -> list[Job]:
+        topics = [task.topic for task in tasks] or list(self.app.tasks)
+        if not topics:
+            msg = "there is no task"
+            raise Invalid(msg)
+        await self._find_the_dead()
+        await asyncio.to_thread(self.app.upkeep.run)
+        session = await self.app.sessions.astart("towpath.testing")
+        ran: list[Job] = []
+        doing = asyncio.current_task()
+        try:
+            while found := await self.app.jobs.areserve(topics, session=session):
+                if len(ran) == MOST_RUNS:
+                    msg = f"{MOST_RUNS} jobs ran and more are ready: does a task enqueue itself?"
+                    raise AssertionError(msg)
+                await self.app.sessions.abeat(session, found)
+                job, error = await self._ended(found[0], here)
+                ran.append(job)
+                if doing and doing.cancelling():  # the run took it for its own, and has ended
+                    raise asyncio.CancelledError
+                if raises and error:
+                    raise error
+        except Crash:
+            self._dead[session] = self.clock()
+            raise
+        finally:
+            if session not in self._dead:
+                await self.app.sessions.aend(session)
+        return ran
+
+    async def _ended(
+        self, lease: Lease, here: "_CallersThread | None"
+    ) -> tuple[Job, Exception | None]:
+        """Run one job as a worker does; return it, and the error that made it fail."""
+        watched = _Watched(self.app.tasks[lease.job.topic], here)
+        with ThreadPoolExecutor(1, "towpath-task") as threads:
+            ended = await Run(self.app, lease, lambda: threads).end(watched.task)
+        if self._crashing or isinstance(watched.raised, Crash):
+            raise Crash
+        if isinstance(ended, Completion):
+            await self.app.arun(leases.complete([ended]))
+            error = None
+        else:
+            await self.app.arun(leases.settle([ended]))
+            error = watched.error_behind(ended)
+        return await self.app.jobs.aget(lease.job), error
+
+    async def _find_the_dead(self) -> None:
+        """Take back what crashed workers held; a clock that jumps leaves no time to watch them."""
+        dead_after = microseconds(self.app.settings.dead_after)
+        for session, beats, now in await self.app.arun(sessions.observe()):
+            if session in self._dead and now >= self._dead[session] + dead_after:
+                await self.app.arun(sessions.bury_session(session, beats))
+
+    # ------------------------------------------------------------ looking
+
+    def enqueued(self, task: Task[..., Any] | None = None) -> list[Job]:
+        """Return the jobs that wait to be run, now or later, in the order of their enqueueing."""
+        topic = task.topic if task else None
+        found: list[Job] = []
+        while page := self.app.jobs.list(
+            topic=topic, status="pending", limit=1_000, before=found[-1] if found else None
+        ):
+            found += page
+        return found[::-1]
+
+    def assert_enqueued(self, task: Task[P, T] | Calls[P, T], *args: Any, **kwargs: Any) -> Job:
+        """Return the first waiting job of a task with these arguments, whatever its others are.
+
+        Options are given as in the call: `assert_enqueued(send.using(delay="15m"), to="ada")`.
+        """
+        __tracebackhide__ = True
+        wanted, options = _opened(task)
+        waiting = self.enqueued(wanted)
+        given = _parameters(wanted).bind_partial(*args, **kwargs).arguments
+        for job in waiting:
+            found = _arguments(wanted, job)
+            if given.items() <= found.items() and _has_options(job, options):
+                return job
+        asked = ", ".join(f"{name}={value!r}" for name, value in {**given, **options}.items())
+        lines = [f"no job of {wanted.topic!r} waits with {asked or 'any arguments'}; there is"]
+        lines += [f"  {_shown(job)}" for job in waiting] or ["  none"]
+        raise AssertionError("\n".join(lines))
+
+    def assert_nothing_enqueued(self, task: Task[..., Any] | None = None) -> None:
+        """Refuse any job that waits."""
+        __tracebackhide__ = True
+        waiting = self.enqueued(task)
+        if waiting:
+            lines = [f"{len(waiting)} jobs wait", *(f"  {_shown(job)}" for job in waiting)]
+            raise AssertionError("\n".join(lines))
+
+
+@contextlib.contextmanager
+def isolated(
+    app: App, url: str = "memory://", *, now: datetime | None = None
+) -> Generator[IsolatedJobs]:
+    """Give an app and its tasks a private database and a clock that stands still.
+
+    With the URL of a file or of PostgreSQL, jobs can share a transaction; on PostgreSQL the tables
+    lie in a schema of their own, which is dropped in the end. Afterwards the app is as before.
+    """
+    if app in _isolated:
+        msg = "this app is isolated already: one test at a time in one process"
+        raise Invalid(msg)
+    clock = Clock(now or datetime.now(UTC))
+    before = dict(vars(app))
+    _isolated.add(app)
+    app.attach(url, _private(app.settings), clock)
+    try:
+        yield IsolatedJobs(app, clock)
+    finally:
+        try:
+            app.run(Operation("drop", _drop))
+        finally:
+            app.close()
+            vars(app).update(before)
+            _isolated.discard(app)
+
+
+def named_app(name: str) -> App:
+    """Import an app by a name such as `shop.jobs:app`."""
+    module, _, attribute = name.partition(":")
+    found = getattr(import_module(module), attribute or "app", None)
+    if not isinstance(found, App):
+        msg = f"{name!r} is not an app: name one as module:app"
+        raise Invalid(msg)
+    return found
+
+
+def _private(settings: Settings) -> Settings:
+    return replace(settings, schema=f"towpath_test_{secrets.token_hex(6)}", migrate=True)
+
+
+def _drop() -> Steps[None]:
+    yield _DROP()
+
+
+class _Watched:
+    """A task whose error is not forgotten, and whose blocking code runs in the caller's thread."""
+
+    def __init__(self, task: Task[..., Any], here: "_CallersThread | None") -> None:
+        self.raised: BaseException | None = None
+        self.task = copy(task)
+        self.task.function = self._awaited if task.is_async else self._called
+        self._function = task.function
+        self._here = here
+
+    def error_behind(self, outcome: Outcome) -> Exception | None:
+        """Return what made a job fail: its task's error, or ours where the task never had one."""
+        if outcome.error is None or isinstance(self.raised, Retry | Cancel | Bury):
+            return None  # these are words, not errors
+        if isinstance(self.raised, Exception):
+            return self.raised
+        name, _, message = outcome.error.partition(": ")
+        kind = getattr(errors, name, None)
+        return kind(message) if kind else JobFailed(outcome.error)
+
+    async def _awaited(self, *args: Any, **kwargs: Any) -> Any:
+        with self._remembering():
+            return await self._function(*args, **kwargs)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        with self._remembering():
+            if self._here is None:
+                return self._function(*args, **kwargs)
+            return self._here.call(partial(self._function, *args, **kwargs))
+
+    @contextlib.contextmanager
+    def _remembering(self) -> Generator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise  # a time limit
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
+class _CallersThread:
+    """Runs blocking tasks where the test runs: what is bound to a thread is found there."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Have the caller's thread call a function, and wait for it."""
+        future: Future[T] = Future()
+        self._calls.put((future, function))
+        return future.result()
+
+    def serve(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop of another thread, and here what that one calls."""
+        loop = asyncio.new_event_loop()
+        doing = loop.create_task(work)
+        with ThreadPoolExecutor(1, "towpath-testing") as threads:
+            ending = threads.submit(copy_context().run, _complete, loop, doing)
+            ending.add_done_callback(lambda _: self._calls.put(None))
+            try:
+                while call := self._calls.get():
+                    _fulfil(*call)
+            except BaseException:  # an impatient user
+                loop.call_soon_threadsafe(doing.cancel)
+                while call := self._calls.get():
+                    call[0].cancel()
+                raise
+            return ending.result()
+
+
+def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
+    try:
+        return loop.run_until_complete(doing)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def _fulfil(future: "Future[Any]", function: Callable[[], Any]) -> None:
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 - a crash too belongs to who waits for it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+# ---------------------------------------------------------------- what was enqueued, and how
+
+
+def _opened(task: Task[P, T] | Calls[P, T]) -> tuple[Task[P, T], CallOptions]:
+    if isinstance(task, Task):
+        return task, {}
+    return task._task, task._options  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nobody else needs them
+
+
+def _parameters(task: Task[..., Any]) -> inspect.Signature:
+    """Return how a task is called, without the context that it is given."""
+    own = list(inspect.signature(task.function).parameters.values())
+    return inspect.Signature(own[1:] if task.signature.takes_context else own)
+
+
+def _arguments(task: Task[..., Any], job: Job) -> dict[str, Any]:
+    args, kwargs = task.signature.decode(job.body)
+    bound = _parameters(task).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _has_options(job: Job, options: CallOptions) -> bool:
+    return all(_OPTIONS[name](job, value) for name, value in options.items() if name in _OPTIONS)
+
+
+def _stored_option(name: str) -> Callable[[Job, Any], bool]:
+    return lambda job, value: getattr(job.options, name) == value
+
+
+def _stored_duration(name: str) -> Callable[[Job, Any], bool]:
+    return lambda job, value: getattr(job.options, name) == microseconds(value) / 1e6
+
+
+_OPTIONS: Final[dict[str, Callable[[Job, Any], bool]]] = {
+    "id": lambda job, wanted: job.id == wanted,
+    "priority": lambda job, priority: job.priority == priority,
+    "delay": lambda job, delay: job.run_at - job.created_at == as_timedelta(microseconds(delay)),
+    "run_at": lambda job, run_at: job.run_at == run_at,
+    "ttr": lambda job, ttr: job.ttr == as_timedelta(microseconds(ttr)),
+    "key": lambda job, key: job.key == key,
+    "max_retries": _stored_option("max_retries"),
+    "max_crashes": _stored_option("max_crashes"),
+    "timeout": _stored_duration("timeout"),
+    "retention": _stored_duration("retention"),
+    "backoff": _stored_option("backoff"),
+}
+
+
+def _shown(job: Job) -> str:
+    wait = job.run_at - job.created_at
+    return f"{job.topic} {job.body}" + (f" delay={wait}" if wait else "")

@@ -1,0 +1,96 @@
+"""The examples run as they stand; those of FastAPI and Django are with their frameworks' tests."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import eventually
+from towpath import App
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(*command, cwd, check=True, **options):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        check=check,
+        timeout=120,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def test_us1_5_the_orders_of_sqlalchemy(tmp_path):
+    done = run(EXAMPLES / "sqlalchemy_orders.py", cwd=tmp_path)
+
+    assert done.stdout.splitlines() == [
+        "refused: there is nothing to order",
+        "orders [1, 2] checks [1, 2]",
+    ]
+
+
+def test_the_tests_of_reminders():
+    done = run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "test_reminders.py"),
+        cwd=EXAMPLES,
+    )
+
+    assert "2 passed" in done.stdout
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """Django's shop, in a directory of its own."""
+    shutil.copytree(
+        EXAMPLES / "django_shop", tmp_path / "shop", ignore=shutil.ignore_patterns("*.db*")
+    )
+    run("manage.py", "migrate", "--run-syncdb", cwd=tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+def test_us1_5_the_shop_of_django(shop):
+    """An order and its task share a transaction; a worker of manage.py runs the task."""
+    asked = (
+        "from django.test import Client; c = Client();"
+        "print([c.post('/orders', {'item': item}).status_code for item in ('nothing', 'rope')])"
+    )
+    assert "[400, 201]" in run("manage.py", "shell", "-c", asked, cwd=shop).stdout
+    worker = subprocess.Popen(
+        [sys.executable, "manage.py", "towpath_worker", "--concurrency", "2"],
+        cwd=shop,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"},
+    )
+    try:
+        with contextlib.closing(sqlite3.connect(shop / "shop.db")) as db:
+            eventually(lambda: _orders(db) == [("rope", True)] or worker.poll() is not None, 60)
+            assert _orders(db) == [("rope", True)]
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    with App(f"sqlite:///{shop / 'shop.db'}") as app:
+        assert [(job.state, job.returned) for job in app.jobs.list()] == [
+            ("completed", f"order {_id(shop)} is paid")
+        ]
+
+
+def _orders(db):
+    return [(item, bool(paid)) for item, paid in db.execute("select item, paid from shop_order")]
+
+
+def _id(shop):
+    with contextlib.closing(sqlite3.connect(shop / "shop.db")) as db:
+        return db.execute("select id from shop_order").fetchone()[0]
