@@ -407,7 +407,7 @@ def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(app, towpath):
         if command == ["jobs", "list"]:
             assert re.fullmatch(r" *1  a+…  ready        0  \d+ m?s  .wide.*…", rows[1])
         if command == ["topics"]:
-            assert re.fullmatch(r"a+…      1 +\d+ m?s +0 +0 +0 +0 +0", rows[1])
+            assert re.fullmatch(r"a+…      1 +\d+ m?s +0 +0 +0 +0 +0 +0", rows[1])
     piped = towpath("jobs", "list").stdout
     assert topic in piped
     assert "wide " * 40 in piped
