@@ -142,6 +142,13 @@ class App:
         """Return when every job of before the restart can be reserved, which is at once."""
         return self.recovery()
 
+    def reconnect(self) -> None:
+        """Cut every connection: whoever waits for an answer asks again on a new one.
+
+        What may not be repeated raises DatabaseUnavailable, as after any loss of a connection.
+        """
+        self._database.reconnect()
+
     def close(self) -> None:
         """Finish what is under way and close every connection. The app cannot be used again."""
         self.upkeep.stop()
