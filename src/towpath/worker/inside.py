@@ -88,8 +88,8 @@ def be_first_to_go_when_memory_is_short() -> None:
 
 def found(place: Find, start: Start) -> Task[..., object]:
     """Import a task, then limit its memory."""
-    if place.module == "__main__" and "__mp_main__" not in sys.modules:
-        spawn.prepare(dict(start.main))
+    if place.module == "__main__" and sys.modules["__main__"].__name__ == "__main__":
+        spawn.prepare(dict(start.main))  # it calls itself __mp_main__
     task = find_task(place.module, place.name)
     limit_memory(place.memory)
     return task

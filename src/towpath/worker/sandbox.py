@@ -39,7 +39,7 @@ class Start(Struct, frozen=True):
     """The first word to a sandbox: how the worker was started."""
 
     argv: list[str]
-    main: dict[str, str]  # how to import a task's __main__, in the words of multiprocessing
+    main: dict[str, str]  # how to import its __main__, in the words of multiprocessing
 
 
 class Find(Struct, frozen=True):
@@ -190,7 +190,7 @@ class Sandboxes:
             if used and not used.is_alive:
                 used.kill()
                 continue
-            sandbox = used or await self._new(task)
+            sandbox = used or await self._new()
             try:
                 await sandbox.find(task)
             except BaseException as error:
@@ -200,11 +200,11 @@ class Sandboxes:
                 raise
             return sandbox
 
-    async def _new(self, task: Task[..., Any]) -> Sandbox:
+    async def _new(self) -> Sandbox:
         sandbox = await Sandbox.start()
         self._all.add(sandbox)
         sandbox.death.add_done_callback(lambda _: self._all.discard(sandbox))
-        sandbox.say(Start(sys.argv, _main() if _is_main(task) else {}))
+        sandbox.say(Start(sys.argv, _main()))
         return sandbox
 
     async def close(self) -> None:
@@ -225,10 +225,6 @@ def find_task(module: str, name: str) -> Task[..., Any]:
         msg = f"there is no task {name} in {module}: in a sandbox it is found by that name"
         raise SandboxFailed(msg)
     return cast("Task[..., Any]", found)
-
-
-def _is_main(task: Task[..., Any]) -> bool:
-    return task.function.__module__ == "__main__"
 
 
 def _main() -> dict[str, str]:
