@@ -236,6 +236,34 @@ def test_a_running_job_that_is_cancelled_stops(app, working):
             assert ended(app, job).state == "cancelled"
 
 
+def test_a_task_that_is_cancelled_may_tidy_up(app, working):
+    """Though each beat of the heart says again that it is to stop."""
+    started, tidied = threading.Event(), []
+
+    @app.task()
+    async def sleep() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            beats = beats_of(app)
+            while beats_of(app) < beats + 3:  # noqa: ASYNC110 - the heart tells nobody
+                await asyncio.sleep(0.01)
+            tidied.append(True)
+
+    with working(app):
+        job = sleep.enqueue()
+        assert started.wait(10)
+        app.jobs.cancel(job.id)
+        assert ended(app, job).state == "cancelled"
+    assert tidied == [True]
+
+
+def beats_of(app):
+    [(_, beats, _)] = app.run(sessions.observe())
+    return beats
+
+
 def test_a_payload_that_no_longer_fits_fails_the_job_and_not_the_worker(app, working):
     @app.task(max_retries=1)
     async def greet(name: str) -> str:
@@ -319,9 +347,10 @@ def test_a_topic_has_its_own_concurrency_and_holds_nobody_else_up(app, working):
     assert {app.jobs.get(job.id).epoch for job in slow} <= {1, 2}
 
 
-def test_a_topic_that_was_full_is_served_as_soon_as_it_has_room(app, working, monkeypatch):
+def test_a_topic_that_was_full_is_served_as_soon_as_it_has_room(make_app, working, monkeypatch):
     """The worker does not wait out a reservation in its other topics."""
-    monkeypatch.setattr(worker_module, "LOOK", 10_000)
+    monkeypatch.setattr(worker_module, "LOOK", 3_600)
+    app = make_app(dead_after=7_200)
 
     @app.task(concurrency=1)
     async def narrow(number: int) -> int:
@@ -398,6 +427,33 @@ def test_a_thread_past_its_time_limit_keeps_its_slot_until_it_ends(app, working,
         gate.set()
         waiting.result(30)
     assert runs == [True]
+
+
+def test_a_task_that_does_not_stop_is_given_back_all_the_same(app, caplog):
+    """A worker ends without it; only its loop cannot."""
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task()
+    async def stubborn() -> None:
+        started.set()
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+
+    job = stubborn.enqueue()
+
+    async def work():
+        worker = Worker(app, grace=0)
+        working = asyncio.create_task(worker.arun())
+        await started.wait()
+        worker.stop()
+        await working
+        state = (await app.jobs.aget(job.id)).state
+        gate.set()
+        return state
+
+    assert asyncio.run(work()) == "ready"
+    assert f"job {job.id} does not stop" in caplog.text
 
 
 def test_a_worker_ends_though_a_thread_does_not(app, working):

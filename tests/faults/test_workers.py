@@ -295,16 +295,19 @@ def test_a_worker_that_is_cancelled_while_the_database_is_away_ends(server, capl
         wait_until(lambda: state(app, job) == "ready", 30)
 
 
-def test_a_worker_can_be_stopped_before_it_has_found_its_database(server):
+def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog):
+    """It does not wait until the database is given up."""
     server.stop()
-    with App(server.url(), schema="away") as app:
+    with App(server.url(), schema="away", dead_after=0.5, connect_timeout=10) as app:
 
         @app.task()
         async def known() -> None: ...
 
         worker = Worker(app)
         with working(worker):
-            wait_until(lambda: worker._loop)
+            wait_until(lambda: worker.sick)
+            assert worker.sick.startswith("the database has not answered a new session for ")
+        assert "the database is away" not in caplog.text
 
 
 @pytest.mark.parametrize("statement", [RESERVE, BEAT])

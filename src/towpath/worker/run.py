@@ -32,9 +32,10 @@ class Run:
         self._ends: Ended | None = None  # as which it is broken off
 
     def cancel(self) -> None:
-        """Stop: somebody has asked for it."""
-        self.context.cancel()
-        self._break_off(outcomes.cancellation(self.lease))
+        """Stop: somebody has asked for it, once or more often."""
+        if not self.context.cancelled:  # a second blow would hit it while it tidies up
+            self.context.cancel()
+            self._break_off(outcomes.cancellation(self.lease))
 
     def give_up(self) -> None:
         """Stop: the worker ends, and another one may do it."""
@@ -56,8 +57,8 @@ class Run:
         except asyncio.CancelledError:
             if self._ends is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
-            if self._doing:
-                self._doing.uncancel()  # it was ours, and the slot goes on
+            while self._doing and self._doing.uncancel():
+                pass  # they were ours, and the slot goes on
             return self._ends
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             return self._raised(error)

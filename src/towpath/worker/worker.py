@@ -14,7 +14,7 @@ from towpath.app.app import App
 from towpath.app.checks import at_least_one
 from towpath.app.sessions import worker_name
 from towpath.app.tasks import Task
-from towpath.errors import DatabaseError, Invalid, SandboxFailed, TowpathError
+from towpath.errors import DatabaseError, Invalid, LeaseLost, SandboxFailed, TowpathError
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.worker.health import Health
@@ -161,6 +161,7 @@ class Worker:
             self._health.heard(RESERVATION)
             if isinstance(error, Exception):
                 log.error("a worker could not go on reserving; it begins anew", exc_info=error)
+                await asyncio.sleep(PAUSE)
             if dead.is_set():
                 log.warning("this worker was called dead; it begins anew")
                 self._drop_buffer()  # what lay there was taken back
@@ -170,6 +171,8 @@ class Worker:
             self._give_up()  # a lease that is lost, or whose grace is over
             if self._slots:
                 await asyncio.wait(self._slots, timeout=LAST_WORDS)
+            for run in self._runs.values():
+                log.warning("job %s does not stop, and holds up the end", run.lease.job.id)
             await _at_most(LAST_WORDS, outbox.written())
             await asyncio.to_thread(heart.stop, LAST_WORDS)
             if not dead.is_set():
@@ -209,7 +212,7 @@ class Worker:
             try:
                 leases = await self._reserve(want, session)
                 await self._mark_suspects(leases, outbox, session)
-            except DatabaseError as error:
+            except (DatabaseError, LeaseLost) as error:  # the heart hears that a session is dead
                 log.warning("could not reserve: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
