@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import subprocess
@@ -338,6 +339,22 @@ def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
     said = [each.message for each in caplog.records if each.message.startswith("this worker is")]
     assert said[1::2] == ["this worker is well again"] * (len(said) // 2)  # each time said once
     assert all(each.endswith("; it connects anew") for each in said[::2])
+
+
+def test_a_connection_that_is_being_made_when_its_loop_ends_is_closed(proxy, postgres_schema):
+    """A worker that has just begun may be stopped; pytest tells of what is left open."""
+    with App(proxy.url(), schema=postgres_schema) as app:
+        app.topics.list()
+
+        async def begin() -> None:
+            proxy.hold("select pg_backend_pid()")
+            asking = asyncio.create_task(app.topics.alist())
+            await asyncio.to_thread(proxy.happened.wait, 20)
+            asking.cancel()
+            threading.Timer(0.3, proxy.let_go).start()  # when the lane has been cancelled
+
+        asyncio.run(begin())
+        gc.collect()
 
 
 @pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
