@@ -28,6 +28,7 @@
     │   ├── ReserveTimeout         no job became ready in time
     │   ├── TimeLimitExceeded      a job ran longer than its `timeout`
     │   └── ResultTimeout          a job whose result was waited for goes on
+    ├── SandboxFailed              the process of a sandboxed task died or did not begin
     ├── AppClosed                  the app was closed
     └── DatabaseError              the database refused or did not answer
         ├── DatabaseUnavailable    not reachable; what was acknowledged is safe
@@ -209,6 +210,12 @@ class TimeLimitExceeded(Timeout):
     """The job ran longer than its `timeout`: raise that, or make the job smaller."""
 
     code = "time_limit_exceeded"
+
+
+class SandboxFailed(TowpathError):
+    """The process of a sandboxed task died, or did not find its task; the worker goes on."""
+
+    code = "sandbox_failed"
 
 
 class ResultTimeout(Timeout):

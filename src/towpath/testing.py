@@ -32,6 +32,8 @@ from towpath.statement import Statement
 from towpath.store import leases, sessions
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.run import Run
+from towpath.worker.sandbox import Sandboxes
+from towpath.worker.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,8 +149,11 @@ class IsolatedJobs:
     ) -> tuple[Job, Exception | None]:
         """Run one job as a worker does; return it, and the error that made it fail."""
         watched = _Watched(self.app.tasks[lease.job.topic], here)
-        with ThreadPoolExecutor(1, "towpath-task") as threads:
-            ended = await Run(self.app, lease, lambda: threads).end(watched.task)
+        threads = Threads()
+        try:
+            ended = await Run(self.app, lease, threads).end(watched.task, Sandboxes())
+        finally:
+            threads.close()
         if self._crashing or isinstance(watched.raised, Crash):
             raise Crash
         if isinstance(ended, Completion):
@@ -256,6 +261,7 @@ class _Watched:
     def __init__(self, task: Task[..., Any], here: "_CallersThread | None") -> None:
         self.raised: BaseException | None = None
         self.task = copy(task)
+        self.task.sandbox = False  # what a test patches would not be seen in another process
         self.task.function = self._awaited if task.is_async else self._called
         self._function = task.function
         self._here = here

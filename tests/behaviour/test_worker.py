@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,64 @@ def test_us2_1_a_worker_runs_async_and_blocking_tasks(app, working):
         assert double.enqueue(21).result(10) == 42
         assert halve.enqueue(21).result(10) == 10.5
     assert app.jobs.stats().completed == 2
+
+
+def test_us2_2_a_job_goes_from_pending_through_processing_to_completed(app, working):
+    """US2-1, US2-2, US2-3"""
+    started, gate = threading.Event(), threading.Event()
+
+    @app.task()
+    def wait() -> str:
+        started.set()
+        gate.wait(30)
+        return "done"
+
+    job = wait.enqueue()
+    statuses = [app.jobs.get(job.id).status]
+    with working(app):
+        assert started.wait(30)
+        statuses.append(app.jobs.get(job.id).status)
+        gate.set()
+        statuses.append(ended(app, job).status)
+    assert statuses == ["pending", "processing", "completed"]
+
+
+def test_us10_2_two_workers_share_a_topic(app, working):
+    """US2-5, US10-3: each job runs once, and both have a part in it."""
+    runs, both = [], threading.Barrier(2)
+
+    @app.task()
+    def share(number: int) -> None:
+        runs.append(number)
+        if number < 2:
+            both.wait(30)  # one worker alone has one slot
+
+    jobs = share.enqueue_many([{"number": n} for n in range(50)])
+    with working(app, concurrency=1), working(app, concurrency=1):
+        for job in jobs:
+            job.result(30)
+
+    assert sorted(runs) == list(range(50))
+    assert {app.jobs.get(job.id).epoch for job in jobs} <= {1, 2}  # one may be given back unseen
+
+
+def test_us10_1_each_topic_has_the_task_that_was_registered_for_it(app, working):
+    """US10-5: a worker takes the topics that it is told, or all that have a task."""
+
+    @app.task(topic="mail")
+    async def send() -> str:
+        return "sent"
+
+    @app.task(topic="report")
+    def write() -> str:
+        return "written"
+
+    with working(app, topics=["report"]):
+        mail = send.enqueue()
+        assert write.enqueue().result(30) == "written"
+        assert app.jobs.get(mail.id).status == "pending"
+    with working(app):
+        assert mail.result(30) == "sent"
 
 
 def test_us2_4_a_failure_is_kept_and_the_job_waits_for_its_next_try(app, working):
@@ -177,6 +236,34 @@ def test_a_running_job_that_is_cancelled_stops(app, working):
             assert ended(app, job).state == "cancelled"
 
 
+def test_a_task_that_is_cancelled_may_tidy_up(app, working):
+    """Though each beat of the heart says again that it is to stop."""
+    started, tidied = threading.Event(), []
+
+    @app.task()
+    async def sleep() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            beats = beats_of(app)
+            while beats_of(app) < beats + 3:  # noqa: ASYNC110 - the heart tells nobody
+                await asyncio.sleep(0.01)
+            tidied.append(True)
+
+    with working(app):
+        job = sleep.enqueue()
+        assert started.wait(10)
+        app.jobs.cancel(job.id)
+        assert ended(app, job).state == "cancelled"
+    assert tidied == [True]
+
+
+def beats_of(app):
+    [(_, beats, _)] = app.run(sessions.observe())
+    return beats
+
+
 def test_a_payload_that_no_longer_fits_fails_the_job_and_not_the_worker(app, working):
     @app.task(max_retries=1)
     async def greet(name: str) -> str:
@@ -212,6 +299,240 @@ def test_us10_4_ten_jobs_run_at_once_unless_told_otherwise(app, working):
         for job in jobs:
             job.result(20)
     assert most == [10]
+
+
+def test_two_thousand_sleeping_tasks_run_at_once_in_one_worker(app, working):
+    now, everybody = [0], asyncio.Event()
+
+    @app.task()
+    async def sleep() -> None:
+        now[0] += 1
+        if now[0] == 2_000:
+            everybody.set()
+        await everybody.wait()
+
+    jobs = sleep.enqueue_many([{}] * 2_000)
+    with working(app, concurrency=2_000):
+        for job in jobs:
+            job.result(50)
+    assert now == [2_000]
+
+
+# ---------------------------------------------------------------- concurrency of a topic
+
+
+def test_a_topic_has_its_own_concurrency_and_holds_nobody_else_up(app, working):
+    """What cannot run is not reserved either: another worker may have room for it."""
+    now, most, gate = [0], [0], threading.Event()
+
+    @app.task(concurrency=2, priority=0)
+    async def narrow() -> None:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.to_thread(gate.wait, 30)
+        now[0] -= 1
+
+    @app.task()
+    async def wide() -> None: ...
+
+    slow = narrow.enqueue_many([{}] * 9)
+    with working(app, concurrency=5):
+        for job in wide.enqueue_many([{}] * 100):
+            job.result(30)
+        assert [app.jobs.get(job.id).status for job in slow].count("processing") == 2
+        gate.set()
+        for job in slow:
+            job.result(30)
+    assert most == [2]
+    assert {app.jobs.get(job.id).epoch for job in slow} <= {1, 2}
+
+
+def test_a_topic_that_was_full_is_served_as_soon_as_it_has_room(make_app, working, monkeypatch):
+    """The worker does not wait out a reservation in its other topics."""
+    monkeypatch.setattr(worker_module, "LOOK", 3_600)
+    app = make_app(dead_after=7_200)
+
+    @app.task(concurrency=1)
+    async def narrow(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    @app.task()
+    async def never() -> None: ...
+
+    jobs = narrow.enqueue_many([{"number": n} for n in range(20)])
+    with working(app):
+        assert [job.result(30) for job in jobs] == list(range(20))
+
+
+def test_concurrency_is_at_least_one(app):
+    with pytest.raises(Invalid, match="concurrency is at least 1"):
+
+        @app.task(concurrency=0)
+        async def never() -> None: ...
+
+
+def test_a_reservation_takes_at_most_so_many_of_a_topic(make_app, colour):
+    app = colour(make_app())
+    app.jobs.enqueue_many("narrow", [1, 2, 3], priority=0)
+    app.jobs.enqueue_many("wide", [4, 5, 6])
+
+    leases = app.jobs.reserve(["narrow", "wide"], limit=4, most={"narrow": 1})
+    assert [lease.job.payload for lease in leases] == [1, 4, 5, 6]
+    assert len(app.jobs.reserve("narrow", limit=4, most={"narrow": 1})) == 1
+
+
+def test_what_was_reserved_ahead_is_given_back_when_nothing_moves(app, working, monkeypatch):
+    """Another worker may have room for it."""
+    ahead = [5]
+    monkeypatch.setattr(worker_module.Pace, "ahead", lambda _: ahead[0])
+    gate = threading.Event()
+
+    @app.task()
+    def wait() -> None:
+        gate.wait(30)
+
+    jobs = wait.enqueue_many([{}] * 6)
+    with working(app, concurrency=1):
+        eventually(lambda: app.jobs.stats().reserved == 6)
+        ahead[0] = 0
+        eventually(lambda: app.jobs.stats().reserved == 1, 30)
+        gate.set()
+        for job in jobs:
+            job.result(30)
+    assert app.jobs.stats().completed == 6
+
+
+# ---------------------------------------------------------------- what tasks may do to a worker
+
+
+def test_a_thread_past_its_time_limit_keeps_its_slot_until_it_ends(app, working, caplog):
+    gate, runs = threading.Event(), []
+
+    @app.task(timeout=0.1, max_retries=1)
+    def stuck() -> None:
+        gate.wait(60)
+
+    @app.task()
+    def after() -> None:
+        runs.append(gate.is_set())
+
+    with working(app, concurrency=1):
+        job = ended(app, stuck.enqueue())
+        assert job.last_error == "TimeLimitExceeded: it ran longer than 0.1 s"
+        assert f"job {job.id} of topic 'stuck' has ended, but not its thread" in caplog.text
+        waiting = after.enqueue()
+        time.sleep(0.3)  # it would have begun by now
+        assert app.jobs.get(waiting.id).state == "ready"
+        gate.set()
+        waiting.result(30)
+    assert runs == [True]
+
+
+def test_a_task_that_does_not_stop_is_given_back_all_the_same(app, caplog):
+    """A worker ends without it; only its loop cannot."""
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task()
+    async def stubborn() -> None:
+        started.set()
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+
+    job = stubborn.enqueue()
+
+    async def work():
+        worker = Worker(app, grace=0)
+        working = asyncio.create_task(worker.arun())
+        await started.wait()
+        worker.stop()
+        await working
+        state = (await app.jobs.aget(job.id)).state
+        gate.set()
+        return state
+
+    assert asyncio.run(work()) == "ready"
+    assert f"job {job.id} does not stop" in caplog.text
+
+
+def test_a_worker_ends_though_a_thread_does_not(app, working):
+    gate, started = threading.Event(), threading.Event()
+
+    @app.task()
+    def stuck() -> None:
+        started.set()
+        gate.wait(60)
+
+    job = stuck.enqueue()
+    with working(app, grace=0.1):
+        assert started.wait(30)
+    found = app.jobs.get(job.id)
+    assert (found.state, found.retries, found.crashes) == ("ready", 0, 0)
+    gate.set()
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        raise ValueError("I do not tell")
+
+
+class NotOurs(BaseException):
+    """What some libraries raise past every `except Exception`."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (SystemExit("enough"), "SystemExit: enough"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (NotOurs("odd"), "NotOurs: odd"),
+        (asyncio.CancelledError(), "the task was cancelled"),
+        (Unreadable(), "Unreadable, which could not be read: ValueError"),
+        (StopIteration("early"), "StopIteration"),
+        (Retry(after="soon"), "Retry, which could not be read: Invalid"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else "",
+)
+def test_ms_9_whatever_a_task_raises_is_the_failure_of_its_job(app, working, error, kept):
+    @app.task(max_retries=1)
+    async def fail() -> None:
+        raise error
+
+    @app.task(max_retries=1)
+    def fail_too() -> None:
+        raise error
+
+    @app.task()
+    async def go_on() -> str:
+        return "well"
+
+    with working(app, concurrency=1):
+        for task in (fail, fail_too):
+            assert kept in ended(app, task.enqueue()).last_error
+        assert go_on.enqueue().result(10) == "well"
+
+
+def test_ms_9_a_task_that_calls_itself_without_end_fails_alone(app, working):
+    @app.task(max_retries=1)
+    async def deep() -> None:
+        def dig() -> None:
+            dig()
+
+        dig()
+
+    with working(app):
+        assert "RecursionError" in ended(app, deep.enqueue()).last_error
+
+
+def test_ms_9_a_worker_has_a_name_that_no_other_has(app):
+    @app.task()
+    async def known() -> None: ...
+
+    names = {Worker(app).name for _ in range(100)}
+    assert len(names) == 100
+    assert all(f"-{os.getpid()}-" in name for name in names)
+    assert Worker(app, name="first").name == "first"
 
 
 def test_ec_3_a_job_of_an_unknown_topic_stays_pending(app, working):

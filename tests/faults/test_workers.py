@@ -1,14 +1,29 @@
 """Workers that are killed, stopped and frozen: nothing is lost, and nobody else is punished."""
 
+import asyncio
 import contextlib
+import gc
+import logging
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
+from tests.faults.books import Books
 from tests.faults.processes import wait_until
+from tests.faults.proxy import Proxy
+from tests.servers import PostgresServer
 from towpath import App
+from towpath.worker import Worker
+
+# Words that only this statement has.
+RESERVE = "leased as ("
+BEAT = "set beat_at ="
+COMPLETE = "null, nth from gone"
 
 
 @pytest.fixture
@@ -23,20 +38,48 @@ def app(durable_place):
 def start(durable_place):
     """Start workers, and kill those that are left."""
     url, needed = durable_place
-    words = [sys.executable, "-m", "tests.faults.worker_program", url]
     with contextlib.ExitStack() as stack:
+        yield lambda **options: started(stack, url, needed.get("schema", "towpath"), **options)
 
-        def start():
-            process = subprocess.Popen(
-                [*words, needed.get("schema", "towpath")], stdout=subprocess.PIPE
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            stack.callback(process.stdout.close)
-            assert process.stdout.readline() == b"working\n"
-            return process
 
-        yield start
+def started(stack, url, schema, dead_after=1.0):
+    words = [sys.executable, "-m", "tests.faults.worker_program", url, schema, str(dead_after)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    stack.callback(process.stdout.close)
+    assert process.stdout.readline() == b"working\n"
+    return process
+
+
+@pytest.fixture
+def server():
+    """A server that a test may stop."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(postgres):
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+@contextlib.contextmanager
+def working(worker):
+    """Run a worker in a thread for a while."""
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(asyncio.run, worker.arun())
+        try:
+            yield
+        finally:
+            wait_until(lambda: worker._loop)
+            worker.stop()
+            running.result(40)
+
+
+def is_gone(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def state(app, job):
@@ -44,10 +87,12 @@ def state(app, job):
 
 
 def test_us5_4_the_job_of_a_killed_worker_is_taken_over(app, start):
+    """US5-1, US5-2, US5-3: it stays `processing` until its worker is called dead."""
     job = app.jobs.enqueue("sleep", {"seconds": 3})
     first = start()
     wait_until(lambda: state(app, job) == "reserved")
     first.kill()
+    assert app.jobs.get(job.id).status == "processing"
     start()
 
     wait_until(lambda: state(app, job) == "completed", 30)
@@ -118,3 +163,212 @@ def test_a_worker_that_was_frozen_and_called_dead_begins_anew(app, start):
     later = app.jobs.enqueue("note", {"number": 7})
     wait_until(lambda: state(app, later) == "completed", 30)
     assert worker.poll() is None
+
+
+@pytest.mark.parametrize("durable_place", ["postgres"], indirect=True)
+def test_ms_4_a_worker_that_was_pre_empted_is_told_and_its_result_is_refused(app, start):
+    """US2-5: the session's beat is its ping, `dead_after` its timeout."""
+    job = app.jobs.enqueue("sleep", {"seconds": 3})
+    frozen = start()
+    wait_until(lambda: state(app, job) == "reserved")
+    frozen.send_signal(signal.SIGSTOP)
+    start()
+    wait_until(lambda: state(app, job) == "completed", 30)
+    finished_at = app.jobs.get(job.id).finished_at
+    frozen.send_signal(signal.SIGCONT)
+
+    wait_until(lambda: len(sessions(app)) == 2, 30)  # it begins anew, so it was told
+    found = app.jobs.get(job.id)
+    assert (found.epoch, found.finished_at) == (2, finished_at)
+    assert app.jobs.stats().completed == 1
+
+
+def sessions(app):
+    url, schema = app.url, app.settings.schema
+    return Books(url, schema).rows("select worker, beats from towpath.session")
+
+
+def test_ms_9_the_name_of_a_worker_is_in_its_session(app, start):
+    workers = [start(), start()]
+    wait_until(lambda: len(sessions(app)) == 2)
+
+    names = [name for name, _ in sessions(app)]
+    assert len(set(names)) == 2
+    assert {name.split("-")[-2] for name in names} == {str(each.pid) for each in workers}
+
+
+# ---------------------------------------------------------------- sandboxes
+
+
+def test_a_sandbox_of_a_killed_worker_dies_with_it(app, start, tmp_path):
+    """Even one whose task keeps the interpreter to itself."""
+    note = tmp_path / "note"
+    app.jobs.enqueue("seize", {"file": str(note)})
+    worker = start()
+    wait_until(note.exists, 40)
+    sandbox = int(note.read_text())
+    assert not is_gone(sandbox)
+
+    worker.kill()
+    wait_until(lambda: is_gone(sandbox))
+
+
+def test_a_sandbox_finds_a_task_of_the_main_program_and_idles_until_its_worker_dies(app, start):
+    job = app.jobs.enqueue("identify", {})
+    worker = start()
+    wait_until(lambda: state(app, job) == "completed", 40)
+    sandbox = app.jobs.get(job.id).returned
+    assert not is_gone(sandbox)
+    assert sandbox != worker.pid
+
+    worker.kill()
+    wait_until(lambda: is_gone(sandbox))
+
+
+def test_dq_14_sigterm_ends_a_worker_though_a_thread_of_it_does_not_end(app, start, tmp_path):
+    note = tmp_path / "note"
+    job = app.jobs.enqueue("hold", {"file": str(note)})
+    worker = start()
+    wait_until(note.exists)
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+
+    assert worker.wait(40) == 0
+    assert state(app, job) == "ready"
+
+
+# ---------------------------------------------------------------- a database that is away
+
+
+def test_an_outage_longer_than_dead_after_rescues_nobody_and_loses_nothing(server):
+    """US5-2: three times as long. What ended meanwhile is written afterwards, and once."""
+    dead_after = 2.0
+    with (
+        contextlib.ExitStack() as stack,
+        App(server.url(), schema="outage", beat_every=0.2, dead_after=dead_after) as app,
+    ):
+        app.upkeep.start()
+        app.jobs.enqueue("note", {"number": 0})
+        for _ in range(2):
+            started(stack, server.url(), "outage", dead_after)
+        # Some end while the database is away, some when it is back.
+        through = [app.jobs.enqueue("sleep", {"seconds": s}) for s in (3, 4, 5, 14, 15, 16)]
+        wait_until(lambda: app.jobs.stats().reserved == len(through))
+        later = [app.jobs.enqueue("note", {"number": n}) for n in range(100)]
+        wait_until(lambda: len({name for name, beats in sessions(app) if beats > 2}) == 2)
+        before = {name for name, _ in sessions(app)}
+        server.stop()
+        threading.Event().wait(3 * dead_after)
+        server.start()
+
+        wait_until(lambda: app.jobs.stats().completed == 1 + len(through) + len(later), 45)
+        found = [app.jobs.get(job.id) for job in through]
+        assert [(job.epoch, job.crashes, job.returned) for job in found] == [(1, 0, "slept")] * 6
+        assert {name for name, _ in sessions(app)} == before
+        Books(server.url(), "outage").check_completions()
+
+
+def test_a_worker_that_is_cancelled_while_the_database_is_away_ends(server, caplog):
+    """Its last words have a few seconds; then the job runs again elsewhere."""
+    with App(server.url(), schema="away", beat_every=0.2, dead_after=1.0) as app:
+        started, gate = threading.Event(), threading.Event()
+
+        @app.task()
+        async def wait() -> None:
+            started.set()
+            await asyncio.to_thread(gate.wait, 40)
+
+        job = wait.enqueue()
+
+        async def work_and_be_cancelled():
+            working = asyncio.create_task(Worker(app, grace=0.5).arun())
+            await asyncio.to_thread(started.wait, 30)
+            await asyncio.to_thread(server.stop)
+            gate.set()
+            working.cancel()
+            await asyncio.wait([working], timeout=30)
+            return working.done()
+
+        assert asyncio.run(work_and_be_cancelled())
+        assert "1 outcomes were not written; those jobs run again" in caplog.text
+        server.start()
+        app.upkeep.start()
+        wait_until(lambda: state(app, job) == "ready", 30)
+
+
+def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog):
+    """It does not wait until the database is given up."""
+    server.stop()
+    with App(server.url(), schema="away", dead_after=0.5, connect_timeout=10) as app:
+
+        @app.task()
+        async def known() -> None: ...
+
+        worker = Worker(app)
+        with working(worker):
+            wait_until(lambda: worker.sick)
+            assert worker.sick.startswith("the database has not answered a new session for ")
+        assert "the database is away" not in caplog.text
+
+
+@pytest.mark.parametrize("statement", [RESERVE, BEAT])
+def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
+    proxy, postgres_schema, caplog, statement
+):
+    """A connection is dead without a word: nothing tells, but silence."""
+    caplog.set_level(logging.INFO, "towpath")
+    with App(proxy.url(), schema=postgres_schema, beat_every=0.1, dead_after=2, lanes=1) as app:
+
+        @app.task()
+        async def note(number: int) -> int:
+            return number
+
+        worker = Worker(app)
+        with working(worker):
+            assert note.enqueue(1).result(20) == 1
+            wait_until(lambda: worker.sick is None)
+            caplog.clear()
+            proxy.swallow(statement)
+            assert proxy.happened.wait(20)
+            wait_until(
+                lambda: "this worker is sick: the database has not answered a" in caplog.text
+            )
+            assert note.enqueue(2).result(30) == 2
+            wait_until(lambda: worker.sick is None)
+
+    said = [each.message for each in caplog.records if each.message.startswith("this worker is")]
+    assert said[1::2] == ["this worker is well again"] * (len(said) // 2)  # each time said once
+    assert all(each.endswith("; it connects anew") for each in said[::2])
+
+
+def test_a_connection_that_is_being_made_when_its_loop_ends_is_closed(proxy, postgres_schema):
+    """A worker that has just begun may be stopped; pytest tells of what is left open."""
+    with App(proxy.url(), schema=postgres_schema) as app:
+        app.topics.list()
+
+        async def begin() -> None:
+            proxy.hold("select pg_backend_pid()")
+            asking = asyncio.create_task(app.topics.alist())
+            await asyncio.to_thread(proxy.happened.wait, 20)
+            asking.cancel()
+            threading.Timer(0.3, proxy.let_go).start()  # when the lane has been cancelled
+
+        asyncio.run(begin())
+        gc.collect()
+
+
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+def test_an_outcome_whose_answer_is_lost_is_written_once(proxy, postgres, postgres_schema, lose):
+    with App(proxy.url(), schema=postgres_schema) as app:
+
+        @app.task()
+        async def note(number: int) -> int:
+            return number
+
+        jobs = note.enqueue_many([{"number": n} for n in range(10)])
+        getattr(proxy, lose)(COMPLETE)
+        with working(Worker(app)):
+            assert [job.result(30) for job in jobs] == list(range(10))
+
+    assert proxy.happened.is_set()
+    Books(postgres.url(), postgres_schema).check_completions()

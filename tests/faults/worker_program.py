@@ -1,15 +1,21 @@
-"""A worker in a process of its own: python -m tests.faults.worker_program URL SCHEMA."""
+"""A worker in a process of its own: python -m tests.faults.worker_program URL SCHEMA [DEAD_AFTER].
+
+Its tasks live in __main__, also for its sandboxes.
+"""
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
+from pathlib import Path
 
-from towpath import App
+from towpath import App, Context
 from towpath.worker import Worker
 
-app = App(sys.argv[1], schema=sys.argv[2], beat_every=0.2, dead_after=1.0)
+URL, SCHEMA, DEAD_AFTER = (*sys.argv[1:], "1.0")[:3]
+app = App(URL, schema=SCHEMA, beat_every=0.2, dead_after=float(DEAD_AFTER))
 
 
 @app.task(max_crashes=2)
@@ -36,6 +42,59 @@ async def spin(seconds: float) -> str:
 @app.task()
 async def note(number: int) -> int:
     return number
+
+
+@app.task(sandbox=True)
+def seize(file: str) -> None:
+    """Keep the interpreter of a sandbox to itself, for good."""
+    write(Path(file), str(os.getpid()))
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+@app.task(sandbox=True)
+def identify() -> int:
+    return os.getpid()
+
+
+@app.task()
+def hold(file: str) -> None:
+    """Keep a thread for good."""
+    write(Path(file), "held")
+    time.sleep(600)
+
+
+# ---------------------------------------------------------------- what the soak counts
+
+
+@app.task()
+async def record(ctx: Context, file: str, pause: float) -> None:
+    put_down(ctx, file)
+    await asyncio.sleep(pause)
+
+
+@app.task(concurrency=2)
+def record_in_thread(ctx: Context, file: str, pause: float) -> None:
+    put_down(ctx, file)
+    time.sleep(pause)
+
+
+@app.task(sandbox=True, concurrency=1)
+def record_in_sandbox(ctx: Context, file: str, pause: float) -> None:
+    put_down(ctx, file)
+    time.sleep(pause)
+
+
+def put_down(ctx: Context, file: str) -> None:
+    """Note in one piece that a job was begun under this lease."""
+    with Path(file).open("ab", buffering=0) as to:
+        to.write(f"{ctx.job.id} {ctx.job.epoch}\n".encode())
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file that appears when it is whole."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.rename(file)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,13 @@ class App:
         """
         return await asyncio.to_thread(self.doctor, patience)
 
+    def reconnect(self) -> None:
+        """Cut every connection: whoever waits for an answer asks again on a new one.
+
+        What may not be repeated raises DatabaseUnavailable, as after any loss of a connection.
+        """
+        self._database.reconnect()
+
     def close(self) -> None:
         """Finish what is under way and close every connection. The app cannot be used again."""
         self.upkeep.stop()

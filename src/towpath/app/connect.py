@@ -33,6 +33,10 @@ class Database(Protocol):
         """Run an operation and await its commit."""
         ...
 
+    def reconnect(self) -> None:
+        """Cut the connections, so that whoever waits for an answer asks again on a new one."""
+        ...
+
     def close(self) -> None:
         """Close it."""
         ...

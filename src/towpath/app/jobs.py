@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
@@ -170,18 +170,20 @@ class Jobs:
         timeout: float | None = 0,
         session: int | None = None,
         token: int | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
         None waits for ever. What is ready at once is returned, even if more could be had by looking
-        again. Repeated with the same token, it returns the same leases.
+        again. Repeated with the same token, it returns the same leases. Of a topic that `most`
+        names, it leases at most so many.
         """
         wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = self._reserved(wanted, limit, session, token)
+        reserved = self._reserved(wanted, limit, session, most, token)
         if reserved.leases or timeout == 0:
             return reserved.leases
-        return self._wait(wanted, limit, seconds(timeout), session)
+        return self._wait(wanted, limit, seconds(timeout), session, most)
 
     async def areserve(
         self,
@@ -191,17 +193,23 @@ class Jobs:
         timeout: float | None = 0,
         session: int | None = None,
         token: int | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
         wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = await self._areserved(wanted, limit, session, token)
+        reserved = await self._areserved(wanted, limit, session, most, token)
         if reserved.leases or timeout == 0:
             return reserved.leases
-        return await self._await(wanted, limit, seconds(timeout), session)
+        return await self._await(wanted, limit, seconds(timeout), session, most)
 
     def _wait(
-        self, topics: tuple[str, ...], limit: int, timeout: float, session: int | None
+        self,
+        topics: tuple[str, ...],
+        limit: int,
+        timeout: float,
+        session: int | None,
+        most: Mapping[str, int] | None,
     ) -> list[Lease]:
         deadline = time.monotonic() + timeout
         waiter = ThreadWaiter(topics)
@@ -209,7 +217,7 @@ class Jobs:
         try:
             # Look after getting in line, so that nothing slips in between.
             while True:
-                reserved = self._reserved(topics, limit, session)
+                reserved = self._reserved(topics, limit, session, most)
                 if reserved.leases:
                     break
                 self._wait_until(topics, reserved)
@@ -226,13 +234,14 @@ class Jobs:
         limit: int,
         timeout: float,
         session: int | None,
+        most: Mapping[str, int] | None,
     ) -> list[Lease]:
         deadline = time.monotonic() + timeout
         waiter = TaskWaiter(topics)
         self._room.enter(waiter)
         try:
             while True:
-                reserved = await self._areserved(topics, limit, session)
+                reserved = await self._areserved(topics, limit, session, most)
                 if reserved.leases:
                     break
                 self._wait_until(topics, reserved)
@@ -244,11 +253,16 @@ class Jobs:
         return reserved.leases
 
     def _reserved(
-        self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
+        self,
+        topics: tuple[str, ...],
+        limit: int,
+        session: int | None,
+        most: Mapping[str, int] | None,
+        token: int | None = None,
     ) -> Reserved:
         """Look once, or again if nothing that was found can be used."""
         while True:
-            reserved = self._app.run(self._reservation(topics, limit, session, token))
+            reserved = self._app.run(self._reservation(topics, limit, session, most, token))
             if reserved.limited:
                 self._limited.update(topics)
             if reserved.unusable:
@@ -259,11 +273,16 @@ class Jobs:
                 return reserved
 
     async def _areserved(
-        self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None = None
+        self,
+        topics: tuple[str, ...],
+        limit: int,
+        session: int | None,
+        most: Mapping[str, int] | None,
+        token: int | None = None,
     ) -> Reserved:
         """Look once, or again if nothing that was found can be used."""
         while True:
-            reserved = await self._app.arun(self._reservation(topics, limit, session, token))
+            reserved = await self._app.arun(self._reservation(topics, limit, session, most, token))
             if reserved.limited:
                 self._limited.update(topics)
             if reserved.unusable:
@@ -282,7 +301,12 @@ class Jobs:
             await self._app.arun(store.settle(unusable))
 
     def _reservation(
-        self, topics: tuple[str, ...], limit: int, session: int | None, token: int | None
+        self,
+        topics: tuple[str, ...],
+        limit: int,
+        session: int | None,
+        most: Mapping[str, int] | None,
+        token: int | None,
     ) -> Operation[Reserved]:
         return reserving.reserve(
             topics,
@@ -292,6 +316,7 @@ class Jobs:
             known_token=token is not None,
             ranges=self._marks.ranges(topics),
             limited=not self._limited.isdisjoint(topics),
+            most=most,
         )
 
     def _wait_until(self, topics: tuple[str, ...], reserved: Reserved) -> None:

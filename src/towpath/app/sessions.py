@@ -69,8 +69,8 @@ def new_number() -> int:
 
 
 def worker_name() -> str:
-    """Return a name for this process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    """Return a name that no other worker has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _places(leases: Iterable[Lease]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from typing import (
 
 import msgspec
 
-from towpath.app.checks import EnqueueOptions, refuse_unknown
+from towpath.app.checks import EnqueueOptions, at_least_one, refuse_unknown
 from towpath.app.context import Context
 from towpath.app.flows import Step
 from towpath.errors import Conflict, Invalid, JobCancelled, JobFailed, ResultTimeout
@@ -27,6 +27,7 @@ from towpath.model.arguments import Signature
 from towpath.model.backoff import Backoff
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job
+from towpath.model.sizes import Size, size_in_bytes
 from towpath.model.states import Status
 from towpath.model.topics import checked
 from towpath.store.jobs import NewJob
@@ -54,6 +55,9 @@ class TaskOptions(TypedDict, total=False):
     timeout: Duration  # how long one run may last
     retention: Duration  # how long it is kept when it has finished
     backoff: Backoff  # the pause after each failure
+    concurrency: int  # how many runs at once in one worker, which may have room for more
+    sandbox: bool  # runs in a process of its own, which is killed at the time limit and on cancel
+    memory: Size  # that this process may have, such as "512MiB"; Linux only
 
 
 class CallOptions(EnqueueOptions, total=False):
@@ -136,7 +140,14 @@ class Task(Generic[P, R]):
         self.topic = checked(options.get("topic", function.__name__))
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, Context)
-        self._options: CallOptions = {k: v for k, v in options.items() if k != "topic"}  # type: ignore[assignment] # a subset of the same keys
+        self.concurrency = _concurrency(options)
+        self.sandbox = bool(options.get("sandbox"))
+        self.memory = _memory(options)
+        if self.sandbox and "<locals>" in function.__qualname__:
+            msg = f"{function.__qualname__}: a sandbox imports its task, so it is no inner function"
+            raise Invalid(msg)
+        known = CallOptions.__optional_keys__
+        self._options: CallOptions = {k: v for k, v in options.items() if k in known}  # type: ignore[assignment] # a subset of the same keys
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
 
@@ -209,6 +220,19 @@ class Task(Generic[P, R]):
         """Return a stored call of this task as what it is."""
         fields = {name: getattr(job, name) for name in job.__struct_fields__}
         return TaskJob(task=self, **fields)
+
+
+def _concurrency(options: TaskOptions) -> int | None:
+    return at_least_one(options["concurrency"], "concurrency") if "concurrency" in options else None
+
+
+def _memory(options: TaskOptions) -> int | None:
+    if "memory" not in options:
+        return None
+    if not options.get("sandbox"):
+        msg = "memory is the limit of a sandbox: say sandbox=True too"
+        raise Invalid(msg)
+    return size_in_bytes(options["memory"], "memory")
 
 
 class BlockingTask(Task[P, R]):

@@ -125,21 +125,29 @@ def translated(error: BaseException) -> DatabaseError:
 def connect(url: str, settings: Settings, *, by_key: bool = True) -> Connection[Any]:
     """Open a connection that keeps no session state of ours, but for how it plans."""
     connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
-    if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
-        connection.prepare_threshold = None
-    else:
-        connection.execute(*_wishes(settings, by_key=by_key))
+    try:
+        if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
+            connection.prepare_threshold = None
+        else:
+            connection.execute(*_wishes(settings, by_key=by_key))
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
 async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> AsyncConnection[Any]:
     """Open a connection that keeps no session state of ours, but for how it plans."""
     connection = await AsyncConnection.connect(url, autocommit=True, **_connect_options(settings))
-    cursor = await connection.execute("select pg_backend_pid()")
-    if behind_a_pooler(connection, await cursor.fetchone()):
-        connection.prepare_threshold = None
-    else:
-        await connection.execute(*_wishes(settings, by_key=by_key))
+    try:
+        cursor = await connection.execute("select pg_backend_pid()")
+        if behind_a_pooler(connection, await cursor.fetchone()):
+            connection.prepare_threshold = None
+        else:
+            await connection.execute(*_wishes(settings, by_key=by_key))
+    except BaseException:
+        connection.pgconn.finish()  # without another await, for its loop may be ending
+        raise
     return connection
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
@@ -100,6 +102,14 @@ class PostgresDatabase:
                 of_loop.close_from_outside(PATIENCE)
             of_loop.abandon()
 
+    def reconnect(self) -> None:
+        """Cut every connection: whoever waits for an answer asks again on a new one."""
+        with self._loops_lock:
+            of_loops = [lane for lanes in self._loops.values() for lane in lanes.lanes()]
+        lanes: list[Lane | AsyncLane] = [*self._all, *of_loops]
+        for lane in lanes:
+            lane.cut()
+
     async def aclose(self) -> None:
         """Finish what is under way and close every connection."""
         self._closed = True
@@ -189,6 +199,10 @@ class Lane:
     def _asking(self, connection: Connection[Any]) -> Callable[[Query], Cursor[Any]]:
         return lambda query: connection.cursor().execute(*self._database.bound(query))
 
+    def cut(self) -> None:
+        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
+        _cut(self._connection)
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection:
@@ -203,6 +217,10 @@ class LoopLanes:
         self._loop = asyncio.get_running_loop()
         self._calls = LoopInbox(database, by_key=True)
         self._scans = LoopInbox(database, by_key=False)
+
+    def lanes(self) -> "list[AsyncLane]":
+        """Return all lanes of the loop."""
+        return [*self._calls.lanes, *self._scans.lanes]
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, alone or with those that wait beside it."""
@@ -240,7 +258,7 @@ class LoopInbox:
         self._batch_size = database.settings.batch_size
         self._calls: Inbox[LoopCall | OrphanCall[AsyncLane]] = Inbox()
         self._idle = [AsyncLane(database, by_key=by_key) for _ in range(database.settings.lanes)]
-        self._all = list(self._idle)
+        self.lanes = list(self._idle)
         self._starting: set[AsyncLane] = set()  # those that will look here in the next tick
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -286,12 +304,12 @@ class LoopInbox:
         """Close the connections when what is under way has ended."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for lane in self._all:
+        for lane in self.lanes:
             await lane.close()
 
     def abandon(self) -> None:
         """Drop the connections."""
-        for lane in self._all:
+        for lane in self.lanes:
             lane.abandon()
 
 
@@ -390,6 +408,10 @@ class AsyncLane:
     async def _ask(self, connection: AsyncConnection[Any], query: Query) -> AsyncCursor[Any]:
         return await connection.cursor().execute(*self._database.bound(query))
 
+    def cut(self) -> None:
+        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
+        _cut(self._connection)
+
     async def close(self) -> None:
         """Close the connection."""
         if self._connection:
@@ -401,6 +423,14 @@ class AsyncLane:
         if self._connection:
             self._connection.pgconn.finish()
             self._connection = None
+
+
+def _cut(connection: Connection[Any] | AsyncConnection[Any] | None) -> None:
+    # Not closed: its number must not go to another file while somebody still waits on it.
+    with contextlib.suppress(psycopg.Error, OSError):
+        if connection:
+            with socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
 
 def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:

@@ -111,6 +111,9 @@ class SqliteDatabase:
             return self._read(operation)
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
+    def reconnect(self) -> None:
+        """Do nothing: between us and a file there is no line that could be dead."""
+
     def close(self) -> None:
         """Finish what is under way and close the file."""
         if self._closed:

@@ -1,6 +1,7 @@
 """Reserving: the best ready jobs of some topics, each under a lease of its own."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ class Range(Struct, frozen=True):
     seq: int = 0
     upto: int = FOREVER
     due_from: int = 0  # nothing before this instant is due any more
+    most: int = FOREVER  # so many of it are wanted
 
 
 class Reserved(Struct, frozen=True):
@@ -54,19 +56,21 @@ def reserve(
     ranges: Sequence[Range] = (),
     known_token: bool = False,
     limited: bool = False,
+    most: Mapping[str, int] | None = None,
 ) -> Operation[Reserved]:
-    """Lease up to `limit` ready jobs, most urgent first.
+    """Lease up to `limit` ready jobs, most urgent first; of a topic at most so many.
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
     Jobs with a limit are only given out if it is `limited`, which takes a transaction.
     """
-    everywhere = msgspec.to_builtins([Range(topic) for topic in topics])
-    regardless = msgspec.to_builtins([Range(topic, due_from=FOREVER) for topic in topics])
-    marked = msgspec.to_builtins(list(ranges)) or everywhere
+    wanted = most or {}
+    everywhere = _plain([Range(topic) for topic in topics], wanted)
+    regardless = _plain([Range(topic, due_from=FOREVER) for topic in topics], wanted)
+    marked = _plain(ranges, wanted) or everywhere
 
     def look(where: object) -> Steps[list[Row]]:
-        return _taken(topics, where, limit, token=token, session=session)
+        return _taken(topics, where, limit, wanted, token=token, session=session)
 
     def steps() -> Steps[Reserved]:
         where = marked
@@ -125,8 +129,20 @@ def reserve_offered(
     )
 
 
+def _plain(ranges: Sequence[Range], most: Mapping[str, int]) -> list[object]:
+    if most:
+        replace = msgspec.structs.replace
+        ranges = [replace(each, most=most.get(each.topic, FOREVER)) for each in ranges]
+    plain: list[object] = msgspec.to_builtins(ranges)
+    return plain
+
+
 def _taken(
-    topics: tuple[str, ...], ranges: object, limit: int, **holder: int | None
+    topics: tuple[str, ...],
+    ranges: object,
+    limit: int,
+    most: Mapping[str, int],
+    **holder: int | None,
 ) -> Steps[list[Row]]:
     """Take the best of these lines: of one in one statement, of several by looking first.
 
@@ -134,12 +150,15 @@ def _taken(
     might fail, and then nobody would know of the leases.
     """
     if len(topics) == 1:
+        limit = min(limit, most.get(topics[0], limit))
         return (yield sql["reserve"](topic=topics[0], ranges=ranges, limit=limit, **holder))
     tried: set[int] = set()  # what somebody else was quicker to take
     while True:
-        places = yield sql["candidates"](topics=topics, ranges=ranges, limit=limit + len(tried))
+        places = yield sql["candidates"](
+            topics=topics, ranges=ranges, limit=limit + len(tried), tried=len(tried)
+        )
         new = [place for place in places if place[2] not in tried]
-        best = sorted(new, key=lambda place: (place[1], place[2]))[:limit]
+        best = _within(most, sorted(new, key=lambda place: (place[1], place[2])))[:limit]
         if not best:
             return []
         tried.update(place[2] for place in best)
@@ -164,6 +183,19 @@ def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
         return reserved
     leases, woken = yield from admitted(reserved.leases)
     return replace(reserved, leases=leases, woken=frozenset(woken))
+
+
+def _within(most: Mapping[str, int], places: Sequence[Row]) -> Sequence[Row]:
+    """Leave out what is more of its topic than is wanted."""
+    if not most:
+        return places
+    taken: Counter[str] = Counter()
+    kept: list[Row] = []
+    for place in places:
+        taken[place[0]] += 1
+        if taken[place[0]] <= most.get(place[0], FOREVER):
+            kept.append(place)
+    return kept
 
 
 def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:

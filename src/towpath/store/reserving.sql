@@ -86,7 +86,7 @@ select topic, priority, seq from towpath.ready where topic = :topic
 with clock as materialized (select {now} as now),
 range as materialized (
     select * from json_to_recordset(cast(:ranges as json)) as r(
-           topic text, priority bigint, seq bigint, upto bigint, due_from bigint)),
+           topic text, priority bigint, seq bigint, upto bigint, due_from bigint, most bigint)),
 due as materialized (
     select from range r, clock
      where exists (select from towpath.delayed d
@@ -99,7 +99,8 @@ select c.topic, c.priority, c.seq from range r, clock, lateral (
           and y.priority <= r.upto and not exists (select from due)
           and not exists (select from towpath.topic t
                            where t.name = r.topic and t.paused_until > clock.now)
-        order by y.priority, y.seq limit cast(:limit as bigint)) c
+        order by y.priority, y.seq
+        limit least(cast(:limit as bigint), r.most + cast(:tried as bigint))) c
  order by c.priority, c.seq limit cast(:limit as bigint);
 
 -- name: take [sqlite]

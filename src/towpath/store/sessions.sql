@@ -9,13 +9,14 @@ on conflict do nothing;
 update towpath.session set beat_at = {now}, beats = beats + 1 where id = :session returning id;
 
 -- name: mark_started [sqlite]
-update towpath.lease set started = true where seq = :seq and epoch = :epoch;
+update towpath.lease set started = true where seq = :seq and epoch = :epoch and not started;
 
 -- name: mark_started [postgres]
 with item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(seq bigint, epoch bigint))
 update towpath.lease l set started = true from item i
- where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch;
+ where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+   and not l.started;
 
 -- name: cancelled_of
 select seq, epoch from towpath.lease where session = :session and cancelled;

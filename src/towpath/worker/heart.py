@@ -6,10 +6,13 @@ from threading import Event, Thread
 from typing import Final
 
 from towpath.app.app import App
-from towpath.errors import AppClosed, LeaseLost, TowpathError
+from towpath.errors import AppClosed, LeaseLost
 from towpath.model.job import Lease
+from towpath.worker.health import Health
 
 log: Final = logging.getLogger("towpath")
+
+BEAT: Final = "a beat of its heart"
 
 
 class Heart:
@@ -19,12 +22,15 @@ class Heart:
         self,
         app: App,
         session: int,
+        health: Health,
+        *,
         started: Callable[[], Iterable[Lease]],
         on_cancel: Callable[[list[tuple[int, int]]], object],
         on_death: Callable[[], object],
     ) -> None:
         self._app = app
         self._session = session
+        self._health = health
         self._started = started
         self._on_cancel = on_cancel
         self._on_death = on_death
@@ -32,22 +38,26 @@ class Heart:
         self._thread = Thread(target=self._go_on, name="towpath-heart", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Beat no more."""
+    def stop(self, patience: float) -> None:
+        """Beat no more, and wait a while for a beat that is on its way."""
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(patience)
 
     def _go_on(self) -> None:
         while not self._stopping.wait(self._app.settings.beat_every):
+            self._health.waits_for(BEAT)
             try:
                 cancelled = self._app.sessions.beat(self._session, self._started())
             except LeaseLost:
+                self._health.heard(BEAT)
                 self._on_death()
                 return
             except AppClosed:
                 return
-            except TowpathError as error:  # the next beat may get through
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may get through
                 log.warning("a worker could not show that it lives: %s", error)
             else:
+                self._health.heard(BEAT)
                 if cancelled:
                     self._on_cancel(cancelled)
+        self._health.heard(BEAT)

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from towpath.app.app import App
-from towpath.errors import DatabaseError, TowpathError
+from towpath.errors import TowpathError
 from towpath.operation import Answer
 from towpath.store import leases
 from towpath.store.leases import Completion, Outcome, Settled
@@ -53,7 +53,7 @@ class Outbox:
             self._writing = len(completions) + len(outcomes)
             try:
                 await self._write(completions, outcomes)
-            except DatabaseError as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would write them
                 log.warning("%d outcomes wait to be written: %s", self._writing, error)
                 self._completions[:0] = completions
                 self._outcomes[:0] = outcomes

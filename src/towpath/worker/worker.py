@@ -5,21 +5,24 @@ import contextlib
 import logging
 import signal
 import time
-from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Final
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
 from towpath.app import outcomes
 from towpath.app.app import App
 from towpath.app.checks import at_least_one
 from towpath.app.sessions import worker_name
-from towpath.errors import DatabaseError, Invalid
+from towpath.app.tasks import Task
+from towpath.errors import DatabaseError, Invalid, LeaseLost, SandboxFailed, TowpathError
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
+from towpath.worker.health import Health
 from towpath.worker.heart import Heart
 from towpath.worker.outbox import Outbox
 from towpath.worker.run import Run
+from towpath.worker.sandbox import Sandboxes, find_task
+from towpath.worker.threads import Threads
 
 log: Final = logging.getLogger("towpath")
 
@@ -28,10 +31,18 @@ AHEAD: Final = 0.05  # seconds of work that are reserved beyond the free slots
 MOST_AHEAD: Final = 500  # jobs
 MOST_UNWRITTEN: Final = 5_000  # outcomes; beyond that nothing new is begun
 PAUSE: Final = 1.0  # seconds between two tries while the database is away
+LYING: Final = 1.0  # seconds without an end of a job after which what lies ahead is given back
+LAST_WORDS: Final = 5.0  # seconds for each of: broken-off tasks, outcomes, the end of the session
+RESERVATION: Final = "a reservation"
+SESSION: Final = "a new session"
 
 
 class Worker:
-    """Runs the tasks of an app."""
+    """Runs the tasks of an app, each in a slot of its own.
+
+    A blocking task cannot be interrupted: past its time limit its job fails, but its thread goes on
+    and keeps its slot until it ends. One that may hang belongs into a sandbox.
+    """
 
     def __init__(
         self,
@@ -48,19 +59,34 @@ class Worker:
         if unknown or not self._topics:
             msg = f"there is no task for {', '.join(unknown)}" if unknown else "there is no task"
             raise Invalid(msg)
+        for topic in self._topics:
+            _check_sandbox(app.tasks[topic])
         self._concurrency = at_least_one(concurrency, "concurrency")
         self._grace = microseconds(grace, "grace") / 1e6
         self.name = name or worker_name()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads()
+        self._sandboxes = Sandboxes()
         self._buffer: deque[Lease] = deque()  # reserved, not started
         self._runs: dict[tuple[int, int], Run] = {}
         self._slots: set[asyncio.Task[None]] = set()
+        self._lingering: set[asyncio.Future[Any]] = set()  # threads whose jobs have ended
         self._room = asyncio.Event()  # there may be room for more
+        self._most = {
+            topic: most for topic in self._topics if (most := app.tasks[topic].concurrency)
+        }
+        self._held: Counter[str] = Counter()  # of each topic: what lies ahead, runs or lingers
+        self._opened = asyncio.Event()  # a topic that was full has room again
         self._pace = Pace()
+        self._health = Health(app.settings.dead_after, app.reconnect)
 
     # ------------------------------------------------------------ from outside
+
+    @property
+    def sick(self) -> str | None:
+        """Why it gets no work done though it would like to; None while all is well."""
+        return self._health.sick
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, or until `stop` is called; a second signal ends at once."""
@@ -71,23 +97,30 @@ class Worker:
         if self._loop is None:
             self._stopping.set()  # before it has begun
             return
-        with contextlib.suppress(RuntimeError):  # its loop has ended
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._call(self._stopping.set)
 
     async def arun(self) -> None:
         """Work until `stop` is called, or until this is cancelled."""
         self._loop = asyncio.get_running_loop()
         self._app.upkeep.start()
         outbox = Outbox(self._app)
-        writing = asyncio.create_task(outbox.write())
+        background = [
+            asyncio.create_task(outbox.write()),
+            asyncio.create_task(self._health.watch()),
+            asyncio.create_task(self._give_back_what_lies(outbox)),
+        ]
         try:
             while not self._stopping.is_set():
                 await self._live(outbox)
         finally:
-            await outbox.written()
-            writing.cancel()
-            if self._threads:
-                self._threads.shutdown(wait=False)
+            for task in background:
+                task.cancel()
+            await self._sandboxes.close()
+            self._threads.close()
+            for thread in self._lingering:
+                thread.cancel()  # nobody waits for it any more
+            if len(outbox):
+                log.warning("%d outcomes were not written; those jobs run again", len(outbox))
 
     async def _arun_with_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,13 +144,13 @@ class Worker:
         if session is None:
             return
         dead = asyncio.Event()
-        loop = asyncio.get_running_loop()
         heart = Heart(
             self._app,
             session,
+            self._health,
             started=self._started,
-            on_cancel=lambda places: loop.call_soon_threadsafe(self._cancel, places),
-            on_death=lambda: loop.call_soon_threadsafe(dead.set),
+            on_cancel=lambda places: self._call(self._cancel, places),
+            on_death=lambda: self._call(dead.set),
         )
         fetching = asyncio.create_task(self._fetch(outbox, session))
         try:
@@ -125,30 +158,47 @@ class Worker:
         finally:
             fetching.cancel()
             [error] = await asyncio.gather(fetching, return_exceptions=True)
+            self._health.heard(RESERVATION)
             if isinstance(error, Exception):
                 log.error("a worker could not go on reserving; it begins anew", exc_info=error)
+                await asyncio.sleep(PAUSE)
             if dead.is_set():
                 log.warning("this worker was called dead; it begins anew")
-                self._buffer.clear()  # what lay there was taken back
+                self._drop_buffer()  # what lay there was taken back
             else:
                 self._return_buffer(outbox)
                 await self._finish_running()
             self._give_up()  # a lease that is lost, or whose grace is over
-            await asyncio.gather(*self._slots, return_exceptions=True)
-            await outbox.written()
-            await asyncio.to_thread(heart.stop)
+            if self._slots:
+                await asyncio.wait(self._slots, timeout=LAST_WORDS)
+            for run in self._runs.values():
+                log.warning("job %s does not stop, and holds up the end", run.lease.job.id)
+            await _at_most(LAST_WORDS, outbox.written())
+            await asyncio.to_thread(heart.stop, LAST_WORDS)
             if not dead.is_set():
                 with contextlib.suppress(DatabaseError):
-                    await self._app.sessions.aend(session)
+                    await _at_most(LAST_WORDS, self._app.sessions.aend(session))
+
+    async def _begin(self) -> int:
+        await self._app.schedules.adeclare()
+        return await self._app.sessions.astart(self.name, self._topics)
 
     async def _started_session(self) -> int | None:
+        self._health.waits_for(SESSION)
         while not self._stopping.is_set():
+            starting = asyncio.create_task(self._begin())
+            await _first_of(self._stopping, starting)
             try:
-                await self._app.schedules.adeclare()
-                return await self._app.sessions.astart(self.name, self._topics)
+                session = await starting
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
             except DatabaseError as error:
                 log.warning("the database is away: %s", error)
                 await asyncio.sleep(PAUSE)
+            else:
+                self._health.heard(SESSION)
+                return session
         return None
 
     async def _fetch(self, outbox: Outbox, session: int) -> None:
@@ -157,28 +207,67 @@ class Worker:
             if len(outbox) > MOST_UNWRITTEN:
                 await outbox.written()
             ahead = self._pace.ahead()
-            want = self._concurrency - len(self._slots) + ahead - len(self._buffer)
-            if want <= ahead // 2:
+            want = self._free_slots() + ahead - len(self._buffer)
+            if want <= ahead // 2 or not self._open_topics():
                 self._room.clear()
                 await self._room.wait()
                 continue
+            self._health.waits_for(RESERVATION)
             try:
-                leases = await self._app.jobs.areserve(
-                    self._topics, limit=want, timeout=LOOK, session=session
-                )
-            except DatabaseError as error:
+                leases = await self._reserve(want, session)
+                await self._mark_suspects(leases, outbox, session)
+            except (DatabaseError, LeaseLost) as error:  # the heart hears that a session is dead
                 log.warning("could not reserve: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
-            for lease in leases:
-                if _is_suspect(lease.job):
-                    # It may have taken a worker down before anybody knew that it had begun.
-                    await self._app.sessions.abeat(session, [lease])
+            self._health.heard(RESERVATION)
+            self._held.update(lease.job.topic for lease in leases)
             self._buffer.extend(leases)
             self._fill_slots(outbox)
 
+    async def _reserve(self, limit: int, session: int) -> list[Lease]:
+        """Reserve what can run; look anew when a topic that was full has room again."""
+        topics = self._open_topics()
+        reserving = self._app.jobs.areserve(
+            topics,
+            limit=limit,
+            # Its answer is also a sign of health, so that it comes in good time.
+            timeout=min(LOOK, self._app.settings.dead_after / 2),
+            session=session,
+            most={topic: most - self._held[topic] for topic, most in self._most.items()},
+        )
+        if len(topics) == len(self._topics):
+            return await reserving
+        self._opened.clear()
+        looking = asyncio.create_task(reserving)
+        await _first_of(self._opened, looking)
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return []
+
+    async def _mark_suspects(self, leases: list[Lease], outbox: Outbox, session: int) -> None:
+        """Say of some that they start: they may have taken workers down before anybody knew."""
+        suspects = [lease for lease in leases if _is_suspect(lease.job)]
+        if suspects:
+            try:
+                await self._app.sessions.abeat(session, suspects)
+            except TowpathError:
+                for lease in leases:
+                    outbox.put(outcomes.return_unseen(lease))
+                raise
+
+    def _free_slots(self) -> int:
+        return self._concurrency - len(self._slots) - len(self._lingering)
+
+    def _open_topics(self) -> list[str]:
+        full = {topic for topic, most in self._most.items() if self._held[topic] >= most}
+        return [topic for topic in self._topics if topic not in full]
+
     def _fill_slots(self, outbox: Outbox) -> None:
-        while self._buffer and len(self._slots) < self._concurrency:
+        while self._buffer and self._free_slots() > 0:
             slot = asyncio.create_task(self._work(outbox, self._buffer.popleft()))
             self._slots.add(slot)
             slot.add_done_callback(lambda slot: self._freed(slot, outbox))
@@ -192,23 +281,51 @@ class Worker:
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
         """Run one job after the other, as long as there are some."""
         while True:
-            run = Run(self._app, lease, self._pool)
+            run = Run(self._app, lease, self._threads)
             place = (lease.job.seq, lease.epoch)
             self._runs[place] = run
             try:
-                outbox.put(await run.end(self._app.tasks[lease.job.topic]))
+                outbox.put(await run.end(self._app.tasks[lease.job.topic], self._sandboxes))
             finally:
                 del self._runs[place]
                 self._pace.finished += 1
+                lingers = self._lingers(run, outbox)
                 self._room.set()
-            if not self._buffer or self._stopping.is_set():
+            if lingers or not self._buffer or self._stopping.is_set():
                 return
             lease = self._buffer.popleft()
 
-    def _pool(self) -> Executor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._concurrency, "towpath-task")
-        return self._threads
+    def _lingers(self, run: Run, outbox: Outbox) -> bool:
+        """Let go of a job that has ended; if its thread goes on, the slot stays taken."""
+        job, thread = run.lease.job, run.thread
+        if thread is None or thread.done():
+            self._let_go(job.topic)
+            return False
+        log.warning("job %s of topic %r has ended, but not its thread", job.id, job.topic)
+
+        def ended(thread: "asyncio.Future[Any]") -> None:
+            self._lingering.discard(thread)
+            self._let_go(job.topic)
+            if not self._stopping.is_set():
+                self._fill_slots(outbox)
+            self._room.set()
+
+        self._lingering.add(thread)
+        thread.add_done_callback(ended)
+        return True
+
+    def _let_go(self, topic: str) -> None:
+        self._held[topic] -= 1
+        if topic in self._most:
+            self._opened.set()
+
+    async def _give_back_what_lies(self, outbox: Outbox) -> None:
+        """Leave to other workers what was reserved ahead when nothing moves here."""
+        while True:
+            finished = self._pace.finished
+            await asyncio.sleep(LYING)
+            if self._pace.finished == finished and self._free_slots() <= 0:
+                self._return_buffer(outbox)
 
     # ------------------------------------------------------------ stopping
 
@@ -225,8 +342,19 @@ class Worker:
             run.give_up()
 
     def _return_buffer(self, outbox: Outbox) -> None:
+        for lease in self._buffer:
+            outbox.put(outcomes.return_unseen(lease))
+        self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
         while self._buffer:
-            outbox.put(outcomes.return_unseen(self._buffer.popleft()))
+            self._let_go(self._buffer.popleft().job.topic)
+
+    def _call(self, call: Callable[..., object], *args: object) -> None:
+        """Have the loop call something, from another thread; it may have ended."""
+        with contextlib.suppress(RuntimeError):
+            if self._loop:
+                self._loop.call_soon_threadsafe(call, *args)
 
     async def _finish_running(self) -> None:
         if self._slots:
@@ -256,7 +384,26 @@ def _is_suspect(job: Job) -> bool:
     return job.epoch - 1 > job.retries + job.timeouts + job.releases + job.crashes + job.buries
 
 
-async def _first_of(*waits: "asyncio.Event | asyncio.Task[None]") -> None:
+def _check_sandbox(task: Task[..., Any]) -> None:
+    if task.sandbox:
+        try:
+            find_task(task.function.__module__, task.function.__qualname__)
+        except SandboxFailed as error:
+            raise Invalid(str(error)) from error
+
+
+def _is_cancelled() -> bool:
+    """Say whether it is we who were cancelled, and not what we awaited."""
+    task = asyncio.current_task()
+    return bool(task and task.cancelling())
+
+
+async def _at_most(seconds: float, waiting: Coroutine[Any, Any, object]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(waiting, seconds)
+
+
+async def _first_of(*waits: "asyncio.Event | asyncio.Task[Any]") -> None:
     tasks = [
         wait if isinstance(wait, asyncio.Task) else asyncio.create_task(_set(wait))
         for wait in waits

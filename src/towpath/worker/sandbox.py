@@ -1,0 +1,242 @@
+"""Sandboxes: processes that run one job at a time, and that can be killed for it.
+
+A sandbox guards the worker against mistakes (endless loops, lost memory, crashes), not against
+evil: it may do whatever the worker may. `towpath.worker.inside` is what runs in it.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any, Final, Self, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from towpath.app.tasks import Task
+from towpath.errors import SandboxFailed
+from towpath.model.job import Lease
+from towpath.store.leases import Completion, Outcome
+
+T = TypeVar("T")
+
+FIND_LIMIT: Final = 60.0  # seconds to start and to import the module of a task
+LAST_LIMIT: Final = 1.0  # seconds for the last words of a process that has ended
+SIZE: Final = 8  # bytes that tell the length of a message
+BEGIN: Final = """
+import sys
+line, lifeline, *sys.path = sys.argv[1:]
+from towpath.worker.inside import main
+main(int(line), int(lifeline))
+"""
+
+
+class Start(Struct, frozen=True):
+    """The first word to a sandbox: how the worker was started."""
+
+    argv: list[str]
+    main: dict[str, str]  # how to import its __main__, in the words of multiprocessing
+
+
+class Find(Struct, frozen=True):
+    """Which task comes next."""
+
+    module: str
+    name: str
+    memory: int | None
+
+
+class Found(Struct, frozen=True):
+    """Whether the task is there."""
+
+    error: str | None = None
+
+
+class Ending(Struct, frozen=True):
+    """What became of a job."""
+
+    completion: Completion | None = None
+    outcome: Outcome | None = None
+
+
+class Sandbox:
+    """A process for one job at a time."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        lifeline: int,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._lifeline = lifeline
+        self._killed = False
+        self.death = asyncio.create_task(process.wait())
+
+    @classmethod
+    async def start(cls) -> Self:
+        """Start a process; it dies when its lifeline is closed, by us or by our death."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            end, lifeline = os.pipe()
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-c", BEGIN, str(theirs.fileno()), str(end), *sys.path),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), end),
+                    start_new_session=True,  # whatever it starts is killed with it
+                )
+            except BaseException:
+                writer.close()
+                os.close(lifeline)
+                raise
+            finally:
+                os.close(end)
+        return cls(process, reader, writer, lifeline)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take a job."""
+        return not self._killed and not self.death.done()
+
+    async def find(self, task: Task[..., Any]) -> None:
+        """Have it find a task."""
+        place = Find(task.function.__module__, task.function.__qualname__, task.memory)
+        try:
+            async with asyncio.timeout(FIND_LIMIT):
+                self.say(place)
+                error = (await self._hear(Found)).error
+        except TimeoutError:
+            error = f"not imported within {FIND_LIMIT:g} s"
+        if error:
+            msg = f"{place.module}:{place.name}: {error}"
+            raise SandboxFailed(msg)
+
+    async def run(self, lease: Lease) -> Completion | Outcome:
+        """Run a job of the task that was found."""
+        self.say(lease)
+        ending = await self._hear(Ending)
+        ended = ending.completion or ending.outcome
+        if ended is None:
+            msg = "it said nothing of its job"
+            raise SandboxFailed(msg)
+        return ended
+
+    def say(self, message: Struct) -> None:
+        """Send a message."""
+        data = msgspec.json.encode(message)
+        self._writer.write(len(data).to_bytes(SIZE) + data)
+
+    async def _hear(self, kind: type[T]) -> T:
+        """Wait for a message, or for death: what it has forked may keep the line open."""
+        reading = asyncio.create_task(self._read(kind))
+        try:
+            await asyncio.wait({reading, self.death}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                self.kill()
+                await asyncio.wait({reading}, timeout=LAST_LIMIT)
+            if reading.done() and not reading.exception():
+                return reading.result()
+            self.kill()
+            raise SandboxFailed(_how(await self.death))
+        finally:
+            reading.cancel()
+
+    async def _read(self, kind: type[T]) -> T:
+        size = int.from_bytes(await self._reader.readexactly(SIZE))
+        return msgspec.json.decode(await self._reader.readexactly(size), type=kind)
+
+    def kill(self) -> None:
+        """Kill it and what it has started."""
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(
+                ProcessLookupError, PermissionError
+            ):  # macOS says so of zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
+            os.close(self._lifeline)
+            self._writer.close()
+
+
+class Sandboxes:
+    """The sandboxes of a worker: as many as have been busy at once, used again and again."""
+
+    def __init__(self) -> None:
+        self._idle: list[Sandbox] = []
+        self._all: set[Sandbox] = set()
+
+    @contextlib.asynccontextmanager
+    async def one_for(self, task: Task[..., Any]) -> AsyncGenerator[Sandbox]:
+        """Lend a sandbox that has found a task; it is killed if the block does not end well."""
+        sandbox = await self._ready_for(task)
+        try:
+            yield sandbox
+        except BaseException:
+            sandbox.kill()
+            raise
+        self._idle.append(sandbox)
+
+    async def _ready_for(self, task: Task[..., Any]) -> Sandbox:
+        while True:
+            used = self._idle.pop() if self._idle else None
+            if used and not used.is_alive:
+                used.kill()
+                continue
+            sandbox = used or await self._new()
+            try:
+                await sandbox.find(task)
+            except BaseException as error:
+                sandbox.kill()
+                if used and isinstance(error, SandboxFailed):
+                    continue  # it may have died while it was idle
+                raise
+            return sandbox
+
+    async def _new(self) -> Sandbox:
+        sandbox = await Sandbox.start()
+        self._all.add(sandbox)
+        sandbox.death.add_done_callback(lambda _: self._all.discard(sandbox))
+        sandbox.say(Start(sys.argv, _main()))
+        return sandbox
+
+    async def close(self) -> None:
+        """Kill them all."""
+        living = list(self._all)
+        for sandbox in living:
+            sandbox.kill()
+        if living:
+            await asyncio.wait([sandbox.death for sandbox in living], timeout=LAST_LIMIT)
+
+
+def find_task(module: str, name: str) -> Task[..., Any]:
+    """Return the task of that name, or say why there is none."""
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Task):
+        msg = f"there is no task {name} in {module}: in a sandbox it is found by that name"
+        raise SandboxFailed(msg)
+    return cast("Task[..., Any]", found)
+
+
+def _main() -> dict[str, str]:
+    """Say how this program was started, as multiprocessing says it to its children."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:
+        return {"init_main_from_name": main.__spec__.name}
+    path = getattr(main, "__file__", None)
+    return {"init_main_from_path": os.path.abspath(path)} if path else {}  # noqa: PTH100 - text, as it wants it
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process ended by itself, with exit code {code}"

@@ -1,0 +1,47 @@
+"""Threads for blocking tasks. One that never ends does not keep the process from ending."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any
+
+Ended = tuple[Any, BaseException | None]
+"""What a call returned, or what it raised: as a value, for a future refuses StopIteration."""
+
+
+class Threads:
+    """As many as are busy at once."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Ended]] | None] = SimpleQueue()
+        self._idle = Semaphore(0)
+        self._started = 0
+
+    def start(self, call: Callable[[], Any]) -> "asyncio.Future[Ended]":
+        """Begin a call in a thread."""
+        ended: Future[Ended] = Future()
+        ended.set_running_or_notify_cancel()
+        self._calls.put((call, ended))
+        if not self._idle.acquire(blocking=False):
+            self._started += 1
+            Thread(target=self._serve, name="towpath-task", daemon=True).start()
+        return asyncio.wrap_future(ended)
+
+    def close(self) -> None:
+        """End each thread when its call has ended."""
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _serve(self) -> None:
+        while item := self._calls.get():
+            call, ended = item
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                ended.set_result((None, error))
+            else:
+                ended.set_result((result, None))
+            del item, call, ended  # they hold on to arguments and results
+            self._idle.release()
