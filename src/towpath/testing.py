@@ -156,6 +156,8 @@ class IsolatedJobs:
             threads.close()
         if self._crashing or isinstance(watched.raised, Crash):
             raise Crash
+        if isinstance(watched.raised, KeyboardInterrupt):
+            raise watched.raised  # whoever tests wants to stop
         if isinstance(ended, Completion):
             await self.app.arun(leases.complete([ended]))
             error = None
