@@ -5,7 +5,7 @@ from towpath.app.context import Bury, Cancel, Context, Retry
 from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
-from towpath.model.job import Job, Lease, UnreadableJob
+from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
 from towpath.model.states import State, Status
 from towpath.settings import Settings
 
@@ -18,7 +18,9 @@ __all__ = [
     "Cancel",
     "Context",
     "Job",
+    "JobEvent",
     "Lease",
+    "LogLine",
     "Retry",
     "Settings",
     "State",

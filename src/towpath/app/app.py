@@ -11,6 +11,7 @@ from msgspec import Struct
 from towpath.app.connect import open_database
 from towpath.app.jobs import Jobs
 from towpath.app.marks import Marks
+from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
 from towpath.app.queue import Queue
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
@@ -71,6 +72,7 @@ class App:
         self._migrated = False
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self._migrating = Lock()
+        self.middleware = Middleware()
         self.jobs = Jobs(self, self._room, self._marks)
         self.tasks = Tasks(self)
         self.topics = Topics(self)
@@ -90,6 +92,19 @@ class App:
     def task(self, **options: Unpack[TaskOptions]) -> Decorator:
         """Make a task of a function: its calls can be enqueued as jobs."""
         return Decorator(self.tasks, options)
+
+    def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
+        """Call a generator function around every enqueue, with the topic and the headers.
+
+        What it puts into the headers travels with the jobs.
+        """
+        self.middleware.add_around_enqueue(function)
+        return function
+
+    def around_run(self, function: AroundRun) -> AroundRun:
+        """Call an async generator function around every run by a worker, with its Context."""
+        self.middleware.add_around_run(function)
+        return function
 
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""

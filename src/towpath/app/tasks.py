@@ -1,6 +1,7 @@
 """Tasks: functions whose calls are jobs."""
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -11,19 +12,28 @@ from typing import (
     Final,
     Generic,
     ParamSpec,
+    TypeAlias,
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
 import msgspec
 
-from towpath.app.checks import EnqueueOptions, refuse_unknown
+from towpath.app.checks import Defaults, EnqueueOptions, new_jobs, refuse_unknown
 from towpath.app.context import Context
-from towpath.errors import Conflict, JobCancelled, JobFailed, ResultTimeout
+from towpath.errors import (
+    Conflict,
+    Invalid,
+    InvalidArguments,
+    JobCancelled,
+    JobFailed,
+    ResultTimeout,
+)
 from towpath.model.arguments import Signature
-from towpath.model.backoff import Backoff
+from towpath.model.backoff import BackoffOption
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job
 from towpath.model.states import Status
@@ -36,6 +46,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Arguments by place and by name."""
+
+Wait: TypeAlias = Callable[[int], Duration] | Callable[[int, Exception], Duration]
+"""How long to wait after so many failures, and after this one."""
+
+OnFailure: TypeAlias = Callable[[Context, Exception, bool], object]
+"""Is told of each failure of a job, and whether it was the last; blocking or async."""
 
 FIRST_LOOK: Final = 0.005  # seconds until the first look for a result; each later one takes longer
 LAST_LOOK: Final = 0.25
@@ -51,7 +67,9 @@ class TaskOptions(TypedDict, total=False):
     max_crashes: int  # workers that it may take down with it
     timeout: Duration  # how long one run may last
     retention: Duration  # how long it is kept when it has finished
-    backoff: Backoff  # the pause after each failure
+    backoff: BackoffOption | Wait  # the pause after each failure; a function is asked by the worker
+    keep_result: bool  # False: what the function returns is not stored
+    on_failure: OnFailure  # called in the worker at every failure; not if the worker itself dies
 
 
 class CallOptions(EnqueueOptions, total=False):
@@ -128,11 +146,32 @@ class Task(Generic[P, R]):
         self.app = app
         self.function = function
         self.topic = checked(options.get("topic", function.__name__))
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = Signature(function, Context)
-        self._options: CallOptions = {k: v for k, v in options.items() if k != "topic"}  # type: ignore[assignment] # a subset of the same keys
+        self.on_failure = _called(options.get("on_failure"), "on_failure")
+        self.keep_result = options.get("keep_result", True)
+        self.backoff = _wait_of(options.get("backoff"))
+        own = {"topic", "on_failure", "keep_result"}
+        if self.backoff:
+            own.add("backoff")
+        self._options: CallOptions = {k: v for k, v in options.items() if k not in own}  # type: ignore[assignment] # a subset of the same keys
+        new_jobs(
+            self.topic, (), self._options, Defaults.of(app.settings)
+        )  # wrong ones are seen now
+        self._signature: Signature | None = None
+        with contextlib.suppress(NameError):  # of a class that is defined further down
+            self._signature = Signature(function, Context)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
+
+    @property
+    def signature(self) -> Signature:
+        """How its function is called."""
+        if self._signature is None:
+            try:
+                self._signature = Signature(self.function, Context)
+            except NameError as error:
+                msg = f"{self.function.__qualname__}: {error}, and an annotation needs it"
+                raise InvalidArguments(msg) from error
+        return self._signature
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
         """Store a call."""
@@ -152,6 +191,7 @@ class Task(Generic[P, R]):
 
     def using(self, **options: Unpack[CallOptions]) -> Calls[P, R]:
         """Enqueue with other options than the task's own."""
+        refuse_unknown(options.keys(), CallOptions.__optional_keys__)
         return Calls(self, options)
 
     def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
@@ -176,6 +216,10 @@ class Task(Generic[P, R]):
         result: R = self.signature.decode_result(job.result_body)
         return result
 
+    def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a call here and now, with a context if it takes one."""
+        return (Context(self.app), *args) if self.signature.takes_context else args
+
     def _bodies(self, calls: Sequence[Call]) -> list[msgspec.Raw]:
         most = self.app.settings.max_payload
         return [msgspec.Raw(self.signature.encode(*call, most).encode()) for call in calls]
@@ -193,7 +237,7 @@ class BlockingTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here and now."""
-        result: R = self.function(*args, **kwargs)
+        result: R = self.function(*self._here(args), **kwargs)
         return result
 
 
@@ -202,8 +246,46 @@ class AsyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Run it here and now."""
-        running: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        running: Coroutine[Any, Any, R] = self.function(*self._here(args), **kwargs)
         return running
+
+
+def _called(function: OnFailure | None, name: str) -> OnFailure | None:
+    if function is not None and not callable(function):
+        msg = f"{name} {function!r} is not a function"
+        raise Invalid(msg)
+    return function
+
+
+def _wait_of(backoff: object) -> Callable[[int, Exception], Duration] | None:
+    """Return a task's own backoff as a function of both; None if it is not a function."""
+    if not callable(backoff):
+        return None
+    function = cast("Callable[..., Duration]", backoff)
+    try:
+        inspect.signature(function).bind(1, ValueError())
+    except TypeError:
+        return lambda failures, _: function(failures)
+    return function
+
+
+def _refuse_odd(function: Callable[..., Any]) -> None:
+    """Refuse what cannot be a task, where it is defined."""
+    if not inspect.isroutine(function) or not hasattr(function, "__qualname__"):
+        msg = f"a task is a function, not {function!r}: write one that calls it"
+        raise Invalid(msg)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        msg = f"{function.__qualname__} is a generator: a task returns its result as a whole"
+        raise Invalid(msg)
+    if next(iter(inspect.signature(function).parameters), None) == "self":
+        msg = f"{function.__qualname__} is a method, and nobody stores its self: use a function"
+        raise Invalid(msg)
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return where a function is defined; a module that is loaded again defines the same one."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename if code else function.__module__), function.__qualname__
 
 
 class Decorator:
@@ -244,13 +326,14 @@ class Tasks(Mapping[str, Task[..., Any]]):
     def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """Make a task of a function."""
         refuse_unknown(options.keys(), TaskOptions.__optional_keys__)
+        _refuse_odd(function)
         task: Task[..., Any]
         if inspect.iscoroutinefunction(function):
             task = AsyncTask[..., Any](self._app, function, options)
         else:
             task = BlockingTask[..., Any](self._app, function, options)
         known = self._tasks.get(task.topic)
-        if known is not None and known.function.__qualname__ != function.__qualname__:
+        if known is not None and _place(known.function) != _place(function):
             msg = f"topic {task.topic!r} is {known.function.__qualname__}'s: give another one"
             raise Conflict(msg)
         self._tasks[task.topic] = task

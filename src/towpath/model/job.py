@@ -1,5 +1,6 @@
 """A job, and the right to run it."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
@@ -20,6 +21,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
     backoff: Backoff = DEFAULT
+    headers: Mapping[str, str] = {}  # what travels with it, beside its payload
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -51,11 +53,18 @@ class Job(Struct, frozen=True, kw_only=True):
     duration: timedelta | None = None
     result_body: str | None = None
     last_error: str | None = None
+    progress: float | None = None  # from 0 to 1, as its last run has said
+    progress_message: str | None = None
 
     @property
     def payload(self) -> Any:
         """The data it was enqueued with."""
         return payload.decode(self.body, self.encoding)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What travels with it, beside its payload."""
+        return self.options.headers
 
     @property
     def returned(self) -> Any:
@@ -98,6 +107,23 @@ class Lease(Struct, frozen=True, kw_only=True):
     epoch: int  # grows with every reservation, never goes back: the fencing number
     until: datetime | None  # None while a session holds it
     session: int | None = None
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """A line that a running job has written."""
+
+    epoch: int  # of the run that wrote it
+    text: str
+    at: datetime
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """What a running job has published."""
+
+    cursor: int  # its place among the events of this job
+    epoch: int
+    payload: Any
+    at: datetime
 
 
 class Failure(Struct, frozen=True, kw_only=True):

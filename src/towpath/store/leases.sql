@@ -83,6 +83,7 @@ insert into towpath.minute (minute, topic, completed, failed, duration)
 select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'buried'
 on conflict (minute, topic) do update set failed = failed + 1;
 delete from towpath.failure where seq = :seq and :goal = 'gone';
+delete from towpath.note where seq = :seq and :goal = 'gone';
 delete from towpath.job where seq = :seq and :goal = 'gone';
 
 -- name: settle [postgres]
@@ -132,6 +133,8 @@ counted as (
      where error is not null and goal = 'buried' group by now, topic),
 forgotten as (
     delete from towpath.failure f using left_behind g where f.seq = g.seq and g.goal = 'gone'),
+unsaid as (
+    delete from towpath.note n using left_behind g where n.seq = g.seq and g.goal = 'gone'),
 deleted as (
     delete from towpath.job j using left_behind g where j.seq = g.seq and g.goal = 'gone')
 select {ticket}, goal, null, nth from left_behind;

@@ -205,6 +205,7 @@ def _forgotten(job: Job) -> Steps[None]:
     if job.state in {State.READY, State.DELAYED}:
         yield sql["free_key"](topic=job.topic, key=job.key)
     yield sql["forget_failures"](seq=job.seq)
+    yield sql["forget_notes"](seq=job.seq)
     yield sql["forget_job"](seq=job.seq)
 
 

@@ -48,6 +48,9 @@ update towpath.job set priority = :priority where seq = :seq;
 -- name: forget_failures
 delete from towpath.failure where seq = :seq;
 
+-- name: forget_notes
+delete from towpath.note where seq = :seq;
+
 -- name: forget_job
 delete from towpath.job where seq = :seq;
 

@@ -8,6 +8,7 @@ delete from towpath.done where seq in (
     select seq from towpath.done where prune_at <= :now order by prune_at limit :limit)
 returning seq;
 delete from towpath.failure where seq = :seq;
+delete from towpath.note where seq = :seq;
 delete from towpath.job where seq = :seq;
 
 -- name: prune [postgres]
@@ -18,6 +19,8 @@ gone as (
     delete from towpath.done d using picked p where d.seq = p.seq returning d.seq),
 forgotten as (
     delete from towpath.failure f using gone g where f.seq = g.seq),
+unsaid as (
+    delete from towpath.note n using gone g where n.seq = g.seq),
 deleted as (
     delete from towpath.job j using gone g where j.seq = g.seq)
 select seq from gone;

@@ -1,6 +1,7 @@
 """A worker's sign of life, from a thread of its own: a busy event loop is not death."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from threading import Event, Thread
 from typing import Final
@@ -10,6 +11,8 @@ from towpath.errors import AppClosed, LeaseLost, TowpathError
 from towpath.model.job import Lease
 
 log: Final = logging.getLogger("towpath")
+
+LOOK_EVERY: Final = 0.5  # seconds between two looks for running jobs that were asked to stop
 
 
 class Heart:
@@ -38,9 +41,16 @@ class Heart:
         self._thread.join()
 
     def _go_on(self) -> None:
-        while not self._stopping.wait(self._app.settings.beat_every):
+        every = self._app.settings.beat_every
+        beat_at = time.monotonic() + every
+        while not self._stopping.wait(min(LOOK_EVERY, max(0, beat_at - time.monotonic()))):
+            started = list(self._started())
             try:
-                cancelled = self._app.sessions.beat(self._session, self._started())
+                if time.monotonic() >= beat_at:
+                    beat_at = time.monotonic() + every
+                    cancelled = self._app.sessions.beat(self._session, started)
+                else:
+                    cancelled = self._app.sessions.cancelled(self._session) if started else []
             except LeaseLost:
                 self._on_death()
                 return

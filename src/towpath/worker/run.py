@@ -1,18 +1,25 @@
 """One run of one job: from its lease to what became of it."""
 
 import asyncio
+import contextvars
 import functools
-from collections.abc import Awaitable, Callable
+import inspect
+import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 from towpath.app import outcomes
 from towpath.app.app import App
-from towpath.app.context import Bury, Cancel, Context, Retry
+from towpath.app.context import Bury, Cancel, Context, Notes, Retry
 from towpath.app.tasks import Task
 from towpath.errors import TimeLimitExceeded
+from towpath.model.backoff import DEFAULT
+from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Lease
 from towpath.store.leases import Completion, Outcome
+
+log: Final = logging.getLogger("towpath")
 
 Ended = Completion | Outcome
 
@@ -20,18 +27,25 @@ Ended = Completion | Outcome
 class Run:
     """A job that runs."""
 
-    def __init__(self, app: App, lease: Lease, threads: Callable[[], Executor]) -> None:
+    def __init__(
+        self,
+        app: App,
+        lease: Lease,
+        threads: Callable[[], Executor],
+        on_news: Callable[[Notes], object],
+    ) -> None:
         self.lease = lease
-        self.context = Context(app, lease)
+        self.context = Context(app, lease, on_news)
         self._app = app
         self._threads = threads
         self._doing: asyncio.Task[Any] | None = None
         self._ends: Ended | None = None  # as which it is broken off
 
     def cancel(self) -> None:
-        """Stop: somebody has asked for it."""
-        self.context.cancel()
-        self._break_off(outcomes.cancellation(self.lease))
+        """Stop: somebody has asked for it. Said again, it does not disturb the cleaning up."""
+        if not self.context.cancelled:
+            self.context.cancel()
+            self._break_off(outcomes.cancellation(self.lease))
 
     def give_up(self) -> None:
         """Stop: the worker ends, and another one may do it."""
@@ -46,49 +60,104 @@ class Run:
         """Run to the end, whatever that is."""
         self._doing = asyncio.current_task()
         try:
-            result = await self._timed(task)
-            text = task.signature.encode_result(result, self._app.settings.max_result)
+            return await self._ended(task)
         except asyncio.CancelledError:
             if self._ends is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
             if self._doing:
                 self._doing.uncancel()  # it was ours, and the slot goes on
             return self._ends
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
-            return self._raised(error)
         finally:
             self._doing = None
+
+    async def _ended(self, task: Task[..., Any]) -> Ended:
+        try:
+            async with self._app.middleware.around_run(self.context):
+                result = await self._timed(task)
+            kept = result if task.keep_result else None
+            text = task.signature.encode_result(kept, self._app.settings.max_result)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
+            return await self._failed(task, error)
+        except SystemExit as error:  # it would end the worker, and with it the work of others
+            return await self._failed(task, _as_exception(error))
+        except asyncio.CancelledError as error:
+            if self._doing and self._doing.cancelling():
+                raise
+            return await self._failed(task, _as_exception(error))  # the task's own
         return outcomes.completion_of(self.lease, text)
 
-    def _raised(self, error: Exception) -> Outcome:
-        match error:
-            case Retry():
-                return outcomes.failure(self.lease, error.__cause__ or error, error.after)
-            case Cancel():
-                return outcomes.cancellation(self.lease)
-            case Bury():
-                return outcomes.final_failure(self.lease, error.__cause__ or error)
-            case _:
-                return outcomes.failure(self.lease, error, None)
+    async def _failed(self, task: Task[..., Any], error: Exception) -> Outcome:
+        """Say what becomes of a job whose task has raised, and tell the task of a failure."""
+        if isinstance(error, Cancel):
+            return outcomes.cancellation(self.lease)
+        cause = error
+        if isinstance(error, Retry | Bury) and isinstance(error.__cause__, Exception):
+            cause = error.__cause__
+        if isinstance(error, Bury):
+            outcome = outcomes.final_failure(self.lease, cause)
+        else:
+            asked = error.after if isinstance(error, Retry) else None
+            wait = self._wait(task, cause) if asked is None else asked
+            outcome = outcomes.failure(self.lease, cause, wait)
+        if task.on_failure:
+            await self._tell(task, cause, final=outcome.goal == "buried")
+        return outcome
+
+    def _wait(self, task: Task[..., Any], error: Exception) -> Duration | None:
+        """Return the wait that the task's own function asks for; None leaves it to the job."""
+        if task.backoff is None or self.lease.job.options.backoff != DEFAULT:
+            return None
+        try:
+            wait = task.backoff(self.lease.job.retries + 1, error)
+            microseconds(wait, "backoff")
+        except Exception:
+            log.exception("the backoff of topic %s failed; the default holds", task.topic)
+            return None
+        return wait
+
+    async def _tell(self, task: Task[..., Any], error: Exception, *, final: bool) -> None:
+        """Call the task's `on_failure`; its own failure changes nothing."""
+        try:
+            async with asyncio.timeout(self.lease.job.options.timeout):
+                await self._call(task.on_failure, self.context, error, final)
+        except (Exception, SystemExit):
+            log.exception("on_failure of topic %s failed", task.topic)
 
     async def _timed(self, task: Task[..., Any]) -> Any:
         limit = self.lease.job.options.timeout
         clock = asyncio.timeout(limit)
         try:
             async with clock:
-                return await self._called(task)
+                args, kwargs = task.signature.decode(self.lease.job.body)
+                if task.signature.takes_context:
+                    args = (self.context, *args)
+                return await self._call(task.function, *args, **kwargs)
         except TimeoutError:
             if not clock.expired():
                 raise  # the task's own
+            self.context.cancel()  # blocking code runs on until it looks
             msg = f"it ran longer than {limit:g} s"
             raise TimeLimitExceeded(msg) from None
 
-    async def _called(self, task: Task[..., Any]) -> Any:
-        args, kwargs = task.signature.decode(self.lease.job.body)
-        if task.signature.takes_context:
-            args = (self.context, *args)
-        if task.is_async:
-            running: Awaitable[Any] = task.function(*args, **kwargs)
-            return await running
-        call = functools.partial(task.function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads(), call)
+    async def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function on the loop if it is async, else in a thread, in this context."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        here = contextvars.copy_context()
+        call = functools.partial(here.run, _without_stop_iteration, function, *args, **kwargs)
+        result = await asyncio.get_running_loop().run_in_executor(self._threads(), call)
+        # A decorator may hide that a function is async.
+        return await result if inspect.isawaitable(result) else result
+
+
+def _as_exception(error: SystemExit | asyncio.CancelledError) -> Exception:
+    said = "was cancelled" if isinstance(error, asyncio.CancelledError) else f"exited: {error}"
+    return RuntimeError(f"the task {said}").with_traceback(error.__traceback__)
+
+
+def _without_stop_iteration(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:  # a future cannot hold one: nobody would ever hear of it
+        msg = "the task raised StopIteration"
+        raise RuntimeError(msg) from error

@@ -191,11 +191,12 @@ class Worker:
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
         """Run one job after the other, as long as there are some."""
         while True:
-            run = Run(self._app, lease, self._pool)
+            run = Run(self._app, lease, self._pool, outbox.hear)
             place = (lease.job.seq, lease.epoch)
             self._runs[place] = run
             try:
-                outbox.put(await run.end(self._app.tasks[lease.job.topic]))
+                ended = await run.end(self._app.tasks[lease.job.topic])
+                outbox.put(ended, run.context.notes)
             finally:
                 del self._runs[place]
                 self._pace.finished += 1
