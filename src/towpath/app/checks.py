@@ -174,7 +174,7 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     if "backoff" in given:
         changes["backoff"] = backoff_of(given["backoff"])
     if headers := given.get("headers"):
-        changes["headers"] = _headers(headers)
+        changes["headers"] = headers_of(headers)
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
@@ -186,7 +186,8 @@ def _ttr(ttr: Duration) -> int:
     return us
 
 
-def _headers(headers: Mapping[Any, Any]) -> dict[str, str]:
+def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
+    """Return headers if they are a little text."""
     if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = f"headers {headers!r} are not a mapping from text to text"
         raise Invalid(msg)

@@ -14,7 +14,7 @@ from contextlib import (
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TypeAlias
 
-from towpath.app.checks import EnqueueOptions
+from towpath.app.checks import EnqueueOptions, headers_of
 from towpath.app.context import Context
 from towpath.errors import Invalid
 
@@ -59,7 +59,7 @@ class Middleware:
 
     @contextmanager
     def _enqueueing(self, topic: str, options: EnqueueOptions) -> Generator[EnqueueOptions]:
-        headers = dict(options.get("headers", {}))
+        headers = headers_of(options.get("headers", {}))
         error: BaseException | None = None
         with ExitStack() as stack:
             for around in self._enqueue:
