@@ -77,7 +77,7 @@ class Signature:
 
     def _decoded(self, body: str) -> dict[str, Any]:
         try:
-            found = self._arguments.decode(body)
+            found = self._arguments.decode("{}" if body == "null" else body)  # nothing was given
         except (msgspec.DecodeError, ValueError, TypeError) as error:
             msg = f"{self.name} cannot be called with these arguments: {error}"
             raise InvalidArguments(msg) from error

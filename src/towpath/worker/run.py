@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent import futures
 from typing import Any, Final
 
 from towpath.app import outcomes
@@ -31,7 +31,7 @@ class Run:
         self,
         app: App,
         lease: Lease,
-        threads: Callable[[], Executor],
+        threads: Callable[[], futures.Executor],
         on_news: Callable[[Notes], object],
     ) -> None:
         self.lease = lease
@@ -78,13 +78,17 @@ class Run:
             text = task.signature.encode_result(kept, self._app.settings.max_result)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             return await self._failed(task, error)
-        except SystemExit as error:  # it would end the worker, and with it the work of others
-            return await self._failed(task, _as_exception(error))
-        except asyncio.CancelledError as error:
-            if self._doing and self._doing.cancelling():
+        except (GeneratorExit, KeyboardInterrupt):
+            raise  # the worker's own end
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._is_stopped():
                 raise
-            return await self._failed(task, _as_exception(error))  # the task's own
+            return await self._failed(task, _as_exception(error))
         return outcomes.completion_of(self.lease, text)
+
+    def _is_stopped(self) -> bool:
+        """Say whether somebody has cancelled it, and not the task itself."""
+        return self._doing is not None and self._doing.cancelling() > 0
 
     async def _failed(self, task: Task[..., Any], error: Exception) -> Outcome:
         """Say what becomes of a job whose task has raised, and tell the task of a failure."""
@@ -144,20 +148,30 @@ class Run:
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
         here = contextvars.copy_context()
-        call = functools.partial(here.run, _without_stop_iteration, function, *args, **kwargs)
+        call = functools.partial(here.run, _in_thread, function, *args, **kwargs)
         result = await asyncio.get_running_loop().run_in_executor(self._threads(), call)
         # A decorator may hide that a function is async.
         return await result if inspect.isawaitable(result) else result
 
 
-def _as_exception(error: SystemExit | asyncio.CancelledError) -> Exception:
-    said = "was cancelled" if isinstance(error, asyncio.CancelledError) else f"exited: {error}"
+def _as_exception(error: BaseException) -> Exception:
+    """Return what would end more than its job as an error that does not."""
+    match error:
+        case SystemExit():
+            said = f"exited: {error}"
+        case asyncio.CancelledError() | futures.CancelledError():
+            said = "was cancelled"
+        case _:
+            said = f"raised {type(error).__name__}"
     return RuntimeError(f"the task {said}").with_traceback(error.__traceback__)
 
 
-def _without_stop_iteration(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
-    except StopIteration as error:  # a future cannot hold one: nobody would ever hear of it
-        msg = "the task raised StopIteration"
-        raise RuntimeError(msg) from error
+    except (StopIteration, futures.CancelledError) as error:  # a future would misunderstand them
+        raise _as_exception(error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _as_exception(error) from error
