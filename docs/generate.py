@@ -9,9 +9,11 @@ from pathlib import Path
 
 from towpath import App, errors
 from towpath.app.checks import EnqueueOptions, Filters
+from towpath.app.context import Context
 from towpath.app.jobs import Jobs
 from towpath.app.queue import Queue
 from towpath.app.sessions import Sessions
+from towpath.app.tasks import TaskOptions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.model.states import STATUS, TRANSITIONS, State
@@ -98,7 +100,9 @@ def verbs() -> str:
         lines += ["", f"## `{name}`", ""]
         for verb, function in vars(kind).items():
             internal = verb.startswith("_") or (kind.__name__, verb) in INTERNAL
-            if not internal and not is_twin(verb, kind):
+            if isinstance(function, property):
+                lines.append(f"- `{verb}`: {function.__doc__}")
+            elif not internal and not is_twin(verb, kind):
                 said = " ".join(inspect.cleandoc(function.__doc__ or "").split())
                 lines.append(f"- `{verb}({parameters(function)})`: {said}")
         for title, described in OPTIONS.get(name, {}).items():
@@ -126,7 +130,12 @@ def parameters(function: Callable[..., object]) -> str:
     return ", ".join(words)
 
 
-INTERNAL = {("App", "run"), ("App", "start_again"), ("Upkeep", "start_again")}
+INTERNAL = {
+    ("App", "run"),
+    ("App", "start_again"),
+    ("Context", "cancel"),
+    ("Upkeep", "start_again"),
+}
 DOORS = {
     "app": App,
     "app.jobs": Jobs,
@@ -134,8 +143,10 @@ DOORS = {
     "app.topics": Topics,
     "app.sessions": Sessions,
     "app.upkeep": Upkeep,
+    "ctx": Context,
 }
 OPTIONS: dict[str, dict[str, type]] = {
+    "app": {"Options of `task`": TaskOptions},
     "app.jobs": {
         "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
         "Filters of `list`": Filters,

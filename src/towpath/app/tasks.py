@@ -146,6 +146,7 @@ class Task(Generic[P, R]):
         self.app = app
         self.function = function
         self.topic = checked(options.get("topic", function.__name__))
+        self.is_async = inspect.iscoroutinefunction(function)
         self.on_failure = _called(options.get("on_failure"), "on_failure")
         self.keep_result = options.get("keep_result", True)
         self.backoff = _wait_of(options.get("backoff"))

@@ -46,9 +46,11 @@ oldest as materialized (
                    sum(octet_length(n.text)) over newest as bytes
               from towpath.note n where n.seq = i.seq and n.kind = i.kind
             window newest as (order by n.no desc)) as numbered
-         where place > i.most or bytes > i.most_bytes) as o)
+         where place > i.most or bytes > i.most_bytes) as o
+     where o.no is not null)
 delete from towpath.note n using oldest o
- where n.seq = o.seq and n.kind = o.kind and n.no <= o.no;
+ where n.seq = any(array(select seq from oldest))
+   and n.seq = o.seq and n.kind = o.kind and n.no <= o.no;
 
 -- name: find
 select seq from towpath.job where id = :id;

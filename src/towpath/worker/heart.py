@@ -44,9 +44,10 @@ class Heart:
         every = self._app.settings.beat_every
         beat_at = time.monotonic() + every
         while not self._stopping.wait(min(LOOK_EVERY, max(0, beat_at - time.monotonic()))):
+            beats = time.monotonic() >= beat_at
             started = list(self._started())
             try:
-                if time.monotonic() >= beat_at:
+                if beats:
                     beat_at = time.monotonic() + every
                     cancelled = self._app.sessions.beat(self._session, started)
                 else:
@@ -57,7 +58,8 @@ class Heart:
             except AppClosed:
                 return
             except TowpathError as error:  # the next beat may get through
-                log.warning("a worker could not show that it lives: %s", error)
+                if beats:
+                    log.warning("a worker could not show that it lives: %s", error)
             else:
                 if cancelled:
                     self._on_cancel(cancelled)

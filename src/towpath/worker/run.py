@@ -123,7 +123,8 @@ class Run:
         """Call the task's `on_failure`; its own failure changes nothing."""
         try:
             async with asyncio.timeout(self.lease.job.options.timeout):
-                await self._call(task.on_failure, self.context, error, final)
+                is_async = inspect.iscoroutinefunction(task.on_failure)
+                await self._call(is_async, task.on_failure, self.context, error, final)
         except (Exception, SystemExit):
             log.exception("on_failure of topic %s failed", task.topic)
 
@@ -135,7 +136,7 @@ class Run:
                 args, kwargs = task.signature.decode(self.lease.job.body)
                 if task.signature.takes_context:
                     args = (self.context, *args)
-                return await self._call(task.function, *args, **kwargs)
+                return await self._call(task.is_async, task.function, *args, **kwargs)
         except TimeoutError:
             if not clock.expired():
                 raise  # the task's own
@@ -143,9 +144,9 @@ class Run:
             msg = f"it ran longer than {limit:g} s"
             raise TimeLimitExceeded(msg) from None
 
-    async def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _call(self, is_async: bool, function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001 - never named
         """Call a function on the loop if it is async, else in a thread, in this context."""
-        if inspect.iscoroutinefunction(function):
+        if is_async:
             return await function(*args, **kwargs)
         here = contextvars.copy_context()
         call = functools.partial(here.run, _in_thread, function, *args, **kwargs)
