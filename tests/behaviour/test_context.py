@@ -17,6 +17,7 @@ from towpath.store import notes
 from towpath.store.leases import Outcome, settle
 from towpath.store.notes import Kind, Note
 from towpath.worker import outbox
+from towpath.worker.worker import Pace
 
 
 @pytest.fixture
@@ -283,7 +284,7 @@ def test_a_job_whose_lease_was_lost_learns_of_it(app, steps):
             return
         steps.acquire(timeout=20)
         try:
-            while True:
+            for _ in range(1_000):
                 ctx.log("still here")
                 time.sleep(0.01)
         except LeaseLost as error:
@@ -455,6 +456,70 @@ def test_a_cancelled_task_may_clean_up_in_peace(app):
         app.jobs.cancel(job.id)
         assert ended(app, job).state == "cancelled"
     assert cleaned == [True]
+
+
+def test_a_task_that_learned_of_it_by_touch_is_interrupted_all_the_same(app):
+    touched = threading.Event()
+
+    @app.task()
+    async def work(ctx: Context) -> None:
+        while not ctx.cancelled:
+            await ctx.atouch()
+            await asyncio.sleep(0.001)
+        touched.set()
+        await asyncio.sleep(60)
+
+    with working(app):
+        job = work.enqueue()
+        eventually(lambda: app.jobs.get(job).status == "processing")
+        app.jobs.cancel(job.id)
+        assert touched.wait(20)
+        assert ended(app, job).state == "cancelled"
+
+
+def test_dq_14_what_a_task_raises_when_it_is_stopped_is_no_failure(app):
+    started, told = threading.Event(), []
+
+    @app.task(on_failure=lambda ctx, error, final: told.append(error))
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("while cleaning up")
+
+    job = work.enqueue()
+    with working(app, grace=0.1):
+        assert started.wait(20)
+
+    found = app.jobs.get(job)
+    assert (found.state, found.retries, found.last_error, told) == ("ready", 0, None, [])
+
+
+def test_a_task_that_ignores_a_cancellation_leaves_nothing_to_the_next(app, monkeypatch):
+    """The next one in its slot is not taken for stopped."""
+    monkeypatch.setattr(Pace, "ahead", lambda _: 5)  # so that it waits in the same slot
+    started, told = threading.Event(), []
+
+    @app.task()
+    async def stubborn() -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "done all the same"
+
+    @app.task(max_retries=1, on_failure=lambda ctx, error, final: told.append(str(error)))
+    async def next_one() -> None:
+        raise asyncio.CancelledError
+
+    first, second = stubborn.enqueue(), next_one.enqueue()
+    with working(app, concurrency=1):
+        assert started.wait(20)
+        app.jobs.cancel(first.id)
+        assert first.result(20) == "done all the same"
+        ended(app, second)
+    assert told == ["the task was cancelled"]
 
 
 def test_touch_tells_of_a_cancellation(app, colour):

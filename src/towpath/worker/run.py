@@ -40,11 +40,12 @@ class Run:
         self._threads = threads
         self._doing: asyncio.Task[Any] | None = None
         self._ends: Ended | None = None  # as which it is broken off
+        self._cancels = 0
 
     def cancel(self) -> None:
         """Stop: somebody has asked for it. Said again, it does not disturb the cleaning up."""
-        if not self.context.cancelled:
-            self.context.cancel()
+        self.context.cancel()
+        if self._ends is None:
             self._break_off(outcomes.cancellation(self.lease))
 
     def give_up(self) -> None:
@@ -55,6 +56,7 @@ class Run:
         self._ends = self._ends or ends
         if self._doing:
             self._doing.cancel()
+            self._cancels += 1
 
     async def end(self, task: Task[..., Any]) -> Ended:
         """Run to the end, whatever that is."""
@@ -64,10 +66,11 @@ class Run:
         except asyncio.CancelledError:
             if self._ends is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
-            if self._doing:
-                self._doing.uncancel()  # it was ours, and the slot goes on
             return self._ends
         finally:
+            for _ in range(self._cancels):  # they were ours, and the slot goes on
+                if self._doing:
+                    self._doing.uncancel()
             self._doing = None
 
     async def _ended(self, task: Task[..., Any]) -> Ended:
@@ -90,8 +93,10 @@ class Run:
         """Say whether somebody has cancelled it, and not the task itself."""
         return self._doing is not None and self._doing.cancelling() > 0
 
-    async def _failed(self, task: Task[..., Any], error: Exception) -> Outcome:
+    async def _failed(self, task: Task[..., Any], error: Exception) -> Ended:
         """Say what becomes of a job whose task has raised, and tell the task of a failure."""
+        if self._ends is not None:
+            return self._ends  # what it raises when it is stopped is no failure
         if isinstance(error, Cancel):
             return outcomes.cancellation(self.lease)
         cause = error
