@@ -326,6 +326,23 @@ def test_a_failure_is_in_the_trace_and_a_decision_is_no_failure(plain, spans):
     assert found["process again"].status.status_code is StatusCode.ERROR
 
 
+class Unspeakable(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError
+
+
+def test_a_trace_does_not_change_the_error(plain, spans):
+    @plain.task(max_retries=1)
+    async def fail() -> None:
+        raise Unspeakable
+
+    with working(plain):
+        assert ended(plain, fail.enqueue()).last_error == "Unspeakable: it cannot say what it is"
+    assert spans()["process fail"].status.description == "Unspeakable"
+
+
 def test_whoever_does_not_use_traces_does_not_pay_for_them():
     program = (
         "import sys; from towpath import App; app = App('memory://'); "

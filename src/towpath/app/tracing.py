@@ -4,7 +4,7 @@ Imported only by a process that has imported OpenTelemetry itself.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, StatusCode
@@ -44,8 +44,10 @@ def consuming(job: Job) -> Generator[None]:
             yield
         except Exception as error:
             if not isinstance(error, Cancel):  # that is a decision, not an error
-                span.record_exception(error)
-                span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+                span.set_status(StatusCode.ERROR, type(error).__name__)
+                with suppress(Exception):  # it may not be able to say what it is
+                    span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+                    span.record_exception(error)
             raise
 
 
