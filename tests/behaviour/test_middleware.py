@@ -36,6 +36,7 @@ def test_headers_travel_with_the_job(app):
 
     assert job.headers == app.jobs.get(job).headers == lease.job.headers == {"tenant": "acme"}
     assert app.jobs.enqueue("mail", {}).headers == {}
+    assert len({job, lease.job}) == 2  # a job may be a key
 
 
 def test_a_job_without_headers_stores_nothing_for_them(app):

@@ -174,7 +174,7 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     if "backoff" in given:
         changes["backoff"] = backoff_of(given["backoff"])
     if headers := given.get("headers"):
-        changes["headers"] = headers_of(headers)
+        changes["headers"] = tuple(headers_of(headers).items())
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 

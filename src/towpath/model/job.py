@@ -1,6 +1,5 @@
 """A job, and the right to run it."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
@@ -21,7 +20,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
     backoff: Backoff = DEFAULT
-    headers: Mapping[str, str] = {}  # what travels with it, beside its payload
+    headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -62,9 +61,9 @@ class Job(Struct, frozen=True, kw_only=True):
         return payload.decode(self.body, self.encoding)
 
     @property
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> dict[str, str]:
         """What travels with it, beside its payload."""
-        return self.options.headers
+        return dict(self.options.headers)
 
     @property
     def returned(self) -> Any:
