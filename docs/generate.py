@@ -10,10 +10,12 @@ from pathlib import Path
 
 from towpath import App, errors
 from towpath.app.checks import EnqueueOptions, Filters
+from towpath.app.context import Context
 from towpath.app.jobs import Jobs
 from towpath.app.queue import Queue
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
+from towpath.app.tasks import TaskOptions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
@@ -101,7 +103,9 @@ def verbs() -> str:
         lines += ["", f"## `{name}`", ""]
         for verb, function in vars(kind).items():
             internal = verb.startswith("_") or (kind.__name__, verb) in INTERNAL
-            if not internal and not is_twin(verb, kind):
+            if isinstance(function, property):
+                lines.append(f"- `{verb}`: {function.__doc__}")
+            elif not internal and not is_twin(verb, kind):
                 said = " ".join(inspect.cleandoc(function.__doc__ or "").split())
                 lines.append(f"- `{verb}({parameters(function)})`: {said}")
         for title, described in OPTIONS.get(name, {}).items():
@@ -145,6 +149,9 @@ INTERNAL = {
     ("App", "attach"),
     ("App", "run"),
     ("App", "start_again"),
+    ("Context", "cancel"),
+    ("Jobs", "new"),
+    ("Jobs", "storing"),
     ("Jobs", "stored"),
     ("Schedules", "declaration"),
     ("Upkeep", "start_again"),
@@ -157,8 +164,10 @@ DOORS = {
     "app.schedules": Schedules,
     "app.sessions": Sessions,
     "app.upkeep": Upkeep,
+    "ctx": Context,
 }
 OPTIONS: dict[str, dict[str, type]] = {
+    "app": {"Options of `task`": TaskOptions},
     "app.jobs": {
         "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
         "Filters of `list`": Filters,

@@ -6,7 +6,7 @@ from towpath.app.flows import Chain, Group, Step, group
 from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
-from towpath.model.job import Job, Lease, UnreadableJob
+from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
 from towpath.model.limits import Limit
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
@@ -23,8 +23,10 @@ __all__ = [
     "Context",
     "Group",
     "Job",
+    "JobEvent",
     "Lease",
     "Limit",
+    "LogLine",
     "Retry",
     "Schedule",
     "Settings",

@@ -151,7 +151,8 @@ class IsolatedJobs:
         watched = _Watched(self.app.tasks[lease.job.topic], here)
         threads = Threads()
         try:
-            ended = await Run(self.app, lease, threads).end(watched.task, Sandboxes())
+            run = Run(self.app, lease, threads, lambda _: None)
+            ended = await run.end(watched.task, Sandboxes())
         finally:
             threads.close()
         if self._crashing or isinstance(watched.raised, Crash):

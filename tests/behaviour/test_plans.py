@@ -24,7 +24,17 @@ from towpath.database import sqlite as lite
 from towpath.database.clock import machine_clock
 from towpath.operation import Operation, Row, drive
 from towpath.statement import Query
-from towpath.store import jobs, leases, lookup, reserving, stats, tickets, upkeep
+from towpath.store import (
+    jobs,
+    leases,
+    lookup,
+    notes,
+    reserving,
+    sessions,
+    stats,
+    tickets,
+    upkeep,
+)
 
 MANY = 1_000_000
 READY, LEASED, BURIED = 3_000, 3_000, 1_000
@@ -38,7 +48,8 @@ MOST_STEPS = 400  # that SQLite's machine may make for each
 SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!\(subquery)(?!.* VIRTUAL TABLE)")
 HOT = {
     "enqueue", "enqueue_keyed", "standing", "reserve", "candidates", "take", "complete", "settle",
-    "touch", "promote", "expired", "next_due", "whereabouts",
+    "touch", "promote", "expired", "next_due", "whereabouts", "write", "drop_oldest",
+    "cancelled_of",
 }  # fmt: skip
 
 
@@ -272,6 +283,10 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
             leases.touch([leases.Touch(**p, ttr=1) for p in stale]),
             None,
         )
+        for kind, place in ((kind, place) for kind in notes.Kind for place in (places, stale)):
+            said = [notes.Note(**each, kind=kind, no=1, text="a line") for each in place]
+            yield f"write {count} {kind} of {place[0]['epoch']}", notes.write(said), None
+    yield "look for cancelled ones", sessions.cancelled(1), None
     yield "look into an empty topic", reserve(("nothing",), 1), None
     marks = [
         reserving.Range("mail", upto=49),

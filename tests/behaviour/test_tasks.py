@@ -1,18 +1,24 @@
 """Tasks: typed calls that become jobs."""
 
+import asyncio
+import concurrent.futures
 import enum
+import functools
 import math
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import NoReturn
 
 import msgspec
 import pytest
 
+from tests.workers import ended, working
 from towpath import App, Context
 from towpath.errors import (
     Conflict,
+    IncompatibleData,
     Invalid,
     InvalidArguments,
     InvalidPayload,
@@ -21,6 +27,7 @@ from towpath.errors import (
     PayloadTooLarge,
     ResultTimeout,
 )
+from towpath.model.arguments import Signature
 
 
 class Colour(enum.Enum):
@@ -264,3 +271,285 @@ def test_waiting_for_a_result_ends_in_time_and_leaves_the_job_alone(plain, colou
     with pytest.raises(ResultTimeout, match=str(job.id)):
         colour(job).result(timeout=0.02)
     assert plain.jobs.get(job.id).status == "pending"
+
+
+# ---------------------------------------------------------------- functions of every kind
+
+
+class Printer:
+    """Something with methods."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def print(self, page: int) -> str:
+        return f"{self.name} {page}"
+
+    @classmethod
+    def clean(cls, page: int) -> str:
+        return f"clean {page}"
+
+    @staticmethod
+    def feed(page: int) -> str:
+        return f"feed {page}"
+
+    def __call__(self, page: int) -> str:
+        return f"called {page}"
+
+
+@pytest.mark.parametrize(
+    "function", [Printer("a").print, Printer.clean, Printer.feed], ids=["bound", "class", "static"]
+)
+def test_a_method_with_its_object_is_a_function(plain, function):
+    task = plain.task()(function)
+
+    assert ran(plain, task.enqueue(1)) == function(1) == task(1)
+
+
+def pages():
+    yield 1
+
+
+async def apages():
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (functools.partial(Printer.feed, 1), "a task is a function"),
+        (Printer("a"), "a task is a function"),
+        (Printer, "a task is a function"),
+        (7, "a task is a function"),
+        (Printer.print, "is a method, and nobody stores its self"),
+        (pages, "is a generator"),
+        (apages, "is a generator"),
+    ],
+    ids=["partial", "object", "class", "number", "method", "generator", "async generator"],
+)
+def test_what_cannot_be_a_task_is_refused_where_it_is_defined(plain, odd, words):
+    with pytest.raises(Invalid, match=words):
+        plain.task(topic="odd")(odd)
+    assert "odd" not in plain.tasks
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"max_retries": "3"},
+        {"priority": -1},
+        {"timeout": "soon"},
+        {"backoff": "soon"},
+        {"backoff": [-1]},
+        {"on_failure": "mail"},
+        {"topic": "no topic"},
+    ],
+    ids=str,
+)
+def test_an_option_that_makes_no_sense_is_refused_where_the_task_is_defined(plain, option):
+    with pytest.raises(Invalid):
+        plain.task(**option)(pages_of)
+
+
+def pages_of(number: int) -> int:
+    return number
+
+
+def test_an_option_of_a_call_that_nobody_knows_is_named_at_once(plain):
+    task = plain.task()(pages_of)
+
+    with pytest.raises(Invalid, match=r"there is no prioriy: use .*priority"):
+        task.using(prioriy=1)
+    with pytest.raises(Invalid, match="there is no topic"):
+        task.using(topic="other")
+
+
+def test_two_functions_of_one_name_from_two_modules_are_two(plain):
+    module = {}
+    exec("def pages_of(number: int): ...", module)  # noqa: S102 - another module
+    plain.task()(pages_of)
+
+    with pytest.raises(Conflict, match="pages_of"):
+        plain.task()(module["pages_of"])
+    plain.task()(pages_of)  # as when a module is loaded again
+
+
+# ---------------------------------------------------------------- annotations
+
+
+def test_an_annotation_may_name_a_class_that_is_defined_further_down(plain):
+    module = {"app": plain, "dataclass": dataclass}
+    exec(  # noqa: S102 - a module in which the order matters
+        "@app.task()\n"
+        "def measure(value: 'Later') -> int: return value.number\n"
+        "@dataclass\n"
+        "class Later: number: int\n",
+        module,
+    )
+
+    assert ran(plain, module["measure"].enqueue(module["Later"](3))) == 3
+
+
+def test_an_annotation_that_names_nothing_is_explained_in_the_caller(plain):
+    def lost(value: "Nowhere"): ...  # noqa: F821 - so it is
+
+    task = plain.task()(lost)
+
+    with pytest.raises(InvalidArguments, match="lost: name 'Nowhere' is not defined"):
+        task.enqueue(1)
+
+
+@pytest.mark.parametrize("annotation", [3, datetime | str], ids=str)
+def test_an_annotation_that_cannot_be_stored_is_refused_where_it_stands(plain, annotation):
+    def wrong(value): ...
+
+    wrong.__annotations__["value"] = annotation
+    with pytest.raises(InvalidArguments, match="wrong"):
+        plain.task()(wrong)
+
+
+def test_a_task_that_never_returns_is_a_task(plain):
+    @plain.task()
+    def fail() -> NoReturn:
+        raise ValueError
+
+    fail.enqueue()
+
+
+def test_a_default_is_the_one_of_when_the_job_runs(plain):
+    def old(number: int, unit: str = "cm"):
+        return number, unit
+
+    job = plain.task(topic="measure")(old).enqueue(1)
+
+    def new(number: int, unit: str = "mm", *, scale: float = 2.0):
+        return number, unit, scale
+
+    plain.tasks["measure"].function = new
+    plain.tasks["measure"]._signature = Signature(new, Context)
+    assert ran(plain, job) == (1, "mm", 2.0)
+
+
+def test_a_mutable_default_is_not_shared_by_the_queue(plain):
+    @plain.task()
+    def collect(number: int, into: list[int] = []):  # noqa: B006 - the function's own mistake
+        return [*into, number]
+
+    assert ran(plain, collect.enqueue(1)) == [1]
+    assert ran(plain, collect.enqueue(2, [1])) == [1, 2]
+
+
+def test_none_is_not_the_same_as_nothing(plain):
+    @plain.task()
+    def greet(name: str | None = "you"):
+        return name
+
+    assert ran(plain, greet.enqueue()) == "you"
+    assert ran(plain, greet.enqueue(None)) is None
+
+
+def test_a_job_without_a_payload_calls_a_task_without_arguments(plain):
+    @plain.task()
+    def ping(times: int = 1):
+        return times
+
+    assert ran(plain, plain.jobs.enqueue("ping")) == 1
+
+
+def test_a_result_that_no_longer_fits_is_explained(plain, colour, sum_up):
+    job = enqueued(colour, sum_up, [])
+    [lease] = plain.jobs.reserve("sum_up")
+    plain.jobs.complete(lease, {"x": 1})
+
+    with pytest.raises(IncompatibleData, match=r"the result of .*sum_up does not fit"):
+        colour(job).result(timeout=5)
+
+
+# ---------------------------------------------------------------- hostile functions in a worker
+
+
+def disguised(function):
+    """A decorator that hides that a function is async."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def test_a_decorator_that_hides_that_a_function_is_async_does_no_harm(plain):
+    @plain.task()
+    @disguised
+    async def double(number: int) -> int:
+        return number * 2
+
+    with working(plain):
+        assert double.enqueue(21).result(20) == 42
+
+
+class Untamed(BaseException):
+    """Of a library that wants not to be caught."""
+
+
+class Unspeakable(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt(), "the task raised KeyboardInterrupt"),
+        (GeneratorExit(), "the task raised GeneratorExit"),
+        (concurrent.futures.CancelledError(), "the task was cancelled"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_is_raised_in_a_thread_stays_there(plain, error, words):
+    @plain.task(max_retries=1)
+    def fail() -> None:
+        raise error
+
+    with working(plain, concurrency=1):
+        assert words in ended(plain, fail.enqueue()).last_error
+        assert words in ended(plain, fail.enqueue()).last_error
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "blocking"])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SystemExit(3), "the task exited: 3"),
+        (Untamed(), "the task raised Untamed"),
+        (StopIteration(), "StopIteration"),
+        (StopAsyncIteration(), "StopAsyncIteration"),
+        (asyncio.CancelledError(), "the task was cancelled"),
+        (Unspeakable(), "Unspeakable: it cannot say what it is"),
+        (ExceptionGroup("all", [ValueError("a")]), "ExceptionGroup: all"),
+        (RecursionError("deep"), "RecursionError: deep"),
+        (ValueError("\0 \ud800"), "ValueError: \N{REPLACEMENT CHARACTER} ?"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_a_task_raises_is_its_own_failure(plain, is_async, error, words):
+    """The worker and the other jobs go on."""
+
+    @plain.task(max_retries=1, topic="fail")
+    async def afail() -> None:
+        raise error
+
+    @plain.task(max_retries=1, topic="bfail")
+    def fail() -> None:
+        raise error
+
+    @plain.task()
+    async def fine() -> str:
+        return "fine"
+
+    with working(plain, concurrency=1):
+        job = (afail if is_async else fail).enqueue()
+        assert words in ended(plain, job).last_error
+        assert fine.enqueue().result(20) == "fine"

@@ -14,6 +14,7 @@ from towpath.app.doctor import Check, Doctor
 from towpath.app.jobs import Jobs
 from towpath.app.limits import Limits
 from towpath.app.marks import Marks
+from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
 from towpath.app.queue import Queue
 from towpath.app.schedules import Declaration, Schedules
 from towpath.app.sessions import Sessions
@@ -61,6 +62,7 @@ class App:
         **given: Any,
     ) -> None:
         self._migrating = Lock()
+        self.middleware = Middleware()
         self.tasks = Tasks(self)
         self.attach(
             url or os.environ.get("TOWPATH_DATABASE", "sqlite:///towpath.db"),
@@ -123,6 +125,19 @@ class App:
         catch_up="skip" by none, with "all" by one each, of which there are 1,000 at most.
         """
         return self.schedules.declaration(name, rule_of(cron, every, tz), catch_up, options)
+
+    def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
+        """Call a generator function around every enqueue, with the topic and the headers.
+
+        What it puts into the headers travels with the jobs.
+        """
+        self.middleware.add_around_enqueue(function)
+        return function
+
+    def around_run(self, function: AroundRun) -> AroundRun:
+        """Call an async generator function around every run by a worker, with its Context."""
+        self.middleware.add_around_run(function)
+        return function
 
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""

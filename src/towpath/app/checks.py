@@ -1,6 +1,6 @@
 """What callers may say: checked before anything is stored."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final, Self, TypedDict
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from towpath.errors import Invalid
-from towpath.model.backoff import Backoff
+from towpath.model.backoff import BackoffOption, backoff_of
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.model.job import Job, Options
@@ -28,6 +28,7 @@ from towpath.store.stats import MOST_MINUTES
 PRIORITY: Final = 50
 MOST_PRIORITY: Final = 2**32 - 1
 MOST_KEY: Final = 255
+MOST_HEADERS: Final = 8_000  # characters, in all
 MOST_PAGE: Final = 1_000
 FOREVER: Final = 10.0**9  # seconds
 
@@ -49,7 +50,6 @@ class EnqueueOptions(TypedDict, total=False):
     max_crashes: int  # workers that it may take down with it
     timeout: Duration  # how long one run by a worker may last
     retention: Duration  # how long it is kept when it has finished
-    backoff: Backoff  # the pause after each failure; 1 min, 4 min, 16 min … unless told
     workers: int  # so many distinct workers are to succeed
     only_workers: "Iterable[str]"  # the names of those who may run it
     ping_interval: Duration  # how often a run by name shows that it lives
@@ -58,6 +58,8 @@ class EnqueueOptions(TypedDict, total=False):
     unexpected_retry_delay: Duration  # before each of those
     after: "Iterable[JobRef]"  # waits in `blocked` until these have completed
     limit: Limit | None  # with which other jobs it shares how many run at once, or how often
+    backoff: BackoffOption  # the pause after each failure; 1 min, 4 min, 16 min … unless told
+    headers: Mapping[str, str]  # what travels with the job, beside its payload
 
 
 class Filters(TypedDict, total=False):
@@ -222,12 +224,14 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     if "retention" in given:
         changes["retention"] = microseconds(given["retention"], "retention") / 1e6
     if "backoff" in given:
-        changes["backoff"] = _backoff(given["backoff"])
+        changes["backoff"] = backoff_of(given["backoff"])
     limit = given.get("limit")
     if limit is not None:
         changes["limit"] = _limit(limit)
     if not given.keys().isdisjoint(_RUNS):
         changes["runs"] = _runs(given)
+    if headers := given.get("headers"):
+        changes["headers"] = tuple(headers_of(headers).items())
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
@@ -280,16 +284,20 @@ def _ttr(ttr: Duration) -> int:
     return us
 
 
-def _backoff(backoff: Any) -> Backoff:
-    if not isinstance(backoff, Backoff):
-        msg = f"{backoff!r} is not a Backoff"
+def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
+    """Return headers if they are a little text."""
+    if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"headers {headers!r} are not a mapping from text to text"
         raise Invalid(msg)
-    microseconds(backoff.first, "first")
-    microseconds(backoff.most, "most")
-    if not 0 <= backoff.factor < 10**9:  # also refuses NaN
-        msg = f"factor {backoff.factor} is not between 0 and a billion"
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            msg = f"header {name!r}: {value!r} is not text"
+            raise Invalid(msg)
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > MOST_HEADERS:
+        msg = f"the headers have {size:,} characters, {MOST_HEADERS:,} are allowed"
         raise Invalid(msg)
-    return backoff
+    return {clean_text(name, size): clean_text(value, size) for name, value in headers.items()}
 
 
 def _limit(limit: Any) -> Limit:
@@ -336,9 +344,9 @@ def _key(key: Any) -> str | None:
     return key
 
 
-def count(number: Any, name: str) -> int:
+def count(number: Any, name: str, most: int = 2**31 - 1) -> int:
     """Return a whole number from 0 if it is one."""
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
         msg = f"{name} {number!r} is not a whole number from 0"
         raise Invalid(msg)
     return number

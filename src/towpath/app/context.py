@@ -1,41 +1,186 @@
 """What a running task may know of its job, and say about it."""
 
-from threading import Event
-from typing import TYPE_CHECKING
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 
-from towpath.model.instants import Duration
+from towpath.errors import Conflict, Invalid, LeaseLost
+from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
+from towpath.model.payload import clean_text, encode_json
+from towpath.store.notes import MOST, MOST_BYTES, Kind, Note
 
 if TYPE_CHECKING:
     from towpath.app.app import App
 
+MOST_LINE: Final = 8_000  # characters of one line, or of a message about progress
+RUNS: Final = 32  # bits of a note's number that count within one run
+
+
+class Unwritten:
+    """Notes of one kind in line, no more of them than the database would keep."""
+
+    __slots__ = ("_size", "notes")
+
+    def __init__(self) -> None:
+        self.notes: deque[Note] = deque()
+        self._size = 0  # characters
+
+    def add(self, note: Note, *, before: bool = False) -> None:
+        """Add at the end or before all others; of too many, the oldest is dropped."""
+        (self.notes.appendleft if before else self.notes.append)(note)
+        self._size += len(note.text or "")
+        while len(self.notes) > MOST[note.kind] or self._size > MOST_BYTES[note.kind]:
+            self._size -= len(self.notes.popleft().text or "")
+
+
+class Notes:
+    """What a running job has said and nobody has written yet. Any thread may add to it."""
+
+    __slots__ = ("_count", "_lease", "_lines", "_lock", "_lost", "_on_news")
+
+    def __init__(self, lease: Lease, on_news: "Callable[[Notes], object]") -> None:
+        self._lease = lease
+        self._on_news = on_news
+        self._lock = Lock()
+        self._lines: dict[Kind, Unwritten] = {}
+        self._count = 0
+        self._lost = False
+
+    def __len__(self) -> int:
+        """Count the kinds of which something is not written yet."""
+        return len(self._lines)
+
+    def add(self, kind: Kind, text: str | None, share: float | None = None) -> None:
+        """Have something written soon; LeaseLost once it is known that it cannot be."""
+        with self._lock:
+            if self._lost:
+                msg = f"the lease of job {self._lease.job.id} ended; stop working on it"
+                raise LeaseLost(msg)
+            self._count += 1
+            epoch = self._lease.epoch
+            no = 0 if kind is Kind.PROGRESS else (epoch << RUNS) + self._count
+            is_first = not self._lines
+            seq = self._lease.job.seq
+            note = Note(seq=seq, epoch=epoch, kind=kind, no=no, share=share, text=text)
+            self._lines.setdefault(kind, Unwritten()).add(note)
+        if is_first:
+            self._on_news(self)
+
+    def take(self) -> list[Note]:
+        """Return what is to be written now."""
+        with self._lock:
+            lines, self._lines = self._lines, {}
+        return [note for line in lines.values() for note in line.notes]
+
+    def put_back(self, notes: Iterable[Note]) -> None:
+        """Keep for later what could not be written."""
+        with self._lock:
+            for note in reversed(list(notes)):
+                self._lines.setdefault(note.kind, Unwritten()).add(note, before=True)
+
+    def lose(self) -> None:
+        """Take nothing more: the lease has ended."""
+        self._lost = True
+
 
 class Context:
-    """Given to a task whose first parameter is annotated with it."""
+    """Given to a task whose first parameter is annotated with it.
 
-    def __init__(self, app: "App", lease: Lease) -> None:
+    What a job says of itself is written together, ten times a second and before its outcome, so it
+    may be said often and in both colours; a run that dies loses what it said in its last moment.
+    """
+
+    def __init__(
+        self,
+        app: "App",
+        lease: Lease | None = None,
+        on_news: Callable[[Notes], object] = lambda _: None,
+    ) -> None:
         self.app = app
+        self.notes = None if lease is None else Notes(lease, on_news)
         self._lease = lease
-        self._cancelled = Event()
+        self._cancelled = False
 
     @property
     def job(self) -> Job:
         """The job that runs, as it was when it was reserved."""
+        if self._lease is None:
+            msg = "this task was called and runs here and now: there is no job"
+            raise Conflict(msg)
         return self._lease.job
 
     @property
     def tries(self) -> int:
         """How often it has failed before."""
-        return self._lease.job.retries
+        return 0 if self._lease is None else self._lease.job.retries
 
     @property
     def cancelled(self) -> bool:
         """Whether the job was asked to stop. Blocking code has to look; a task is interrupted."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
         """Say that the job was asked to stop."""
-        self._cancelled.set()
+        self._cancelled = True
+
+    def progress(self, share: float, message: str | None = None) -> None:
+        """Say how far the job is, from 0 to 1."""
+        if not isinstance(share, int | float) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            msg = f"progress {share!r} is not a number from 0 to 1"
+            raise Invalid(msg)
+        self._say(Kind.PROGRESS, None if message is None else _line(message), float(share))
+
+    async def aprogress(self, share: float, message: str | None = None) -> None:
+        """Say how far the job is, and let others run."""
+        self.progress(share, message)
+        await asyncio.sleep(0)
+
+    def log(self, text: str) -> None:
+        """Keep a line with the job; of very many, the oldest are dropped."""
+        self._say(Kind.LINE, _line(text))
+
+    async def alog(self, text: str) -> None:
+        """Keep a line with the job, and let others run."""
+        self.log(text)
+        await asyncio.sleep(0)
+
+    def publish(self, payload: object) -> None:
+        """Keep an event with the job, for `app.jobs.events`; of very many, the oldest go."""
+        most = min(self.app.settings.max_payload, MOST_BYTES[Kind.EVENT])
+        self._say(Kind.EVENT, encode_json(payload, most))
+
+    async def apublish(self, payload: object) -> None:
+        """Keep an event with the job, and let others run."""
+        self.publish(payload)
+        await asyncio.sleep(0)
+
+    def touch(self) -> None:
+        """Make sure that the job is still ours, and extend its lease; LeaseLost if it is not."""
+        if self._lease is not None:
+            self._touched(self.app.jobs.touch(self._lease))
+
+    async def atouch(self) -> None:
+        """Make sure that the job is still ours, and extend its lease; LeaseLost if it is not."""
+        if self._lease is not None:
+            self._touched(await self.app.jobs.atouch(self._lease))
+
+    def _touched(self, lease: Lease) -> None:
+        if lease.job.cancel_requested:
+            self.cancel()
+
+    def _say(self, kind: Kind, text: str | None, share: float | None = None) -> None:
+        if self.notes is not None:
+            self.notes.add(kind, text, share)
+
+
+def _line(text: str) -> str:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"{text!r} is not text"
+        raise Invalid(msg)
+    return clean_text(text, MOST_LINE)
 
 
 class Retry(Exception):
@@ -43,6 +188,8 @@ class Retry(Exception):
 
     def __init__(self, after: Duration | None = None) -> None:
         super().__init__("the task asked to be tried again")
+        if after is not None:
+            microseconds(after, "after")  # a wrong one is seen where it is said
         self.after = after
 
 

@@ -14,6 +14,7 @@ from towpath.app.checks import (
     Filters,
     JobRef,
     at_least_one,
+    count,
     job_id,
     new_jobs,
     page,
@@ -29,13 +30,13 @@ from towpath.app.marks import Marks
 from towpath.app.sessions import new_number
 from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
 from towpath.errors import AppClosed, DatabaseError, Invalid
-from towpath.model.instants import Duration
-from towpath.model.job import Failure, Job, Lease
+from towpath.model.instants import FOREVER, Duration
+from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, answered
-from towpath.store import jobs, lookup, reserving, tickets
+from towpath.store import jobs, lookup, notes, reserving, tickets
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
@@ -84,8 +85,9 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
-        new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered(self._app.run(self.stored(new, options), connection)[0])
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            new = new_jobs(topic, (payload,), carried, self._defaults)
+            return answered(self._app.run(self.stored(new, carried), connection)[0])
 
     async def aenqueue(
         self,
@@ -96,8 +98,9 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
-        new = new_jobs(topic, (payload,), options, self._defaults)
-        return answered((await self._app.arun(self.stored(new, options), connection))[0])
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            new = new_jobs(topic, (payload,), carried, self._defaults)
+            return answered((await self._app.arun(self.stored(new, carried), connection))[0])
 
     def enqueue_many(
         self,
@@ -108,9 +111,10 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
-        new = new_jobs(topic, payloads, options, self._defaults)
-        answers = self._app.run(self.stored(new, options), connection) if new else []
-        return [answered(answer) for answer in answers]
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            new = new_jobs(topic, payloads, carried, self._defaults)
+            answers = self._app.run(self.stored(new, carried), connection) if new else []
+            return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
         self,
@@ -121,9 +125,10 @@ class Jobs:
         **options: Unpack[EnqueueOptions],
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
-        new = new_jobs(topic, payloads, options, self._defaults)
-        answers = await self._app.arun(self.stored(new, options), connection) if new else []
-        return [answered(answer) for answer in answers]
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            new = new_jobs(topic, payloads, carried, self._defaults)
+            answers = await self._app.arun(self.stored(new, carried), connection) if new else []
+            return [answered(answer) for answer in answers]
 
     def stored(
         self, new: Sequence[NewJob], options: EnqueueOptions
@@ -418,6 +423,25 @@ class Jobs:
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failed tries of a job, oldest first."""
         return await self._app.arun(lookup.failures(job_id(job)), connection)
+
+    def logs(self, job: JobRef) -> list[LogLine]:
+        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
+        return self._app.run(notes.lines(job_id(job)))
+
+    async def alogs(self, job: JobRef) -> list[LogLine]:
+        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
+        return await self._app.arun(notes.lines(job_id(job)))
+
+    def events(self, job: JobRef, after: int = 0) -> list[JobEvent]:
+        """Read what the runs of a job have published, oldest first, at most 1,000 at once.
+
+        `after` is the cursor of the last event that is known already.
+        """
+        return self._app.run(notes.events(job_id(job), count(after, "after", FOREVER)))
+
+    async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
+        """Read what the runs of a job have published, oldest first, at most 1,000 at once."""
+        return await self._app.arun(notes.events(job_id(job), count(after, "after", FOREVER)))
 
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""

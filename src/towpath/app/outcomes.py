@@ -45,7 +45,7 @@ def failure(lease: Lease, error: BaseException | str, delay: Duration | None) ->
     """Back off, or die if this try was the last."""
     options, failures = job_of(lease).options, lease.job.retries + 1
     last = failures >= options.max_retries
-    wait = options.backoff.seconds(failures) if delay is None else delay
+    wait = options.backoff.seconds(failures, lease.job.id) if delay is None else delay
     return Outcome(
         seq=lease.job.seq,
         epoch=lease.epoch,
@@ -63,9 +63,16 @@ def _message(error: BaseException | str) -> str:
     if isinstance(error, str):
         return error
     if isinstance(error, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {_text(error)}"
     msg = f"an error is text or an exception, not {error!r}"
     raise Invalid(msg)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be told is an error all the same
+        return "it cannot say what it is"
 
 
 def _traceback(error: BaseException | str) -> str | None:

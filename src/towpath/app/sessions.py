@@ -41,6 +41,14 @@ class Sessions:
         """Say that the session lives, and which of its leases have started."""
         return await self._app.arun(sessions.beat(session, _places(started)))
 
+    def cancelled(self, session: int) -> list[tuple[int, int]]:
+        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
+        return self._app.run(sessions.cancelled(session))
+
+    async def acancelled(self, session: int) -> list[tuple[int, int]]:
+        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
+        return await self._app.arun(sessions.cancelled(session))
+
     def end(self, session: int) -> None:
         """End a session; what it still holds is released, uncounted."""
         self._app.run(sessions.end(session))

@@ -1,6 +1,7 @@
 """Tasks: functions whose calls are jobs."""
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -11,22 +12,38 @@ from typing import (
     Final,
     Generic,
     ParamSpec,
+    TypeAlias,
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
 import msgspec
 
-from towpath.app.checks import EnqueueOptions, at_least_one, refuse_unknown
+from towpath.app.checks import (
+    Defaults,
+    EnqueueOptions,
+    at_least_one,
+    new_jobs,
+    refuse_unknown,
+)
 from towpath.app.context import Context
 from towpath.app.flows import Step
-from towpath.errors import Conflict, Invalid, JobCancelled, JobFailed, ResultTimeout
+from towpath.errors import (
+    Conflict,
+    Invalid,
+    InvalidArguments,
+    JobCancelled,
+    JobFailed,
+    ResultTimeout,
+)
 from towpath.model.arguments import Signature
-from towpath.model.backoff import Backoff
+from towpath.model.backoff import BackoffOption
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job
+from towpath.model.limits import Limit
 from towpath.model.sizes import Size, size_in_bytes
 from towpath.model.states import Status
 from towpath.model.topics import checked
@@ -39,6 +56,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Arguments by place and by name."""
+
+Wait: TypeAlias = Callable[[int], Duration] | Callable[[int, Exception], Duration]
+"""How long to wait after so many failures, and after this one."""
+
+OnFailure: TypeAlias = Callable[[Context, Exception, bool], object]
+"""Is told of each failure of a job, and whether it was the last; blocking or async."""
 
 FIRST_LOOK: Final = 0.005  # seconds until the first look for a result; each later one takes longer
 LAST_LOOK: Final = 0.25
@@ -54,7 +77,10 @@ class TaskOptions(TypedDict, total=False):
     max_crashes: int  # workers that it may take down with it
     timeout: Duration  # how long one run may last
     retention: Duration  # how long it is kept when it has finished
-    backoff: Backoff  # the pause after each failure
+    backoff: BackoffOption | Wait  # the pause after each failure; a function is asked by the worker
+    limit: Limit | None  # with which other jobs they share how many run at once, or how often
+    keep_result: bool  # False: what the function returns is not stored
+    on_failure: OnFailure  # called in the worker at every failure; not if the worker itself dies
     concurrency: int  # how many runs at once in one worker, which may have room for more
     sandbox: bool  # runs in a process of its own, which is killed at the time limit and on cancel
     memory: Size  # that this process may have, such as "512MiB"; Linux only
@@ -139,17 +165,38 @@ class Task(Generic[P, R]):
         self.function = function
         self.topic = checked(options.get("topic", function.__name__))
         self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = Signature(function, Context)
+        self.on_failure = _called(options.get("on_failure"), "on_failure")
+        self.keep_result = options.get("keep_result", True)
+        self.backoff = _wait_of(options.get("backoff"))
         self.concurrency = _concurrency(options)
         self.sandbox = bool(options.get("sandbox"))
         self.memory = _memory(options)
         if self.sandbox and "<locals>" in function.__qualname__:
             msg = f"{function.__qualname__}: a sandbox imports its task, so it is no inner function"
             raise Invalid(msg)
-        known = CallOptions.__optional_keys__
-        self._options: CallOptions = {k: v for k, v in options.items() if k in known}  # type: ignore[assignment] # a subset of the same keys
+        own = {"topic", "on_failure", "keep_result", "concurrency", "sandbox", "memory"}
+        if self.backoff:
+            own.add("backoff")
+        self._options: CallOptions = {k: v for k, v in options.items() if k not in own}  # type: ignore[assignment] # a subset of the same keys
+        new_jobs(
+            self.topic, (), self._options, Defaults.of(app.settings)
+        )  # wrong ones are seen now
+        self._signature: Signature | None = None
+        with contextlib.suppress(NameError):  # of a class that is defined further down
+            self._signature = Signature(function, Context)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
+
+    @property
+    def signature(self) -> Signature:
+        """How its function is called."""
+        if self._signature is None:
+            try:
+                self._signature = Signature(self.function, Context)
+            except NameError as error:
+                msg = f"{self.function.__qualname__}: {error}, and an annotation needs it"
+                raise InvalidArguments(msg) from error
+        return self._signature
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
         """Store a call."""
@@ -173,6 +220,7 @@ class Task(Generic[P, R]):
 
     def using(self, **options: Unpack[CallOptions]) -> Calls[P, R]:
         """Enqueue with other options than the task's own."""
+        refuse_unknown(options.keys(), CallOptions.__optional_keys__)
         return Calls(self, options)
 
     def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
@@ -209,6 +257,10 @@ class Task(Generic[P, R]):
         """Return the payload and the options of a call."""
         return self._bodies([call])[0], {**self._options, **options}
 
+    def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a call here and now, with a context if it takes one."""
+        return (Context(self.app), *args) if self.signature.takes_context else args
+
     def _bodies(self, calls: Sequence[Call]) -> list[msgspec.Raw]:
         most = self.app.settings.max_payload
         return [msgspec.Raw(self.signature.encode(*call, most).encode()) for call in calls]
@@ -240,7 +292,7 @@ class BlockingTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here and now."""
-        result: R = self.function(*args, **kwargs)
+        result: R = self.function(*self._here(args), **kwargs)
         return result
 
 
@@ -249,8 +301,46 @@ class AsyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Run it here and now."""
-        running: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        running: Coroutine[Any, Any, R] = self.function(*self._here(args), **kwargs)
         return running
+
+
+def _called(function: OnFailure | None, name: str) -> OnFailure | None:
+    if function is not None and not callable(function):
+        msg = f"{name} {function!r} is not a function"
+        raise Invalid(msg)
+    return function
+
+
+def _wait_of(backoff: object) -> Callable[[int, Exception], Duration] | None:
+    """Return a task's own backoff as a function of both; None if it is not a function."""
+    if not callable(backoff):
+        return None
+    function = cast("Callable[..., Duration]", backoff)
+    try:
+        inspect.signature(function).bind(1, ValueError())
+    except TypeError:
+        return lambda failures, _: function(failures)
+    return function
+
+
+def _refuse_odd(function: Callable[..., Any]) -> None:
+    """Refuse what cannot be a task, where it is defined."""
+    if not inspect.isroutine(function) or not hasattr(function, "__qualname__"):
+        msg = f"a task is a function, not {function!r}: write one that calls it"
+        raise Invalid(msg)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        msg = f"{function.__qualname__} is a generator: a task returns its result as a whole"
+        raise Invalid(msg)
+    if next(iter(inspect.signature(function).parameters), None) == "self":
+        msg = f"{function.__qualname__} is a method, and nobody stores its self: use a function"
+        raise Invalid(msg)
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return where a function is defined; a module that is loaded again defines the same one."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename if code else function.__module__), function.__qualname__
 
 
 class Decorator:
@@ -291,13 +381,14 @@ class Tasks(Mapping[str, Task[..., Any]]):
     def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """Make a task of a function."""
         refuse_unknown(options.keys(), TaskOptions.__optional_keys__)
+        _refuse_odd(function)
         task: Task[..., Any]
         if inspect.iscoroutinefunction(function):
             task = AsyncTask[..., Any](self._app, function, options)
         else:
             task = BlockingTask[..., Any](self._app, function, options)
         known = self._tasks.get(task.topic)
-        if known is not None and known.function.__qualname__ != function.__qualname__:
+        if known is not None and _place(known.function) != _place(function):
             msg = f"topic {task.topic!r} is {known.function.__qualname__}'s: give another one"
             raise Conflict(msg)
         self._tasks[task.topic] = task

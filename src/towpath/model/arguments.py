@@ -12,7 +12,7 @@ from typing import Any, Final, Union
 
 import msgspec
 
-from towpath.errors import InvalidArguments
+from towpath.errors import IncompatibleData, InvalidArguments
 from towpath.model import payload
 
 
@@ -20,7 +20,11 @@ class Signature:
     """How a function is called and what it returns, checked by its annotations."""
 
     def __init__(self, function: Callable[..., object], injected: type) -> None:
-        hints = typing.get_type_hints(function, include_extras=True)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except TypeError as error:
+            msg = f"{function.__qualname__}: {error}"
+            raise InvalidArguments(msg) from error
         every = inspect.signature(function).parameters.values()
         wanting = [nth for nth, each in enumerate(every) if hints.get(each.name) is injected]
         if wanting not in ([], [0]):
@@ -30,13 +34,21 @@ class Signature:
         own = list(every)[len(wanting) :]
         self.name = function.__qualname__
         self._signature = inspect.Signature(own)
-        fields = [_field(each, hints.get(each.name, Any)) for each in own]
-        shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
-        partly = [(name, _maybe(kind), msgspec.UNSET) for name, kind, *_ in fields]
-        some = msgspec.defstruct("arguments", partly, kw_only=True, forbid_unknown_fields=True)
-        self._some = msgspec.json.Decoder(some, dec_hook=_from_plain)
-        self._returned = msgspec.json.Decoder(hints.get("return", Any), dec_hook=_from_plain)
+        returned = hints.get("return", Any)
+        try:
+            fields = [_field(each, hints.get(each.name, Any)) for each in own]
+            shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
+            partly = [(name, _maybe(kind), msgspec.UNSET) for name, kind, *_ in fields]
+            some = msgspec.defstruct("arguments", partly, kw_only=True, forbid_unknown_fields=True)
+            self._some = msgspec.json.Decoder(some, dec_hook=_from_plain)
+            self._returned = msgspec.json.Decoder(
+                Any if returned in {typing.NoReturn, typing.Never} else returned,
+                dec_hook=_from_plain,
+            )
+        except TypeError as error:
+            msg = f"{self.name} has an annotation that cannot be stored as JSON: {error}"
+            raise InvalidArguments(msg) from error
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int) -> str:
         """Return arguments as they are stored, or refuse them in the words of a wrong call."""
@@ -76,13 +88,18 @@ class Signature:
 
     def decode_result(self, body: str | None) -> Any:
         """Return a stored result."""
-        return None if body is None else self._returned.decode(body)
+        try:
+            return None if body is None else self._returned.decode(body)
+        except (msgspec.DecodeError, ValueError, TypeError) as error:
+            msg = f"the result of {self.name} does not fit its annotation any more: {error}"
+            raise IncompatibleData(msg) from error
 
     def _decoded(
         self, body: str, decoder: msgspec.json.Decoder[Any] | None = None
     ) -> dict[str, Any]:
         try:
-            found = (decoder or self._arguments).decode(body)
+            given = "{}" if body == "null" else body  # nothing was given
+            found = (decoder or self._arguments).decode(given)
         except (msgspec.DecodeError, ValueError, TypeError) as error:
             msg = f"{self.name} cannot be called with these arguments: {error}"
             raise InvalidArguments(msg) from error

@@ -26,6 +26,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     limit: Limit | None = None
     runs: Runs | None = None  # by whom it is run, if not by anybody once
     takes: Takes | None = None  # which argument gets the results of those that it waits for
+    headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -57,11 +58,18 @@ class Job(Struct, frozen=True, kw_only=True):
     duration: timedelta | None = None
     result_body: str | None = None
     last_error: str | None = None
+    progress: float | None = None  # from 0 to 1, as its last run has said
+    progress_message: str | None = None
 
     @property
     def payload(self) -> Any:
         """The data it was enqueued with."""
         return payload.decode(self.body, self.encoding)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What travels with it, beside its payload."""
+        return dict(self.options.headers)
 
     @property
     def returned(self) -> Any:
@@ -104,6 +112,23 @@ class Lease(Struct, frozen=True, kw_only=True):
     epoch: int  # grows with every reservation, never goes back: the fencing number
     until: datetime | None  # None while a session holds it
     session: int | None = None
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """A line that a running job has written."""
+
+    epoch: int  # of the run that wrote it
+    text: str
+    at: datetime
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """What a running job has published."""
+
+    cursor: int  # its place among the events of this job
+    epoch: int
+    payload: Any
+    at: datetime
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -111,7 +111,7 @@ def _awaited(id: UUID) -> Steps[Job]:
         if not rows:
             msg = f"there is no job {id} to wait for"
             raise NotFound(msg)
-        job, awaited = job_from(rows[0]), rows[0][27]
+        job, awaited = job_from(rows[0]), rows[0][29]
         if job.status in {Status.FAILED, Status.CANCELLED}:
             msg = f"job {job.id} is {job.state}: what waits for it would never run"
             raise InvalidState(msg)

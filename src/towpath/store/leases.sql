@@ -90,6 +90,7 @@ select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'bu
 on conflict (minute, topic) do update set failed = failed + 1;
 delete from towpath.failure where seq = :seq and :goal = 'gone';
 delete from towpath.dependency where child = :seq and :goal = 'gone';
+delete from towpath.note where seq = :seq and :goal = 'gone';
 delete from towpath.job where seq = :seq and :goal = 'gone';
 
 -- name: settle [postgres]
@@ -145,6 +146,8 @@ forgotten as (
     delete from towpath.failure f using left_behind g where f.seq = g.seq and g.goal = 'gone'),
 unlinked as (
     delete from towpath.dependency d using left_behind g where d.child = g.seq and g.goal = 'gone'),
+unsaid as (
+    delete from towpath.note n using left_behind g where n.seq = g.seq and g.goal = 'gone'),
 deleted as (
     delete from towpath.job j using left_behind g where j.seq = g.seq and g.goal = 'gone')
 select {ticket}, goal, null, nth from left_behind;

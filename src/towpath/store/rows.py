@@ -16,6 +16,7 @@ from towpath.operation import Row
 
 _ENCODINGS: Final = frozenset(Encoding)
 _DEFAULTS: Final = Options()
+_TICKET_ENDS: Final = 27  # columns of `located`, before what a job says of itself
 _options: Final = msgspec.json.Decoder(Options)
 
 
@@ -54,6 +55,9 @@ def job_from(row: Row) -> Job:
         duration=None if row[23] is None else as_timedelta(row[23]),
         result_body=row[24],
         last_error=row[25],
+        # The row of a reservation ends before: this run has not said anything yet.
+        progress=row[27] if len(row) > _TICKET_ENDS else None,
+        progress_message=row[28] if len(row) > _TICKET_ENDS else None,
     )
 
 

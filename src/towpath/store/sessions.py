@@ -57,6 +57,15 @@ def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tup
     return Operation("beat", steps)
 
 
+def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
+    """Read which of a session's leases are of jobs that were asked to stop."""
+
+    def steps() -> Steps[list[tuple[int, int]]]:
+        return [(seq, epoch) for seq, epoch in (yield sql["cancelled_of"](session=session))]
+
+    return Operation("cancelled", steps, Mode.READ, whole=True)
+
+
 def end(session: int) -> Operation[list[Settled]]:
     """End a session; what it still holds is released, uncounted."""
 

@@ -270,6 +270,7 @@ def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
         yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["forget_failures"](seq=job.seq)
     yield sql["forget_dependencies"](seq=job.seq)
+    yield sql["forget_notes"](seq=job.seq)
     yield sql["forget_job"](seq=job.seq)
     if ticket["awaited"]:
         yield from told([(job.seq, False)])

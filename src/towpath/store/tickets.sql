@@ -53,6 +53,8 @@ delete from towpath.failure where seq = :seq;
 
 -- name: forget_dependencies
 delete from towpath.dependency where child = :seq;
+-- name: forget_notes
+delete from towpath.note where seq = :seq;
 
 -- name: forget_job
 delete from towpath.job where seq = :seq;

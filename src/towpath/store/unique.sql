@@ -23,6 +23,7 @@ delete from towpath.buried where seq = :seq;
 delete from towpath.failure where seq = :seq;
 delete from towpath.dependency where child = :seq;
 delete from towpath.run where offer = :seq;
+delete from towpath.note where seq = :seq;
 delete from towpath.job where seq = :seq;
 
 -- name: forget_finished [postgres]
@@ -38,5 +39,7 @@ forgotten as (
 unlinked as (
     delete from towpath.dependency d using gone g where d.child = g.seq),
 unrun as (
-    delete from towpath.run r using gone g where r.offer = g.seq)
+    delete from towpath.run r using gone g where r.offer = g.seq),
+unsaid as (
+    delete from towpath.note n using gone g where n.seq = g.seq)
 delete from towpath.job j using gone g where j.seq = g.seq;

@@ -10,6 +10,7 @@ returning seq;
 delete from towpath.failure where seq = :seq;
 delete from towpath.dependency where child = :seq;
 delete from towpath.run where offer = :seq;
+delete from towpath.note where seq = :seq;
 delete from towpath.job where seq = :seq;
 
 -- name: prune [postgres]
@@ -24,6 +25,8 @@ unlinked as (
     delete from towpath.dependency d using gone g where d.child = g.seq),
 unrun as (
     delete from towpath.run r using gone g where r.offer = g.seq),
+unsaid as (
+    delete from towpath.note n using gone g where n.seq = g.seq),
 deleted as (
     delete from towpath.job j using gone g where j.seq = g.seq)
 select seq from gone;

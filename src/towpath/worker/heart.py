@@ -1,6 +1,7 @@
 """A worker's sign of life, from a thread of its own: a busy event loop is not death."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from threading import Event, Thread
 from typing import Final
@@ -13,6 +14,7 @@ from towpath.worker.health import Health
 log: Final = logging.getLogger("towpath")
 
 BEAT: Final = "a beat of its heart"
+LOOK_EVERY: Final = 0.5  # seconds between two looks for running jobs that were asked to stop
 
 
 class Heart:
@@ -44,10 +46,18 @@ class Heart:
         self._thread.join(patience)
 
     def _go_on(self) -> None:
-        while not self._stopping.wait(self._app.settings.beat_every):
+        every = self._app.settings.beat_every
+        beat_at = time.monotonic() + every
+        while not self._stopping.wait(min(LOOK_EVERY, max(0, beat_at - time.monotonic()))):
             self._health.waits_for(BEAT)
+            beats = time.monotonic() >= beat_at
+            started = list(self._started())
             try:
-                cancelled = self._app.sessions.beat(self._session, self._started())
+                if beats:
+                    beat_at = time.monotonic() + every
+                    cancelled = self._app.sessions.beat(self._session, started)
+                else:
+                    cancelled = self._app.sessions.cancelled(self._session) if started else []
             except LeaseLost:
                 self._health.heard(BEAT)
                 self._on_death()
@@ -55,7 +65,8 @@ class Heart:
             except AppClosed:
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may get through
-                log.warning("a worker could not show that it lives: %s", error)
+                if beats:
+                    log.warning("a worker could not show that it lives: %s", error)
             else:
                 self._health.heard(BEAT)
                 if cancelled:

@@ -12,18 +12,20 @@ import sys
 import traceback
 from multiprocessing import spawn
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from towpath.app.context import Notes
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
 from towpath.store.leases import Completion
 from towpath.worker.run import Run
-from towpath.worker.sandbox import SIZE, Ending, Find, Found, Start, find_task
+from towpath.worker.sandbox import SIZE, Ending, Find, Found, Said, Start, find_task
 from towpath.worker.threads import Threads
 
 T = TypeVar("T")
@@ -39,22 +41,23 @@ def main(line_number: int, lifeline: int) -> None:
     start = hear(line, Start)
     sys.argv[:] = start.argv
     threads = Threads()
+    speaker = Speaker(line)
     with asyncio.Runner() as runner:
         while True:
             place = hear(line, Find)
             try:
                 task = found(place, start)
             except BaseException as error:  # noqa: BLE001 - whatever an import does is told
-                say(line, Found(told(error)))
+                speaker.say(Found(told(error)))
                 continue
-            say(line, Found())
-            run = Run(task.app, hear(line, Lease), threads)
-            ended = runner.run(run.here(task), context=contextvars.copy_context())
+            speaker.say(Found())
+            run = Run(task.app, hear(line, Lease), threads, on_news=speaker.pass_on)
+            ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):
-                say(line, Ending(completion=ended))
+                speaker.say(Ending(completion=ended))
             else:
-                say(line, Ending(outcome=ended))
+                speaker.say(Ending(outcome=ended))
                 if task.memory is not None:
                     return  # it may be full, and the next job is to have what is its own
 
@@ -123,7 +126,20 @@ def _exactly(line: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def say(line: socket.socket, message: Struct) -> None:
-    """Send a message."""
-    data = msgspec.json.encode(message)
-    line.sendall(len(data).to_bytes(SIZE) + data)
+class Speaker:
+    """Sends messages, one at a time: any thread of a task may say something."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._lock = Lock()
+
+    def say(self, message: Struct) -> None:
+        """Send a message."""
+        data = msgspec.json.encode(message)
+        with self._lock:
+            self._line.sendall(len(data).to_bytes(SIZE) + data)
+
+    def pass_on(self, notes: Notes) -> None:
+        """Send at once what a job says of itself; the worker gathers and writes it."""
+        for note in notes.take():
+            self.say(Said(note))

@@ -1,20 +1,24 @@
 """Outcomes on their way to the database: written together, and again until they are."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from towpath.app.app import App
-from towpath.errors import TowpathError
+from towpath.app.context import Notes
+from towpath.errors import DatabaseError, TowpathError
 from towpath.operation import Answer
 from towpath.store import leases
+from towpath.store import notes as store
 from towpath.store.leases import Completion, Outcome, Settled
 
 log: Final = logging.getLogger("towpath")
 
 FIRST_PAUSE: Final = 0.1  # seconds between two tries to write, doubled up to the last
 LAST_PAUSE: Final = 5.0
+GATHER: Final = 0.1  # seconds in which what a running job says is written together
 
 
 class Outbox:
@@ -24,6 +28,8 @@ class Outbox:
         self._app = app
         self._completions: list[Completion] = []
         self._outcomes: list[Outcome] = []
+        self._said: set[Notes] = set()
+        self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._writing = 0
         self._quiet = asyncio.Event()
@@ -33,8 +39,21 @@ class Outbox:
         """Count what is not written yet."""
         return len(self._completions) + len(self._outcomes) + self._writing
 
-    def put(self, outcome: Completion | Outcome) -> None:
-        """Have an outcome written."""
+    def hear(self, notes: Notes) -> None:
+        """Have what a running job says written soon. Any thread may call it."""
+        with contextlib.suppress(RuntimeError):  # the worker ended, and the lease with it
+            self._loop.call_soon_threadsafe(self._loop.call_later, GATHER, self._write_now, notes)
+
+    def _write_now(self, notes: Notes) -> None:
+        if notes:
+            self._said.add(notes)
+            self._news.set()
+            self._quiet.clear()
+
+    def put(self, outcome: Completion | Outcome, notes: Notes | None = None) -> None:
+        """Have an outcome written, and before it what the job has said."""
+        if notes:
+            self._said.add(notes)
         if isinstance(outcome, Completion):
             self._completions.append(outcome)
         else:
@@ -50,13 +69,16 @@ class Outbox:
             self._news.clear()
             completions, self._completions = self._completions, []
             outcomes, self._outcomes = self._outcomes, []
+            said, self._said = self._said, set()
             self._writing = len(completions) + len(outcomes)
             try:
+                await self._write_notes(said)
                 await self._write(completions, outcomes)
             except Exception as error:  # noqa: BLE001 - nobody else would write them
                 log.warning("%d outcomes wait to be written: %s", self._writing, error)
                 self._completions[:0] = completions
                 self._outcomes[:0] = outcomes
+                self._said |= {notes for notes in said if notes}
                 self._news.set()
                 self._writing = 0
                 await asyncio.sleep(pause)
@@ -69,6 +91,20 @@ class Outbox:
     async def written(self) -> None:
         """Wait until nothing is left to write."""
         await self._quiet.wait()
+
+    async def _write_notes(self, said: set[Notes]) -> None:
+        taken = [(notes, note) for notes in said for note in notes.take()]
+        if not taken:
+            return
+        try:
+            answers = await self._app.arun(store.write([note for _, note in taken]))
+        except DatabaseError:
+            for notes in said:
+                notes.put_back(note for whose, note in taken if whose is notes)
+            raise
+        for (notes, _), answer in zip(taken, answers, strict=True):
+            if answer is not None:
+                notes.lose()
 
     async def _write(self, completions: list[Completion], outcomes: list[Outcome]) -> None:
         work: list[Coroutine[Any, Any, list[Answer[Settled]]]] = []

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
@@ -21,6 +21,7 @@ from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
 from towpath.store.leases import Completion, Outcome
+from towpath.store.notes import Note
 
 T = TypeVar("T")
 
@@ -56,11 +57,20 @@ class Found(Struct, frozen=True):
     error: str | None = None
 
 
-class Ending(Struct, frozen=True):
+class Said(Struct, frozen=True, tag=True):
+    """What a job says of itself while it runs."""
+
+    note: Note
+
+
+class Ending(Struct, frozen=True, tag=True):
     """What became of a job."""
 
     completion: Completion | None = None
     outcome: Outcome | None = None
+
+
+Word: Final[Any] = Said | Ending
 
 
 class Sandbox:
@@ -120,10 +130,13 @@ class Sandbox:
             msg = f"{place.module}:{place.name}: {error}"
             raise SandboxFailed(msg)
 
-    async def run(self, lease: Lease) -> Completion | Outcome:
-        """Run a job of the task that was found."""
+    async def run(self, lease: Lease, on_note: Callable[[Note], object]) -> Completion | Outcome:
+        """Run a job of the task that was found; what it says on the way is passed on."""
         self.say(lease)
-        ending = await self._hear(Ending)
+        ending: Said | Ending = await self._hear(Word)
+        while isinstance(ending, Said):
+            on_note(ending.note)
+            ending = await self._hear(Word)
         ended = ending.completion or ending.outcome
         if ended is None:
             msg = "it said nothing of its job"

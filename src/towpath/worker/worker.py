@@ -281,11 +281,12 @@ class Worker:
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
         """Run one job after the other, as long as there are some."""
         while True:
-            run = Run(self._app, lease, self._threads)
+            run = Run(self._app, lease, self._threads, outbox.hear)
             place = (lease.job.seq, lease.epoch)
             self._runs[place] = run
             try:
-                outbox.put(await run.end(self._app.tasks[lease.job.topic], self._sandboxes))
+                ended = await run.end(self._app.tasks[lease.job.topic], self._sandboxes)
+                outbox.put(ended, run.context.notes)
             finally:
                 del self._runs[place]
                 self._pace.finished += 1

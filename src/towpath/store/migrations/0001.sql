@@ -165,6 +165,8 @@ create table towpath.lease (
 create index towpath_lease_limit on towpath.lease (limit_key) where limit_key is not null;
 -- A lease that a session holds has no end of its own and no entry here.
 create index towpath_lease_until on towpath.lease (topic, until) where until is not null;
+-- Few are cancelled while they run, and their workers look often.
+create index towpath_lease_cancelled on towpath.lease (session) where cancelled;
 
 create table towpath.buried (
     no        {identity},
@@ -269,6 +271,17 @@ create table towpath.schedule (
     job      text    not null
 ) {without_rowid};
 create index towpath_schedule_next on towpath.schedule (next_at, name) where next_at is not null;
+-- What a job says of itself while it runs: how far it is, lines, events.
+create table towpath.note (
+    seq   bigint not null,
+    no    bigint not null,
+    epoch bigint not null,
+    at    bigint not null,
+    share double precision,
+    kind  text   not null,
+    text  text,
+    primary key (seq, kind, no)
+) {without_rowid};
 
 -- A job together with its ticket, wherever that lies.
 create view towpath.located as
@@ -293,14 +306,17 @@ select j.seq, j.id, j.topic,
        coalesce(f.finished_at, b.buried_at) as finished_at, f.duration, f.result,
        (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) as last_error,
-       l.session, coalesce(r.awaited, d.awaited, l.awaited, w.awaited, b.awaited, f.awaited, false) as awaited
+       l.session, p.share as progress, p.text as progress_message,
+       coalesce(r.awaited, d.awaited, l.awaited, w.awaited, b.awaited, f.awaited, false) as awaited
   from towpath.job j
   left join towpath.ready r on r.topic = j.topic and r.priority = j.priority and r.seq = j.seq
   left join towpath.delayed d on d.seq = j.seq
   left join towpath.lease l on l.seq = j.seq
   left join towpath.blocked w on w.seq = j.seq
   left join towpath.buried b on b.seq = j.seq
-  left join towpath.done f on f.seq = j.seq;
+  left join towpath.done f on f.seq = j.seq
+  left join towpath.note p on p.seq = j.seq and p.kind = 'progress' and p.no = 0
+        and p.epoch = coalesce(r.epoch, d.epoch, l.epoch, w.epoch, b.epoch, f.epoch);
 
 -- For people.
 create view towpath.jobs as
@@ -308,7 +324,7 @@ select id, topic,
        case state when 'ready' then 'pending' when 'delayed' then 'pending'
                   when 'blocked' then 'pending' when 'reserved' then 'processing' when 'buried' then 'failed'
                   else state end as status,
-       state, priority, key, payload, retries, last_error, result,
+       state, priority, key, payload, retries, progress, last_error, result,
        {timestamp created_at} as created_at, {timestamp run_at} as run_at,
        {timestamp reserved_at} as reserved_at, {timestamp finished_at} as finished_at,
        duration / 1e3 as duration_ms, epoch, crashes, timeouts, releases, buries, kicks, seq

@@ -1,0 +1,106 @@
+"""Middleware: what an application does around every enqueue and every run."""
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from inspect import isasyncgenfunction, isgeneratorfunction
+from typing import TypeAlias
+
+from towpath.app.checks import EnqueueOptions, headers_of
+from towpath.app.context import Context
+from towpath.errors import Invalid
+
+AroundEnqueue: TypeAlias = Callable[[str, dict[str, str]], Iterator[None]]
+"""Is given the topic and the headers, which it may change, and yields while jobs are stored."""
+
+AroundRun: TypeAlias = Callable[[Context], AsyncIterator[None]]
+"""Is given the context of a job, and yields while it runs."""
+
+
+class Middleware:
+    """What is done around every enqueue and every run, in the order in which it was added.
+
+    It sees the errors of what it is around and may raise others, but it swallows none.
+    """
+
+    def __init__(self) -> None:
+        self._enqueue: list[Callable[[str, dict[str, str]], AbstractContextManager[None]]] = []
+        self._run: list[Callable[[Context], AbstractAsyncContextManager[None]]] = []
+
+    def add_around_enqueue(self, function: AroundEnqueue) -> None:
+        """Have a generator function called around every enqueue."""
+        if not isgeneratorfunction(function):
+            msg = f"{function!r} is not a generator function: it yields once, while jobs are stored"
+            raise Invalid(msg)
+        self._enqueue.append(contextmanager(function))
+
+    def add_around_run(self, function: AroundRun) -> None:
+        """Have an async generator function called around every run."""
+        if not isasyncgenfunction(function):
+            msg = f"{function!r} is not an async generator function: it yields once, while it runs"
+            raise Invalid(msg)
+        self._run.append(asynccontextmanager(function))
+
+    def around_enqueue(
+        self, topic: str, options: EnqueueOptions
+    ) -> AbstractContextManager[EnqueueOptions]:
+        """Enter all that is around an enqueue; return its options with the headers."""
+        if not self._enqueue and not _traces():
+            return nullcontext(options)
+        return self._enqueueing(topic, options)
+
+    @contextmanager
+    def _enqueueing(self, topic: str, options: EnqueueOptions) -> Generator[EnqueueOptions]:
+        headers = headers_of(options.get("headers", {}))
+        error: BaseException | None = None
+        with ExitStack() as stack:
+            for around in self._enqueue:
+                stack.enter_context(around(topic, headers))
+            if _traces():
+                from towpath.app import tracing  # noqa: PLC0415 - only where it is used
+
+                stack.enter_context(tracing.producing(topic, headers))
+            try:
+                yield {**options, "headers": headers}
+            except BaseException as raised:
+                error = raised
+                raise
+        if error is not None:
+            raise error
+
+    def around_run(self, context: Context) -> AbstractAsyncContextManager[None]:
+        """Enter all that is around a run."""
+        if not self._run and not _traces():
+            return nullcontext()
+        return self._running(context)
+
+    @asynccontextmanager
+    async def _running(self, context: Context) -> AsyncGenerator[None]:
+        error: BaseException | None = None
+        async with AsyncExitStack() as stack:
+            if _traces():
+                from towpath.app import tracing  # noqa: PLC0415 - only where it is used
+
+                stack.enter_context(tracing.consuming(context.job))
+            for around in self._run:
+                await stack.enter_async_context(around(context))
+            try:
+                yield
+            except BaseException as raised:
+                error = raised
+                raise
+        if error is not None:
+            raise error
+
+
+def _traces() -> bool:
+    """Say whether this process uses OpenTelemetry; whoever does not is spared its import."""
+    return "opentelemetry.trace" in sys.modules
