@@ -1,10 +1,7 @@
 """The verbs of jobs."""
 
-import asyncio
-import contextlib
 import logging
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
@@ -27,22 +24,22 @@ from towpath.app.checks import (
     unique_of,
 )
 from towpath.app.marks import Marks
-from towpath.app.sessions import new_number
-from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
-from towpath.errors import AppClosed, DatabaseError, Invalid
+from towpath.app.reservations import Reservations, Wish
+from towpath.app.waiting import WaitingRoom
+from towpath.errors import Invalid
 from towpath.model.instants import FOREVER, Duration
 from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
+from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, answered
-from towpath.store import jobs, lookup, notes, reserving, tickets
+from towpath.store import jobs, lookup, notes, runs, tickets
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
 from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion, Outcome
-from towpath.store.reserving import Reserved
 from towpath.store.stats import Minute, Stats, TopicStats
 from towpath.store.unique import enqueue_over
 
@@ -54,25 +51,14 @@ log: Final = logging.getLogger("towpath")
 PURGE_AT_ONCE: Final = 1_000
 
 
-@contextlib.contextmanager
-def _putting_aside() -> Generator[None]:
-    """Put aside what nobody can use; where that fails, its leases end by themselves."""
-    try:
-        yield
-    except (DatabaseError, AppClosed):
-        log.exception("jobs that cannot be run now could not be put aside either")
-
-
 class Jobs:
     """Everything that can be done with jobs."""
 
     def __init__(self, app: "App", room: WaitingRoom, marks: Marks) -> None:
         self._app = app
         self._room = room
-        self._marks = marks
         self._defaults = Defaults.of(app.settings)
-        self._asides: set[asyncio.Task[None]] = set()
-        self._limited: set[str] = set()  # topics in which a job with a limit was met
+        self._reservations = Reservations(app, room, marks)
 
     # ------------------------------------------------------------ in
 
@@ -176,19 +162,18 @@ class Jobs:
         session: int | None = None,
         token: int | None = None,
         most: Mapping[str, int] | None = None,
+        worker: str | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
         None waits for ever. What is ready at once is returned, even if more could be had by looking
         again. Repeated with the same token, it returns the same leases. Of a topic that `most`
-        names, it leases at most so many.
+        names, it leases at most so many. Jobs that choose their workers are given to a `worker` by
+        its name.
         """
-        wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = self._reserved(wanted, limit, session, most, token)
-        if reserved.leases or timeout == 0:
-            return reserved.leases
-        return self._wait(wanted, limit, seconds(timeout), session, most)
+        wish = Wish(all_checked(topics), limit, session, token, most, worker)
+        return self._reservations.take(wish, seconds(timeout))
 
     async def areserve(
         self,
@@ -199,133 +184,12 @@ class Jobs:
         session: int | None = None,
         token: int | None = None,
         most: Mapping[str, int] | None = None,
+        worker: str | None = None,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
-        wanted = all_checked(topics)
         at_least_one(limit, "limit")
-        reserved = await self._areserved(wanted, limit, session, most, token)
-        if reserved.leases or timeout == 0:
-            return reserved.leases
-        return await self._await(wanted, limit, seconds(timeout), session, most)
-
-    def _wait(
-        self,
-        topics: tuple[str, ...],
-        limit: int,
-        timeout: float,
-        session: int | None,
-        most: Mapping[str, int] | None,
-    ) -> list[Lease]:
-        deadline = time.monotonic() + timeout
-        waiter = ThreadWaiter(topics)
-        self._room.enter(waiter)
-        try:
-            # Look after getting in line, so that nothing slips in between.
-            while True:
-                reserved = self._reserved(topics, limit, session, most)
-                if reserved.leases:
-                    break
-                self._wait_until(topics, reserved)
-                if not waiter.wait(deadline - time.monotonic()):
-                    return []
-        finally:
-            self._room.leave(waiter)
-        self._room.ring_here(topics)
-        return reserved.leases
-
-    async def _await(
-        self,
-        topics: tuple[str, ...],
-        limit: int,
-        timeout: float,
-        session: int | None,
-        most: Mapping[str, int] | None,
-    ) -> list[Lease]:
-        deadline = time.monotonic() + timeout
-        waiter = TaskWaiter(topics)
-        self._room.enter(waiter)
-        try:
-            while True:
-                reserved = await self._areserved(topics, limit, session, most)
-                if reserved.leases:
-                    break
-                self._wait_until(topics, reserved)
-                if not await waiter.wait(deadline - time.monotonic()):
-                    return []
-        finally:
-            self._room.leave(waiter)
-        self._room.ring_here(topics)
-        return reserved.leases
-
-    def _reserved(
-        self,
-        topics: tuple[str, ...],
-        limit: int,
-        session: int | None,
-        most: Mapping[str, int] | None,
-        token: int | None = None,
-    ) -> Reserved:
-        """Look once, or again if nothing that was found can be used."""
-        while True:
-            reserved = self._app.run(self._reservation(topics, limit, session, most, token))
-            if reserved.limited:
-                self._limited.update(topics)
-            if reserved.unusable:
-                with _putting_aside():
-                    self._app.run(store.settle(reserved.unusable))
-            if reserved.leases or not reserved.unusable or token is not None:
-                self._marks.note(topics, limit, reserved)
-                return reserved
-
-    async def _areserved(
-        self,
-        topics: tuple[str, ...],
-        limit: int,
-        session: int | None,
-        most: Mapping[str, int] | None,
-        token: int | None = None,
-    ) -> Reserved:
-        """Look once, or again if nothing that was found can be used."""
-        while True:
-            reserved = await self._app.arun(self._reservation(topics, limit, session, most, token))
-            if reserved.limited:
-                self._limited.update(topics)
-            if reserved.unusable:
-                # Not awaited beside others: whoever is cancelled here would keep their leases.
-                task = asyncio.create_task(self._aput_aside(reserved.unusable))
-                self._asides.add(task)
-                task.add_done_callback(self._asides.discard)
-                if not reserved.leases:
-                    await asyncio.shield(task)
-            if reserved.leases or not reserved.unusable or token is not None:
-                self._marks.note(topics, limit, reserved)
-                return reserved
-
-    async def _aput_aside(self, unusable: Sequence[Outcome]) -> None:
-        with _putting_aside():
-            await self._app.arun(store.settle(unusable))
-
-    def _reservation(
-        self,
-        topics: tuple[str, ...],
-        limit: int,
-        session: int | None,
-        most: Mapping[str, int] | None,
-        token: int | None,
-    ) -> Operation[Reserved]:
-        return reserving.reserve(
-            topics,
-            limit=limit,
-            session=session,
-            token=new_number() if token is None else token,
-            known_token=token is not None,
-            ranges=self._marks.ranges(topics),
-            limited=not self._limited.isdisjoint(topics),
-            most=most,
-        )
-
-    def _wait_until(self, topics: tuple[str, ...], reserved: Reserved) -> None:
-        self._room.due(topics, None if reserved.due_in is None else reserved.due_in / 1e6)
+        wish = Wish(all_checked(topics), limit, session, token, most, worker)
+        return await self._reservations.atake(wish, seconds(timeout))
 
     # ------------------------------------------------------------ with a lease
 
@@ -423,6 +287,14 @@ class Jobs:
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failed tries of a job, oldest first."""
         return await self._app.arun(lookup.failures(job_id(job)), connection)
+
+    def runs(self, job: JobRef) -> list[Run]:
+        """Read what each worker made of a job that chooses its workers, in the order they began."""
+        return self._app.run(runs.list_runs(job_id(job)))
+
+    async def aruns(self, job: JobRef) -> list[Run]:
+        """Read what each worker made of a job that chooses its workers, in the order they began."""
+        return await self._app.arun(runs.list_runs(job_id(job)))
 
     def logs(self, job: JobRef) -> list[LogLine]:
         """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""

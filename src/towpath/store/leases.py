@@ -10,11 +10,12 @@ from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExce
 from towpath.model.instants import microseconds
 from towpath.model.job import Lease, Options
 from towpath.model.states import State
-from towpath.operation import Answer, Operation, Row, Steps, plural
+from towpath.operation import Answer, Operation, Row, Steps, answered, plural
 from towpath.statement import load
 from towpath.store.dependencies import told
 from towpath.store.limits import freed
 from towpath.store.rows import known_options
+from towpath.store.runs import sql as runs
 
 sql: Final = load(__name__)
 
@@ -242,3 +243,16 @@ def give_back(
     """Release leases that nobody has seen, uncounted; end others as told."""
     released = [back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
     return settle([*released, *others])
+
+
+def ping(seq: int, epoch: int, ttr: int) -> Operation[float | None]:
+    """Show that a run lives; return how soon to do so again, as its job says by now."""
+
+    def steps() -> Steps[float | None]:
+        [answer] = yield from touch([Touch(seq=seq, epoch=epoch, ttr=ttr)]).start()
+        answered(answer)
+        rows = yield runs["job_of"](seq=seq)
+        options = known_options(rows[0][0]) if rows else Options()
+        return options.runs.ping_interval if options.runs else None
+
+    return Operation("ping", steps)

@@ -25,13 +25,10 @@ sql: Final = load(__name__)
 
 def offer(seq: int, topic: str, priority: int, runs: Runs) -> Steps[None]:
     """Offer a job to its workers, or change the offer."""
-    yield sql["offer"](
-        seq=seq,
-        topic=topic,
-        priority=priority,
-        wanted=runs.workers,
-        named=None if runs.only is None else msgspec.json.encode(runs.only).decode(),
-    )
+    named = None if runs.only is None else msgspec.json.encode(runs.only).decode()
+    yield sql["offer"](seq=seq, topic=topic, priority=priority, wanted=runs.workers, named=named)
+    if named is not None:
+        yield sql["stop_others"](offer=seq, named=named)
 
 
 def start_runs(
@@ -69,11 +66,13 @@ def noted(ended: Sequence[int]) -> Steps[tuple[list[Row], set[str]]]:
     rows = yield sql["ended_runs"]([{"parent": seq} for seq in ended])
     topics: set[str] = set()
     over: list[Row] = []
-    for _, job, state, kind in rows:
+    for seq, job, state, kind in rows:
         if state is None:
             yield sql["forget_run"](job=job)  # it was given back
         else:
             yield sql["note_run"](job=job, state=_outcome(state, kind))
+        if state == State.BURIED:
+            yield sql["hand_in"](offer=seq, job=job)
     for seq in sorted({row[0] for row in rows}):
         for topic, wanted, text in (yield sql["hold_offer"](offer=seq)):
             ends = yield from _weighed(seq, wanted, known_options(text))
@@ -106,8 +105,7 @@ def _weighed(seq: int, wanted: int, options: Options) -> Steps[list[Row] | None]
         counts.get(RunState.FAILED, 0) > runs.max_unexpected_retries
         or counts.get(RunState.CRASHED, 0) >= options.max_crashes
     ):
-        [[error]] = (yield sql["last_error_of"](offer=seq)) or [["its workers failed"]]
-        rows = yield sql["fail_offer"](offer=seq, error=error)
+        rows = yield sql["fail_offer"](offer=seq)
         ends = [(row[0], False) for row in rows if row[1]]
     else:
         return None
@@ -119,6 +117,15 @@ def withdraw(seq: int) -> Steps[None]:
     """Offer a job no more, and ask those who run it to stop."""
     if (yield sql["withdraw"](offer=seq)):
         yield sql["stop_runs"](offer=seq)
+
+
+def are_offered(topics: tuple[str, ...]) -> Operation[bool]:
+    """Say whether any job of these topics looks for workers."""
+
+    def steps() -> Steps[bool]:
+        return bool((yield sql["are_offered"](topics=topics)))
+
+    return Operation("are_offered", steps, Mode.READ, whole=True)
 
 
 def list_runs(id: UUID) -> Operation[list[Run]]:

@@ -103,9 +103,22 @@ select state, count(*) from towpath.run where offer = :offer group by state;
 select d.result from towpath.run r join towpath.done d on d.seq = r.job
  where r.offer = :offer and r.state = 'succeeded' order by r.ended_at, r.worker;
 
--- name: last_error_of
-select f.error from towpath.run r join towpath.failure f on f.seq = r.job
- where r.offer = :offer order by f.failed_at desc limit 1;
+-- A run that failed is not kept aside: its failure is one of the job, and says the rest.
+-- name: hand_in [sqlite]
+update towpath.failure set seq = :offer, epoch = :job where seq = :job;
+delete from towpath.note where seq = :job;
+delete from towpath.buried where seq = :job;
+delete from towpath.job where seq = :job;
+
+-- name: hand_in [postgres]
+with failed as (
+    update towpath.failure set seq = cast(:offer as bigint), epoch = cast(:job as bigint)
+     where seq = :job),
+unsaid as (
+    delete from towpath.note where seq = :job),
+unburied as (
+    delete from towpath.buried where seq = :job)
+delete from towpath.job where seq = :job;
 
 -- name: withdraw
 delete from towpath.offer where seq = :offer returning seq;
@@ -140,8 +153,6 @@ select seq, awaited from gone;
 delete from towpath.blocked where seq = :offer returning {ticket};
 delete from towpath.unique_key where topic = :topic and key = :key;
 insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
-insert into towpath.failure (seq, epoch, failed_at, kind, error)
-values (:seq, :epoch, :now, 'error', :error) on conflict do nothing;
 select :seq, :awaited;
 
 -- name: fail_offer [postgres]
@@ -149,18 +160,34 @@ with gone as (delete from towpath.blocked where seq = :offer returning *),
 unkeyed as (
     delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
 buried as (
-    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone),
-failed as (
-    insert into towpath.failure (seq, epoch, failed_at, kind, error)
-    select seq, epoch, {now}, 'error', cast(:error as text) from gone on conflict do nothing)
+    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone)
 select seq, awaited from gone;
 
 -- name: runs_of
 select r.worker, r.state, r.job, r.started_at, r.ended_at from towpath.run r
  where r.offer = (select seq from towpath.job where id = :id) order by r.started_at, r.worker;
 
--- name: is_run
-select 1 from towpath.run where job = :seq;
+-- name: are_offered [sqlite]
+select 1 from towpath.offer where topic in (select value from json_each(:topics)) limit 1;
+
+-- name: are_offered [postgres]
+select 1 from towpath.offer
+ where topic in (select value from json_array_elements_text(cast(:topics as json))) limit 1;
+
+-- name: job_of
+select j.options from towpath.run r join towpath.job j on j.seq = r.offer where r.job = :seq;
+
+-- Those who may not run it any more are asked to stop.
+-- name: stop_others [sqlite]
+update towpath.lease set cancelled = true where seq in (
+    select job from towpath.run where offer = :offer and state = 'running'
+       and worker not in (select value from json_each(:named)));
+
+-- name: stop_others [postgres]
+update towpath.lease set cancelled = true where seq in (
+    select job from towpath.run where offer = :offer and state = 'running'
+       and worker not in (
+           select value from json_array_elements_text(cast(cast(:named as text) as json))));
 
 -- name: options_of
 select options from towpath.job where seq = :seq;

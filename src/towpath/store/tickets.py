@@ -230,9 +230,6 @@ def _claim_key(job: Job) -> Steps[None]:
 
 def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
     """Refuse what waits for others; let those wait again that failed only because of this one."""
-    if (yield runs["is_run"](seq=seq)):
-        msg = f"job number {seq} is one worker's run of another job: requeue that one"
-        raise InvalidState(msg)
     [[incomplete]] = yield dependencies["count_incomplete"](seq=seq)
     if incomplete:
         msg = f"job number {seq} waits for {incomplete} others that failed: requeue those"

@@ -60,13 +60,12 @@ delete from towpath.note where seq = :seq;
 delete from towpath.job where seq = :seq;
 
 -- Held until the kick commits, so that a key is never claimed for a job that somebody else moved.
--- One that waits for other jobs is left to them, and a run to the job that it is a run of.
+-- One that waits for other jobs is left to them.
 -- name: next_buried [sqlite]
 select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
    and not exists (select 1 from towpath.dependency d
                     where d.child = towpath.buried.seq and not d.completed)
-   and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
  order by no limit :limit;
 
 -- name: next_buried [postgres]
@@ -74,7 +73,6 @@ select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
    and not exists (select 1 from towpath.dependency d
                     where d.child = towpath.buried.seq and not d.completed)
-   and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
  order by no limit :limit for update skip locked;
 
 -- name: next_delayed

@@ -1,11 +1,12 @@
 """One run of one job: from its lease to what became of it."""
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent import futures
 from typing import Any, Final, TypeVar
 
@@ -13,10 +14,11 @@ from towpath.app import outcomes
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Notes, Retry
 from towpath.app.tasks import Task
-from towpath.errors import LeaseLost, TimeLimitExceeded
+from towpath.errors import DatabaseError, LeaseLost, TimeLimitExceeded
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Lease
+from towpath.store import leases
 from towpath.store.leases import Completion, Outcome
 from towpath.store.notes import Note
 from towpath.worker.sandbox import Sandboxes
@@ -43,6 +45,7 @@ class Run:
         self._doing: asyncio.Task[Any] | None = None
         self._ends: Ended | None = None  # as which it is broken off
         self._cancels = 0
+        self._unexpected = False  # the last try failed, and not by its own word
 
     def cancel(self) -> None:
         """Stop: somebody has asked for it. Said again, it does not disturb the cleaning up."""
@@ -64,9 +67,8 @@ class Run:
         """Run to the end, whatever that is."""
         self._doing = asyncio.current_task()
         try:
-            if task.sandbox:
-                return await self._away(task, sandboxes)
-            return await self.here(task, self.lease.job.options.timeout)
+            async with self._pinging():
+                return await self._tried(task, sandboxes)
         except asyncio.CancelledError:
             if self._ends is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
@@ -76,6 +78,48 @@ class Run:
                 if self._doing:
                     self._doing.uncancel()
             self._doing = None
+
+    async def _tried(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
+        """Run; what a job that chooses its workers did not expect is tried again here."""
+        runs = self.lease.job.options.runs
+        left = runs.max_unexpected_retries if runs else 0
+        while True:
+            self._unexpected = False
+            if task.sandbox:
+                ended = await self._away(task, sandboxes)
+            else:
+                ended = await self.here(task, self.lease.job.options.timeout)
+            if not runs or not left or not self._unexpected:
+                return ended
+            left -= 1
+            await asyncio.sleep(runs.unexpected_retry_delay)
+
+    @contextlib.asynccontextmanager
+    async def _pinging(self) -> AsyncGenerator[None]:
+        """Show that a run with a `ping_interval` lives, until it has ended."""
+        runs = self.lease.job.options.runs
+        if runs is None or runs.ping_interval is None:
+            yield
+            return
+        pinging = asyncio.create_task(self._ping(runs.ping_interval))
+        try:
+            yield
+        finally:
+            pinging.cancel()
+
+    async def _ping(self, every: float | None) -> None:
+        job = self.lease.job
+        while every:
+            await asyncio.sleep(every)
+            try:
+                every = await self._app.arun(
+                    leases.ping(job.seq, self.lease.epoch, microseconds(job.ttr))
+                )
+            except LeaseLost:
+                self.cancel()  # it was taken from us
+                return
+            except DatabaseError as error:
+                log.warning("the run of job %s could not show that it lives: %s", job.id, error)
 
     async def here(self, task: Task[..., Any], limit: float | None) -> Ended:
         """Run in this process, for at most so many seconds."""
@@ -97,9 +141,11 @@ class Run:
         try:
             async with sandboxes.one_for(task) as sandbox:
                 running = sandbox.run(self.lease, self._hear)
-                return await self._timed(running, self.lease.job.options.timeout)
+                ended = await self._timed(running, self.lease.job.options.timeout)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             return await self._failed(task, error)
+        self._unexpected = isinstance(ended, Outcome) and ended.error is not None
+        return ended
 
     def _hear(self, note: Note) -> None:
         """Have written what a job says in its sandbox."""
@@ -119,6 +165,7 @@ class Run:
         cause = error
         if isinstance(error, Retry | Bury) and isinstance(error.__cause__, Exception):
             cause = error.__cause__
+        self._unexpected = not isinstance(error, Bury)
         if isinstance(error, Bury):
             outcome = outcomes.final_failure(self.lease, cause)
         else:

@@ -235,6 +235,7 @@ class Worker:
             timeout=min(LOOK, self._app.settings.dead_after / 2),
             session=session,
             most={topic: most - self._held[topic] for topic, most in self._most.items()},
+            worker=self.name,
         )
         if len(topics) == len(self._topics):
             return await reserving

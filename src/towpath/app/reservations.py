@@ -1,0 +1,205 @@
+"""Reservations: looking for jobs, and waiting for them."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from towpath.app.marks import Marks
+from towpath.app.sessions import new_number
+from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
+from towpath.errors import AppClosed, DatabaseError
+from towpath.model.job import Lease
+from towpath.operation import Operation
+from towpath.store import leases, reserving, runs
+from towpath.store.leases import Outcome
+from towpath.store.reserving import Reserved
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+log: Final = logging.getLogger("towpath")
+
+OFFERS_EVERY: Final = 0.1  # seconds between two looks at offers while there is other work
+
+
+class Wish(Struct, frozen=True):
+    """What is to be reserved, and for whom."""
+
+    topics: tuple[str, ...]
+    limit: int
+    session: int | None
+    token: int | None  # given by a caller who may repeat it
+    most: Mapping[str, int] | None  # of each topic
+    worker: str | None  # by its name
+
+
+@contextlib.contextmanager
+def _putting_aside() -> Generator[None]:
+    """Put aside what nobody can use; where that fails, its leases end by themselves."""
+    try:
+        yield
+    except (DatabaseError, AppClosed):
+        log.exception("jobs that cannot be run now could not be put aside either")
+
+
+class Reservations:
+    """Takes jobs, most urgent first, and waits where there are none."""
+
+    def __init__(self, app: "App", room: WaitingRoom, marks: Marks) -> None:
+        self._app = app
+        self._room = room
+        self._marks = marks
+        self._asides: set[asyncio.Task[None]] = set()
+        self._limited: set[str] = set()  # topics in which a job with a limit was met
+        self._busy = False  # the last look found something
+        self._offers_at = 0.0  # when offers were last looked at
+
+    def take(self, wish: Wish, timeout: float) -> list[Lease]:
+        """Lease what there is; wait up to so many seconds for a first one."""
+        reserved = self._look(wish)
+        if reserved.leases or timeout == 0:
+            return reserved.leases
+        deadline = time.monotonic() + timeout
+        waiter = ThreadWaiter(wish.topics)
+        self._room.enter(waiter)
+        try:
+            # Look after getting in line, so that nothing slips in between.
+            while True:
+                reserved = self._look(wish)
+                if reserved.leases:
+                    break
+                self._wait_until(wish, reserved)
+                if not waiter.wait(deadline - time.monotonic()):
+                    return []
+        finally:
+            self._room.leave(waiter)
+        self._room.ring_here(wish.topics)
+        return reserved.leases
+
+    async def atake(self, wish: Wish, timeout: float) -> list[Lease]:
+        """Lease what there is; wait up to so many seconds for a first one."""
+        reserved = await self._alook(wish)
+        if reserved.leases or timeout == 0:
+            return reserved.leases
+        deadline = time.monotonic() + timeout
+        waiter = TaskWaiter(wish.topics)
+        self._room.enter(waiter)
+        try:
+            while True:
+                reserved = await self._alook(wish)
+                if reserved.leases:
+                    break
+                self._wait_until(wish, reserved)
+                if not await waiter.wait(deadline - time.monotonic()):
+                    return []
+        finally:
+            self._room.leave(waiter)
+        self._room.ring_here(wish.topics)
+        return reserved.leases
+
+    # ------------------------------------------------------------ one look
+
+    def _look(self, wish: Wish) -> Reserved:
+        """Look once: at what is in line, and at what is offered to this worker."""
+        if self._offers_first(wish) and (offered := self._take_offered(wish)):
+            return offered
+        reserved = self._in_line(wish)
+        self._busy = bool(reserved.leases)
+        if not self._busy and wish.worker:
+            return self._take_offered(wish) or reserved
+        return reserved
+
+    async def _alook(self, wish: Wish) -> Reserved:
+        """Look once: at what is in line, and at what is offered to this worker."""
+        if self._offers_first(wish) and (offered := await self._atake_offered(wish)):
+            return offered
+        reserved = await self._ain_line(wish)
+        self._busy = bool(reserved.leases)
+        if not self._busy and wish.worker:
+            return await self._atake_offered(wish) or reserved
+        return reserved
+
+    def _offers_first(self, wish: Wish) -> bool:
+        """Say whether it is time for those that name a worker, although there is other work."""
+        now = time.monotonic()
+        if wish.worker is None or not self._busy or now < self._offers_at + OFFERS_EVERY:
+            return False
+        self._offers_at = now
+        return True
+
+    def _take_offered(self, wish: Wish) -> Reserved | None:
+        if wish.worker is None or not self._app.run(runs.are_offered(wish.topics)):
+            return None
+        reserved = self._app.run(_offered(wish, wish.worker))
+        return reserved if reserved.leases else None
+
+    async def _atake_offered(self, wish: Wish) -> Reserved | None:
+        if wish.worker is None or not await self._app.arun(runs.are_offered(wish.topics)):
+            return None
+        reserved = await self._app.arun(_offered(wish, wish.worker))
+        return reserved if reserved.leases else None
+
+    # ------------------------------------------------------------ in line
+
+    def _in_line(self, wish: Wish) -> Reserved:
+        """Look once, or again if nothing that was found can be used."""
+        while True:
+            reserved = self._app.run(self._operation(wish))
+            self._note_limits(wish, reserved)
+            if reserved.unusable:
+                with _putting_aside():
+                    self._app.run(leases.settle(reserved.unusable))
+            if reserved.leases or not reserved.unusable or wish.token is not None:
+                self._marks.note(wish.topics, wish.limit, reserved)
+                return reserved
+
+    async def _ain_line(self, wish: Wish) -> Reserved:
+        """Look once, or again if nothing that was found can be used."""
+        while True:
+            reserved = await self._app.arun(self._operation(wish))
+            self._note_limits(wish, reserved)
+            if reserved.unusable:
+                # Not awaited beside others: whoever is cancelled here would keep their leases.
+                task = asyncio.create_task(self._aput_aside(reserved.unusable))
+                self._asides.add(task)
+                task.add_done_callback(self._asides.discard)
+                if not reserved.leases:
+                    await asyncio.shield(task)
+            if reserved.leases or not reserved.unusable or wish.token is not None:
+                self._marks.note(wish.topics, wish.limit, reserved)
+                return reserved
+
+    async def _aput_aside(self, unusable: Sequence[Outcome]) -> None:
+        with _putting_aside():
+            await self._app.arun(leases.settle(unusable))
+
+    def _note_limits(self, wish: Wish, reserved: Reserved) -> None:
+        if reserved.limited:
+            self._limited.update(wish.topics)
+
+    def _operation(self, wish: Wish) -> Operation[Reserved]:
+        return reserving.reserve(
+            wish.topics,
+            limit=wish.limit,
+            session=wish.session,
+            token=new_number() if wish.token is None else wish.token,
+            known_token=wish.token is not None,
+            ranges=self._marks.ranges(wish.topics),
+            limited=not self._limited.isdisjoint(wish.topics),
+            most=wish.most,
+        )
+
+    def _wait_until(self, wish: Wish, reserved: Reserved) -> None:
+        self._room.due(wish.topics, None if reserved.due_in is None else reserved.due_in / 1e6)
+
+
+def _offered(wish: Wish, worker: str) -> Operation[Reserved]:
+    limit = min(wish.limit, *(wish.most or {}).values(), wish.limit)
+    return reserving.reserve_offered(
+        wish.topics, worker=worker, limit=limit, token=new_number(), session=wish.session
+    )
