@@ -448,3 +448,24 @@ def test_backoff_is_part_of_a_jobs_options(app, towpath):
 
     [found] = towpath.json("jobs", "show", job.id)["jobs"]
     assert found["options"]["backoff"]["first"] == 5.0
+
+
+def test_ms_10_schedules_are_listed_paused_run_and_deleted(app, towpath):
+    app.schedules.set("digest", topic="mail", payload={"user": 7}, cron="0 8 * * MON", tz="UTC")
+    app.schedules.set("often", topic="post", every="5m")
+
+    _, digest, often = lines(towpath("schedules"))
+    assert digest[:2] == ["digest", "mail"]
+    assert often[:4] == ["often", "post", "every", "0:05:00"]
+    assert towpath.json("schedules")["schedules"][0]["payload"] == {"user": 7}
+
+    assert towpath("schedules", "pause", "digest").stdout == "digest is paused\n"
+    assert app.schedules.get("digest").paused
+    towpath("schedules", "run", "digest")
+    assert app.jobs.stats_topic("mail").ready == 1
+    towpath("schedules", "resume", "digest")
+    towpath("schedules", "delete", "often")
+    assert [each.name for each in app.schedules.list()] == ["digest"]
+    assert "there is no schedule" in towpath("schedules", "pause", "often", code=1).stderr
+    towpath("schedules", "pause", code=2)
+    towpath("schedules", "list", "digest", code=2)

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final, NoReturn
@@ -24,6 +25,7 @@ COMMANDS: Final = {
     "worker": "run the tasks of an app until SIGTERM or Ctrl-C",
     "jobs": "list, show, enqueue, requeue, kick, cancel and delete jobs",
     "topics": "list topics; pause, resume and purge them",
+    "schedules": "list schedules; pause, resume, run and delete them",
     "stats": "count what waits and what is done, once or live",
     "workers": "list the workers that live, and what they hold",
     "doctor": "look for what is wrong, and say what to do",
@@ -83,6 +85,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
         description="Jobs, event streams and webhooks in the database you already have.",
         epilog="towpath COMMAND --help shows a command's options and examples. The database is "
         "given by --database or TOWPATH_DATABASE.",
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=16),
     )
     root.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = root.add_subparsers(
