@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final, NoReturn
@@ -85,7 +84,6 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
         description="Jobs, event streams and webhooks in the database you already have.",
         epilog="towpath COMMAND --help shows a command's options and examples. The database is "
         "given by --database or TOWPATH_DATABASE.",
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=16),
     )
     root.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = root.add_subparsers(
