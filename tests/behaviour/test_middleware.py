@@ -352,3 +352,25 @@ def test_whoever_does_not_use_traces_does_not_pay_for_them():
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_each_step_of_a_flow_is_enqueued_through_the_middleware(make_app):
+    app = make_app()
+    seen = []
+
+    @app.around_enqueue
+    def tenant(topic, headers):
+        headers["tenant"] = "ada"
+        seen.append(topic)
+        yield
+
+    @app.task()
+    def first() -> int: ...
+
+    @app.task()
+    def second(number: int) -> None: ...
+
+    job = (first.s() | second.s()).enqueue()
+
+    assert seen == ["first", "second"]
+    assert app.jobs.get(job).headers["tenant"] == "ada"  # beside a trace, if there is one

@@ -216,7 +216,7 @@ def _end_of_a_session(app):
     ids=lambda cause: cause.__name__.strip("_").replace("_", " "),
 )  # fmt: skip
 def test_dq_7_fr_020_a_blocked_reserve_wakes_at_once(app, other, start, cause):
-    """S4: time is an event too."""
+    """S4, MS-8: time is an event too."""
     app._database = counting = Counting(app._database)
     act = cause(other)
     waiting = start(app)
@@ -334,7 +334,7 @@ def test_idle_waiting_costs_one_statement_for_each_look_of_the_safety_net(make_a
 
 
 def test_waiting_beside_a_delayed_job_costs_no_statement_before_it_is_due(app, other, start):
-    """S4: one timer on the next deadline."""
+    """S4, MS-8: one timer on the next deadline."""
     app._database = counting = Counting(app._database)
     other.jobs.enqueue("mail", delay=1)
     waiting = start(app)

@@ -240,7 +240,8 @@ class Task(Generic[P, R]):
         if given.pop("connection", None) is not None:
             msg = "a step has no connection of its own: give it to the enqueue of the whole"
             raise Invalid(msg)
-        return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), given)  # type: ignore[arg-type] # a subset of the same keys
+        with self.app.middleware.around_enqueue(self.topic, given) as carried:  # type: ignore[arg-type] # a subset of the same keys
+            return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), carried)
 
     def returned_by(self, job: Job) -> R:
         """Return the result of a job that has ended, as its annotation says."""
