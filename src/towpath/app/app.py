@@ -75,9 +75,9 @@ class App:
     def attach(self, url: str, settings: Settings, clock: Clock | None) -> None:
         """Work on this database from here on; one that was attached before is not closed."""
         self.url = url
-        self.database = without_password(url)
         self.settings = settings
         self._database, bell = open_database(url, settings, clock, self._tell)
+        self.database = without_password(url)
         self._room = WaitingRoom(
             bell,
             announces=self._database.dialect

@@ -283,7 +283,8 @@ create table towpath.note (
     primary key (seq, kind, no)
 ) {without_rowid};
 
--- A job together with its ticket, wherever that lies.
+-- A job together with its ticket, wherever that lies. Seven tables: of more than eight in a query
+-- PostgreSQL does not try every order, so what else belongs to a job is looked up beside them.
 create view towpath.located as
 select j.seq, j.id, j.topic,
        case when r.seq is not null then 'ready'
@@ -306,7 +307,12 @@ select j.seq, j.id, j.topic,
        coalesce(f.finished_at, b.buried_at) as finished_at, f.duration, f.result,
        (select e.error from towpath.failure e
          where e.seq = j.seq order by e.epoch desc limit 1) as last_error,
-       l.session, p.share as progress, p.text as progress_message,
+       l.session,
+       (select p.share from towpath.note p where p.seq = j.seq and p.kind = 'progress' and p.no = 0
+           and p.epoch = coalesce(r.epoch, d.epoch, l.epoch, w.epoch, b.epoch, f.epoch)) as progress,
+       (select p.text from towpath.note p where p.seq = j.seq and p.kind = 'progress' and p.no = 0
+           and p.epoch = coalesce(r.epoch, d.epoch, l.epoch, w.epoch, b.epoch, f.epoch))
+         as progress_message,
        coalesce(r.awaited, d.awaited, l.awaited, w.awaited, b.awaited, f.awaited, false) as awaited
   from towpath.job j
   left join towpath.ready r on r.topic = j.topic and r.priority = j.priority and r.seq = j.seq
@@ -314,9 +320,7 @@ select j.seq, j.id, j.topic,
   left join towpath.lease l on l.seq = j.seq
   left join towpath.blocked w on w.seq = j.seq
   left join towpath.buried b on b.seq = j.seq
-  left join towpath.done f on f.seq = j.seq
-  left join towpath.note p on p.seq = j.seq and p.kind = 'progress' and p.no = 0
-        and p.epoch = coalesce(r.epoch, d.epoch, l.epoch, w.epoch, b.epoch, f.epoch);
+  left join towpath.done f on f.seq = j.seq;
 
 -- For people.
 create view towpath.jobs as
