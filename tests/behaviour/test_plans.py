@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Literal
 
-from towpath import App, State, Status
+from towpath import App, Limit, State, Status
 from towpath.database import postgres as pg
 from towpath.database import sqlite as lite
 from towpath.database.clock import machine_clock
@@ -27,6 +27,7 @@ from towpath.statement import Query
 from towpath.store import (
     jobs,
     leases,
+    limits,
     lookup,
     notes,
     reserving,
@@ -35,21 +36,26 @@ from towpath.store import (
     tickets,
     upkeep,
 )
+from towpath.store.dependencies import Node, enqueue_flow
 
 MANY = 1_000_000
 READY, LEASED, BURIED = 3_000, 3_000, 1_000
 LIVE = 2 * READY + LEASED + BURIED
 BATCH = 10
+WAITING = 500  # for another job each
+ONE = Limit("printer", concurrency=1)
 
 MOST_ROWS = 10  # that PostgreSQL may touch for each item asked and each row answered
 MOST_STEPS = 400  # that SQLite's machine may make for each
 
-# Neither json_each nor the few rows of a subquery are a table of ours.
-SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!\(subquery)(?!.* VIRTUAL TABLE)")
+# Neither json_each nor the few rows of a subquery, recursive or not, are a table of ours.
+SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!\(subquery)(?!found|f$)(?!.* VIRTUAL TABLE)")
 HOT = {
     "enqueue", "enqueue_keyed", "standing", "reserve", "candidates", "take", "complete", "settle",
     "touch", "promote", "expired", "next_due", "whereabouts", "write", "drop_oldest",
-    "cancelled_of",
+    "cancelled_of", "lock_limits", "count_running", "count_before", "park", "park_ready", "unpark",
+    "topics_of_blocked", "due_limits", "note_completed", "hold_children", "with_all_parents",
+    "let_in", "forget_ended", "depend", "hold_back", "await_ready",
 }  # fmt: skip
 
 
@@ -96,6 +102,13 @@ def populate(app: App) -> None:
     app.jobs.enqueue_many("mail", range(READY))
     app.jobs.enqueue_many("post", range(READY))
     app.jobs.enqueue("mail", key="taken")
+    app.jobs.enqueue_many("print", range(READY), limit=ONE)
+    while app.jobs.stats_topic("print").ready:
+        app.jobs.reserve("print")
+    app.jobs.enqueue_many("print", range(BATCH), limit=ONE)
+    for parent in app.jobs.enqueue_many("part", range(WAITING)):
+        app.jobs.enqueue("whole", after=[parent])
+    app.jobs.reserve("part", limit=BATCH)
 
 
 @pytest.fixture(scope="module", params=[MANY, 1], ids=["millions", "thousands"])
@@ -286,6 +299,16 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         for kind, place in ((kind, place) for kind in notes.Kind for place in (places, stale)):
             said = [notes.Note(**each, kind=kind, no=1, text="a line") for each in place]
             yield f"write {count} {kind} of {place[0]['epoch']}", notes.write(said), None
+    yield "reserve what is limited", reserve(("print",), BATCH, limited=True), None
+    for topic in ("print", "part"):
+        held = app.jobs.list(status=Status.PROCESSING, topic=topic)
+        places = [{"seq": job.seq, "epoch": job.epoch} for job in held]
+        yield f"complete what is awaited in {topic}", leases.complete(completions(places)), None
+    yield "let in what is due", limits.free_due(), None
+    chain = [Node(new_job()), Node(new_job(), parents=[0])]
+    yield "enqueue a chain", enqueue_flow(chain), None
+    waiting = [Node(new_job(), after=[app.jobs.list(topic="part", limit=1)[0].id])]
+    yield "enqueue after another", enqueue_flow(waiting), None
     yield "look for cancelled ones", sessions.cancelled(1), None
     yield "look into an empty topic", reserve(("nothing",), 1), None
     marks = [
@@ -321,8 +344,8 @@ def new_job(key: str | None = None) -> jobs.NewJob:
     )
 
 
-def reserve(topics: tuple[str, ...], limit: int) -> Operation:
-    return reserving.reserve(topics, limit=limit, token=next(_tokens))
+def reserve(topics: tuple[str, ...], limit: int, *, limited: bool = False) -> Operation:
+    return reserving.reserve(topics, limit=limit, token=next(_tokens), limited=limited)
 
 
 def completions(places: list[dict[str, int]]) -> list[leases.Completion]:

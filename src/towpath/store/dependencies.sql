@@ -59,7 +59,9 @@ unreadied as (
      where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq
     returning {ticket r}, i.waits),
 undelayed as (
-    delete from towpath.delayed d using item i where d.seq = i.seq returning {ticket d}, i.waits)
+    delete from towpath.delayed d using item i
+     where d.seq = any(array(select seq from item)) and d.seq = i.seq
+    returning {ticket d}, i.waits)
 insert into towpath.blocked ({ticket}, waits)
 select * from unreadied union all select * from undelayed;
 
@@ -73,8 +75,10 @@ update towpath.dependency
 
 -- name: note_completed [postgres]
 update towpath.dependency d set completed = true, result = e.result
-  from towpath.ended e, json_to_recordset(cast(:items as json)) as i(parent bigint)
- where e.parent = i.parent and d.parent = i.parent;
+  from towpath.ended e
+ where d.parent = any(array(
+       select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
+   and e.parent = d.parent;
 
 -- Held, so that of two whose last parents end at once, one sees both.
 -- name: hold_children [sqlite]
@@ -93,9 +97,11 @@ select j.seq, j.payload, j.options from towpath.job j where j.seq = :seq
    and not exists (select 1 from towpath.dependency d where d.child = :seq and not d.completed);
 
 -- name: with_all_parents [postgres]
-select j.seq, j.payload, j.options
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) join towpath.job j on j.seq = i.seq
- where not exists (select from towpath.dependency d where d.child = i.seq and not d.completed);
+select j.seq, j.payload, j.options from towpath.job j
+ where j.seq = any(array(
+       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+   and (select d.child from towpath.dependency d
+         where d.child = j.seq and not d.completed limit 1) is null;
 
 -- name: results_for
 select result from towpath.dependency where child = :seq order by nth;
@@ -112,9 +118,11 @@ select :topic;
 
 -- name: let_in [postgres]
 with gone as (
-    delete from towpath.blocked b
-     using json_to_recordset(cast(:items as json)) as i(seq bigint), towpath.job j
-     where b.seq = i.seq and j.seq = i.seq returning {ticket b}, j.run_at),
+    delete from towpath.blocked b using towpath.job j
+     where b.seq = any(array(
+           select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+       and j.seq = b.seq
+    returning {ticket b}, j.run_at),
 readied as (
     insert into towpath.ready ({ticket}) select {ticket} from gone where run_at <= {now}),
 postponed as (

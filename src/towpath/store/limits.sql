@@ -107,23 +107,29 @@ insert into towpath.blocked ({ticket}) select {ticket} from gone;
 -- Where jobs of a key wait: jumps from topic to topic, however many wait there.
 -- name: topics_of_blocked [sqlite]
 with recursive found(key, topic) as (
-    select i.value ->> 'key', (select min(b.topic) from towpath.blocked b
-             where b.limit_key = i.value ->> 'key' and b.waits is null)
+    select i.value ->> 'key', (select b.topic from towpath.blocked b
+             indexed by towpath_blocked_limit
+             where b.limit_key = i.value ->> 'key' and b.waits is null
+             order by b.topic limit 1)
       from json_each(:items) i
     union all
-    select f.key, (select min(b.topic) from towpath.blocked b
-             where b.limit_key = f.key and b.waits is null and b.topic > f.topic)
+    select f.key, (select b.topic from towpath.blocked b
+             indexed by towpath_blocked_limit
+             where b.limit_key = f.key and b.waits is null and b.topic > f.topic
+             order by b.topic limit 1)
       from found f where f.topic is not null)
 select key, topic from found where topic is not null;
 
 -- name: topics_of_blocked [postgres]
 with recursive found(key, topic) as (
-    select i.key, (select min(b.topic) from towpath.blocked b
-             where b.limit_key = i.key and b.waits is null)
+    select i.key, (select b.topic from towpath.blocked b
+             where b.limit_key = i.key and b.waits is null
+             order by b.topic limit 1)
       from json_to_recordset(cast(:items as json)) as i(key text)
     union all
-    select f.key, (select min(b.topic) from towpath.blocked b
-             where b.limit_key = f.key and b.waits is null and b.topic > f.topic)
+    select f.key, (select b.topic from towpath.blocked b
+             where b.limit_key = f.key and b.waits is null and b.topic > f.topic
+             order by b.topic limit 1)
       from found f where f.topic is not null)
 select key, topic from found where topic is not null;
 
