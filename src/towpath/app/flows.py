@@ -16,7 +16,7 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model.flows import Takes
 from towpath.operation import answered
-from towpath.store.dependencies import Node, enqueue_flow
+from towpath.store.dependencies import Node
 
 if TYPE_CHECKING:
     from towpath.app.tasks import CallOptions, Task, TaskJob
@@ -103,18 +103,21 @@ class Chain(Flow, Generic[R]):
     def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store all of its calls; return the last one, whose result is that of the chain."""
         task, plan = self._last.task, self._plan()
-        jobs = task.app.run(enqueue_flow(plan.nodes), connection)
+        jobs = task.app.run(task.app.jobs.flow(plan.nodes), connection)
         return task.job(answered(jobs[-1]))
 
     async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store all of its calls; return the last one, whose result is that of the chain."""
         task, plan = self._last.task, self._plan()
-        jobs = await task.app.arun(enqueue_flow(plan.nodes), connection)
+        jobs = await task.app.arun(task.app.jobs.flow(plan.nodes), connection)
         return task.job(answered(jobs[-1]))
 
     def _plan(self) -> "Plan":
         plan = Plan(self._last.task.app.settings.max_payload, [])
         self.build(plan, Before())
+        if len({node.new.id for node in plan.nodes}) < len(plan.nodes):
+            msg = "one id cannot name several steps of a flow"
+            raise Invalid(msg)
         return plan
 
 

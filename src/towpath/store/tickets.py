@@ -135,6 +135,7 @@ def cancelled(job: Job) -> Steps[bool]:
     yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["put_cancelled"](**ticket, retention=microseconds(job.options.retention))
     if ticket["awaited"]:
+        yield dependencies["note_failed"](parent=job.seq)
         yield from told([(job.seq, False)])
     return True
 
@@ -254,12 +255,19 @@ def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
 
 
 def _revive(parent: int) -> Steps[None]:
-    for seq, epoch in (yield dependencies["children_to_revive"](parent=parent)):
-        [[waits]] = yield dependencies["count_incomplete"](seq=seq)
-        for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
-            yield dependencies["forget_failure"](seq=seq, epoch=epoch)
-            yield sql["put_blocked"](**{**_ticket(row), "waits": waits})
-            yield from _revive(seq)
+    """Let those wait again that failed only because of one, but for whom another took the key."""
+    left = [parent]
+    while left:
+        again = left.pop()
+        yield dependencies["forget_ended"]([{"parent": again, "completed": False}])
+        for seq, epoch, key in (yield dependencies["children_to_revive"](parent=again)):
+            if key is not None and not (yield sql["claim_key"](seq=seq)):
+                continue
+            [[waits]] = yield dependencies["count_incomplete"](seq=seq)
+            for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
+                yield dependencies["forget_failure"](seq=seq, epoch=epoch)
+                yield sql["put_blocked"](**{**_ticket(row), "waits": waits})
+                left.append(seq)
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
@@ -273,6 +281,7 @@ def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
     yield sql["forget_notes"](seq=job.seq)
     yield sql["forget_job"](seq=job.seq)
     if ticket["awaited"]:
+        yield dependencies["note_failed"](parent=job.seq)
         yield from told([(job.seq, False)])
 
 

@@ -1,6 +1,6 @@
 """Enqueueing under a key that another job may hold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from towpath.errors import Conflict
@@ -11,14 +11,12 @@ from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, Steps
 from towpath.statement import load
 from towpath.store import tickets
-from towpath.store.jobs import TRIES, NewJob, topics_of
+from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
 from towpath.store.runs import offer
 from towpath.store.tickets import put, take
 
 sql: Final = load(__name__)
-
-Enqueue = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
 
 
 def enqueue_over(
