@@ -82,7 +82,8 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
             if (node.parents or node.after) and own[nth]:
                 parents = [found[id] for id in node.after]
                 for n in node.parents:
-                    parents.append(jobs[n] if own[n] else (yield from _awaited(jobs[n].id)))
+                    parent = jobs[n] if own[n] else (yield from _awaited(jobs[n].id))
+                    parents.append(parent)
                 jobs[nth] = yield from _linked(jobs[nth], parents)
         return list(jobs)
 
