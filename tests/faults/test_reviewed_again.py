@@ -1,15 +1,18 @@
 """What a hostile reader broke the second time: limits, flows, unique keys. Each stays mended."""
 
+import asyncio
 from threading import Thread
 
 import psycopg
 import pytest
 from msgspec.structs import replace
 
-from towpath import Limit, State, group
+from tests.faults.proxy import Proxy
+from towpath import App, Limit, State, group
 from towpath.errors import Invalid, InvalidState, MaxJobsReached, NotFound
 from towpath.operation import Operation
 from towpath.store import dependencies, leases, limits, reserving
+from towpath.worker import Worker
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 ONE = Limit("printer", concurrency=1)
@@ -299,3 +302,25 @@ def test_upkeep_looks_at_every_key_in_its_turn(app, monkeypatch):
         app.upkeep.run()
 
     assert app.jobs.stats_topic("mail").ready == 1
+
+
+# ---------------------------------------------------------------- workers
+
+
+@on_postgres
+def test_a_reservation_on_its_way_takes_nothing_when_its_worker_has_ended(postgres, place):
+    """It reaches the server when the worker was told to stop, and nobody reads the answer."""
+    with Proxy(postgres.port) as proxy, App(proxy.url(), **place[1]) as app:
+        job = app.task(topic="ping")(pong).enqueue()
+        proxy.hold("leased as")
+        worker = Worker(app)
+        working = Thread(target=asyncio.run, args=[worker.arun()])
+        working.start()
+        assert proxy.happened.wait(10)
+        worker.stop()
+        app.upkeep.stop()
+        working.join(1)
+        proxy.let_go()
+        working.join()
+
+        assert app.jobs.get(job).state is State.READY
