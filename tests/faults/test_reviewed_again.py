@@ -1,6 +1,9 @@
 """What a hostile reader broke the second time: limits, flows, unique keys. Each stays mended."""
 
 import asyncio
+import contextlib
+import functools
+from contextlib import ExitStack
 from threading import Thread
 
 import psycopg
@@ -13,6 +16,7 @@ from towpath.errors import Invalid, InvalidState, MaxJobsReached, NotFound
 from towpath.operation import Operation
 from towpath.store import dependencies, leases, limits, reserving
 from towpath.worker import Worker
+from towpath.worker.threads import Threads
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 ONE = Limit("printer", concurrency=1)
@@ -174,7 +178,7 @@ def test_a_repeated_flow_finds_the_job_that_stood_for_one_of_its_steps(make_app)
     other = app.task(topic="pong")(pong)
     standing = ping.using(key="k").enqueue()
     flow = other.s() | ping.using(key="k").s()
-    operation = app.jobs.flow(flow._plan().nodes)
+    operation = app.jobs.flow(flow.nodes(ExitStack()))
     before = app.run(operation)
 
     after = app.run(replace(operation, start=operation.restart or operation.start))
@@ -212,6 +216,23 @@ def test_a_key_has_one_job_when_others_get_another_chance(app):
     work(app, "report")
     work(app)
     assert app.jobs.requeue(waiting).state is State.READY
+
+
+def test_what_is_done_around_every_enqueue_is_done_around_the_steps_of_a_flow(make_app):
+    app = make_app()
+    ping = app.task(topic="ping")(pong)
+    stored = []
+
+    @app.around_enqueue
+    def of_a_tenant(topic, headers):
+        headers["tenant"] = "7"
+        yield
+        stored.append(topic)
+
+    (ping.s() | ping.s()).enqueue()
+
+    assert [dict(job.headers) for job in app.jobs.list()] == [{"tenant": "7"}] * 2
+    assert stored == ["ping"] * 2
 
 
 # ---------------------------------------------------------------- limits
@@ -304,7 +325,48 @@ def test_upkeep_looks_at_every_key_in_its_turn(app, monkeypatch):
     assert app.jobs.stats_topic("mail").ready == 1
 
 
+def test_the_end_of_one_does_not_forget_what_others_start_meanwhile(app):
+    """Whoever frees a place on PostgreSQL holds nothing from one statement to the next."""
+    app.jobs.enqueue_many("mail", range(4), limit=Limit("smtp", rate="1/m", burst=2))
+    app.jobs.reserve("mail")
+    freeing, rows = limits.freed(["smtp"]), None
+    with contextlib.suppress(StopIteration):
+        while True:
+            query = freeing.send(rows)
+            if query.statement.name == "pace_limits":
+                assert numbers(app.jobs.reserve("mail", limit=4)) == [1]
+            rows = app.run(Operation("ask", functools.partial(asking, query), whole=True))
+    app.upkeep.run()
+
+    assert app.jobs.reserve("mail", limit=4) == []
+
+
+def asking(query):
+    return (yield query)
+
+
 # ---------------------------------------------------------------- workers
+
+
+def test_a_call_for_which_there_was_no_thread_is_not_made_later(monkeypatch):
+    """Its job has failed by then, and may run elsewhere."""
+    calls = []
+
+    def refused(_thread):
+        raise RuntimeError
+
+    async def main():
+        threads = Threads()
+        with monkeypatch.context() as patch:
+            patch.setattr(Thread, "start", refused)
+            with pytest.raises(RuntimeError):
+                threads.start(lambda: calls.append("lost"))
+        await threads.start(lambda: calls.append("found"))
+        await threads.start(lambda: calls.append("found"))
+        threads.close()
+
+    asyncio.run(main())
+    assert calls == ["found", "found"]
 
 
 @on_postgres

@@ -36,13 +36,14 @@ select key, concurrency, pace, burst, seq
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
    burst = excluded.burst, declared_by = excluded.declared_by, free_at = null;
 
+-- Unless others have started more meanwhile: who only frees a place may not hold the row any more.
 -- name: pace_limits [sqlite]
-update towpath.limits set tat = :tat, free_at = :free_at where key = :key;
+update towpath.limits set tat = :tat, free_at = :free_at where key = :key and tat <= :tat;
 
 -- name: pace_limits [postgres]
 update towpath.limits l set tat = i.tat, free_at = i.free_at
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
- where l.key = i.key;
+ where l.key = i.key and l.tat <= i.tat;
 
 -- How many of the same key come before each, in its own topic; it is enough to know `room` of them.
 -- name: count_before [sqlite]
