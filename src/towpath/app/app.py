@@ -205,6 +205,10 @@ class App:
         """
         return await asyncio.to_thread(self.doctor, patience)
 
+    async def aquiet(self) -> None:
+        """Wait until what this event loop has asked for is done, even if nobody waits for it."""
+        await self._database.aquiet()
+
     def reconnect(self) -> None:
         """Cut every connection: whoever waits for an answer asks again on a new one.
 

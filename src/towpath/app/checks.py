@@ -301,16 +301,16 @@ def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _limit(limit: Any) -> Limit:
-    if not isinstance(limit, Limit):
-        msg = f"{limit!r} is not a Limit"
+    if not isinstance(limit, Limit) or _key(limit.key) is None:
+        msg = f"{limit!r} is not a Limit with a key"
         raise Invalid(msg)
-    _key(limit.key)
     if limit.concurrency is None and limit.pace is None:
         msg = f"the limit {limit.key!r} limits nothing: give it a concurrency or a rate"
         raise Invalid(msg)
     if limit.concurrency is not None:
         at_least_one(limit.concurrency, "concurrency")
     at_least_one(limit.burst, "burst")
+    microseconds((limit.pace or 0) * limit.burst / 1e6, "the time that a burst stands for,")
     return limit
 
 

@@ -33,6 +33,10 @@ class Database(Protocol):
         """Run an operation and await its commit."""
         ...
 
+    async def aquiet(self) -> None:
+        """Wait until what this loop has asked for is done, even if nobody waits for it."""
+        ...
+
     def reconnect(self) -> None:
         """Cut the connections, so that whoever waits for an answer asks again on a new one."""
         ...

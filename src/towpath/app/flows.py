@@ -8,6 +8,7 @@ wait again.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model.flows import Takes
 from towpath.operation import answered
-from towpath.store.dependencies import Node, enqueue_flow
+from towpath.store.dependencies import Node
 
 if TYPE_CHECKING:
     from towpath.app.tasks import CallOptions, Task, TaskJob
@@ -67,7 +68,7 @@ class Step(Flow, Generic[R]):
         else:
             body, name = self.task.signature.encode(self.args, self.kwargs, most), None
         takes = Takes(name, before.many) if name else None
-        new = self.task.new(body, self.options)
+        new = self.task.new(body, self.options, plan.around)
         if takes:
             options = msgspec.structs.replace(new.options, takes=takes)
             new = msgspec.structs.replace(new, options=options)
@@ -102,20 +103,28 @@ class Chain(Flow, Generic[R]):
 
     def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store all of its calls; return the last one, whose result is that of the chain."""
-        task, plan = self._last.task, self._plan()
-        jobs = task.app.run(enqueue_flow(plan.nodes), connection)
+        task = self._last.task
+        with ExitStack() as around:
+            operation = task.app.jobs.flow(self.nodes(around))
+            jobs = task.app.run(operation, connection)
         return task.job(answered(jobs[-1]))
 
     async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store all of its calls; return the last one, whose result is that of the chain."""
-        task, plan = self._last.task, self._plan()
-        jobs = await task.app.arun(enqueue_flow(plan.nodes), connection)
+        task = self._last.task
+        with ExitStack() as around:
+            operation = task.app.jobs.flow(self.nodes(around))
+            jobs = await task.app.arun(operation, connection)
         return task.job(answered(jobs[-1]))
 
-    def _plan(self) -> "Plan":
-        plan = Plan(self._last.task.app.settings.max_payload, [])
+    def nodes(self, around: ExitStack) -> list[Node]:
+        """Return its calls, and enter what is to be around their enqueue."""
+        plan = Plan(self._last.task.app.settings.max_payload, around, [])
         self.build(plan, Before())
-        return plan
+        if len({node.new.id for node in plan.nodes}) < len(plan.nodes):
+            msg = "one id cannot name several steps of a flow"
+            raise Invalid(msg)
+        return plan.nodes
 
 
 class Group(Flow):
@@ -146,6 +155,7 @@ class Plan(Struct):
     """The calls of a flow, in the order in which they are stored."""
 
     most: int  # bytes of a payload
+    around: ExitStack  # what is done around the enqueue of each
     nodes: list[Node]
 
 

@@ -126,13 +126,17 @@ class Jobs:
         if new and new[0].options.runs:
             return enqueue_offered(new)
         if after:
-            return enqueue_flow([Node(each, after=after) for each in new])
+            return self.flow([Node(each, after=after) for each in new])
         return self._enqueued(new)
 
     def storing(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         """Return what stores jobs of different options."""
         some_offered = any(job.options.runs for job in new)
         return enqueue_offered(new) if some_offered else self._enqueued(new)
+
+    def flow(self, nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
+        """Return what stores jobs of which some wait for others."""
+        return enqueue_flow(nodes, self._enqueued)
 
     def new(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
         """Return a job that is not stored yet, to be stored with others."""

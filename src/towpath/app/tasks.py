@@ -234,14 +234,15 @@ class Task(Generic[P, R]):
         jobs = await self.app.jobs.aenqueue_many(self.topic, bodies, **self._all(options))
         return [self.job(job) for job in jobs]
 
-    def new(self, body: str, options: CallOptions) -> NewJob:
-        """Return a call that is not stored yet."""
+    def new(self, body: str, options: CallOptions, around: contextlib.ExitStack) -> NewJob:
+        """Return a call that is not stored yet, and enter what is to be around its enqueue."""
         given = {**self._all(options)}
         if given.pop("connection", None) is not None:
             msg = "a step has no connection of its own: give it to the enqueue of the whole"
             raise Invalid(msg)
-        with self.app.middleware.around_enqueue(self.topic, given) as carried:  # type: ignore[arg-type] # a subset of the same keys
-            return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), carried)
+        entered = self.app.middleware.around_enqueue(self.topic, given)  # type: ignore[arg-type] # a subset of the same keys
+        carried = around.enter_context(entered)
+        return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), carried)
 
     def returned_by(self, job: Job) -> R:
         """Return the result of a job that has ended, as its annotation says."""

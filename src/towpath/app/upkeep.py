@@ -60,6 +60,7 @@ class Upkeep:
         self._pruned_at = 0
         self._topics_kept_until = 0
         self._fires_at = NEVER  # the next schedule, as far as is known
+        self._freed_upto = ""  # the last key of a limit that was looked at
         self._start()
         begin_anew_after_fork(self)
 
@@ -81,7 +82,7 @@ class Upkeep:
         names: list[str] = self._do(topics.list_topics()) or []
         self._repeat(lambda: self._do(reserving.promote(names)))
         self._repeat(lambda: self._do(leases.rescue(names)))
-        self._do(limits.free_all())
+        self._free()
         self._do(dependencies.tell_all())
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
@@ -137,6 +138,13 @@ class Upkeep:
         for _ in range(MOST_BATCHES):
             if not step():
                 return
+
+    def _free(self) -> None:
+        """Let in what waits for limits and was forgotten: some keys in each round, in turn."""
+        keys: list[str] = self._do(limits.blocked_keys(self._freed_upto)) or []
+        self._freed_upto = keys[-1] if len(keys) == limits.KEYS_AT_ONCE else ""
+        if keys:
+            self._do(limits.free(keys))
 
     def _fire(self) -> None:
         """Fire the schedules that are due, and find out when the next one is."""

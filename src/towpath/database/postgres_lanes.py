@@ -102,6 +102,12 @@ class PostgresDatabase:
                 of_loop.close_from_outside(PATIENCE)
             of_loop.abandon()
 
+    async def aquiet(self) -> None:
+        """Wait until what this loop has asked for is done, even if nobody waits for it."""
+        lanes = self._loops.get(asyncio.get_running_loop())
+        if lanes:
+            await lanes.quiet()
+
     def reconnect(self) -> None:
         """Cut every connection: whoever waits for an answer asks again on a new one."""
         with self._loops_lock:
@@ -230,6 +236,11 @@ class LoopLanes:
         result: T = await call.answer()
         return result
 
+    async def quiet(self) -> None:
+        """Wait until nothing is under way."""
+        await self._calls.quiet()
+        await self._scans.quiet()
+
     async def close(self) -> None:
         """Close the connections when what is under way has ended."""
         await self._calls.close()
@@ -300,10 +311,14 @@ class LoopInbox:
         self._idle.append(lane)
         self._start()
 
-    async def close(self) -> None:
-        """Close the connections when what is under way has ended."""
+    async def quiet(self) -> None:
+        """Wait until nothing is under way."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Close the connections when what is under way has ended."""
+        await self.quiet()
         for lane in self.lanes:
             await lane.close()
 

@@ -111,6 +111,9 @@ class SqliteDatabase:
             return self._read(operation)
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
+    async def aquiet(self) -> None:
+        """Do nothing: whatever comes next is done behind all that was asked for before."""
+
     def reconnect(self) -> None:
         """Do nothing: between us and a file there is no line that could be dead."""
 

@@ -1,9 +1,13 @@
 """Limits: how many jobs of a key run at once, and how often one of them may start."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from towpath.errors import Invalid
 from towpath.model.instants import FOREVER, microseconds
+
+MOST_DIGITS: Final = 9  # of the number of a rate
 
 
 class Limit(Struct, frozen=True, omit_defaults=True):
@@ -24,11 +28,14 @@ class Limit(Struct, frozen=True, omit_defaults=True):
         """Microseconds from one start to the next at an even pace."""
         if self.rate is None:
             return None
-        number, _, period = self.rate.partition("/")
-        if not number.isdecimal() or not int(number) or not period:
+        number, _, period = str(self.rate).partition("/")
+        if not number.isdecimal() or len(number) > MOST_DIGITS or not int(number) or not period:
             msg = f'rate {self.rate!r} is not so many starts in a time, such as "10/s" or "100/15m"'
             raise Invalid(msg)
         time = microseconds(f"1{period}" if period.isalpha() else period, "the time of a rate")
+        if not time:
+            msg = f"rate {self.rate!r} is about no time at all"
+            raise Invalid(msg)
         return max(1, time // int(number))
 
 

@@ -18,7 +18,7 @@ from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
 from towpath.store import lookup
-from towpath.store.jobs import NewJob, enqueue, topics_of
+from towpath.store.jobs import Enqueue, NewJob, enqueue, stored_before, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, uuid_from
 from towpath.store.runs import noted, offer
@@ -53,12 +53,25 @@ def enqueue_offered(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
     return Operation("enqueue_offered", steps, wakes=topics_of)
 
 
-def enqueue_flow(nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
-    """Store jobs of which some wait for others, all of them or none."""
+def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
+    """Store jobs of which some wait for others, all of them or none.
+
+    Those that are stored already wait for what they were told to wait for then, and no more.
+    """
 
     def steps() -> Steps[list[Answer[Job]]]:
-        jobs = [answered(each) for each in (yield from enqueue([n.new for n in nodes]).start())]
-        own = [job.id == node.new.id for job, node in zip(jobs, nodes, strict=True)]
+        # What can be refused is refused before anything is stored: the caller may commit the rest.
+        new = [node.new for node in nodes]
+        before = yield from stored_before(new)
+        after = {id for nth, node in enumerate(nodes) if nth not in before for id in node.after}
+        found: dict[UUID, Job] = {}
+        for id in sorted(after):
+            found[id] = yield from _awaited(id)
+        jobs = [answered(each) for each in (yield from enqueue(new).start())]
+        own = [
+            job.id == node.new.id and nth not in before
+            for nth, (job, node) in enumerate(zip(jobs, nodes, strict=True))
+        ]
         awaited = sorted({parent for node in nodes for parent in node.parents})
         for state in (State.READY, State.DELAYED):
             items = [_place(jobs[n]) for n in awaited if own[n] and jobs[n].state is state]
@@ -67,29 +80,19 @@ def enqueue_flow(nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
         for nth, node in enumerate(nodes):
             # Where another job holds its key, that one stands for it and waits for nothing.
             if (node.parents or node.after) and own[nth]:
-                new = [jobs[n] for n in node.parents if own[n]]
-                others = [jobs[n].id for n in node.parents if not own[n]]
-                jobs[nth] = yield from _linked(jobs[nth], new, [*others, *node.after])
+                parents = [found[id] for id in node.after]
+                for n in node.parents:
+                    parent = jobs[n] if own[n] else (yield from _awaited(jobs[n].id))
+                    parents.append(parent)
+                jobs[nth] = yield from _linked(jobs[nth], parents)
         return list(jobs)
 
-    def again() -> Steps[list[Answer[Job]]]:
-        if not (yield lookup.sql["get"](id=nodes[0].new.id)):
-            return (yield from steps())
-        jobs: list[Answer[Job]] = []
-        for node in nodes:
-            job = yield from get(node.new.id).start()
-            jobs.append(job)
-        return jobs
-
-    return Operation("enqueue_flow", steps, restart=again, wakes=topics_of)
+    return Operation("enqueue_flow", steps, wakes=topics_of)
 
 
-def _linked(child: Job, new: Sequence[Job], after: Sequence[UUID]) -> Steps[Job]:
-    """Make a job that was just stored wait for others, some of which are new as well."""
-    links = [_link(parent) for parent in new]
-    for id in after:
-        parent = yield from _awaited(id)
-        links.append(_link(parent))
+def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:
+    """Make a job that was just stored wait for others."""
+    links = [_link(parent) for parent in parents]
     yield sql["depend"]([{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)])
     waits = sum(not link["completed"] for link in links)
     if waits:
@@ -105,19 +108,23 @@ def _link(parent: Job) -> dict[str, Any]:
 
 
 def _awaited(id: UUID) -> Steps[Job]:
-    """Mark a stored job as one whose end somebody waits for, unless it has completed."""
+    """Mark a stored job as one whose end somebody waits for, unless it has completed.
+
+    Marked again by each of them: so it cannot end before they are committed, and overlook them.
+    """
     while True:
         rows = yield lookup.sql["get"](id=id)
         if not rows:
             msg = f"there is no job {id} to wait for"
             raise NotFound(msg)
-        job, awaited = job_from(rows[0]), rows[0][29]
+        job = job_from(rows[0])
         if job.status in {Status.FAILED, Status.CANCELLED}:
             msg = f"job {job.id} is {job.state}: what waits for it would never run"
             raise InvalidState(msg)
-        if awaited or job.status is Status.COMPLETED:
+        if job.status is Status.COMPLETED:
             return job
-        yield sql[f"await_{job.state}"]([_place(job)])
+        if (yield sql[f"await_{job.state}"]([_place(job)])):
+            return job
 
 
 def told(rows: Iterable[Row]) -> Steps[set[str]]:
@@ -128,22 +135,20 @@ def told(rows: Iterable[Row]) -> Steps[set[str]]:
         others, offered = yield from noted([seq for seq, _ in ended])
         topics |= offered
         topics |= yield from _told_of(ended)
+        for parent, well in others:
+            if not well:
+                yield sql["note_failed"](parent=parent)
         ended = others
     return topics
 
 
 def _told_of(rows: Sequence[Row]) -> Steps[set[str]]:
-    completed: list[dict[str, Any]] = []
-    failed: list[int] = []
-    for parent, well in rows:
-        if well:
-            completed.append({"parent": parent})
-        else:
-            failed.append(parent)
-    parents = [*completed, *({"parent": parent} for parent in failed)]
-    topics = (yield from _told_of_completed(completed)) if completed else set[str]()
-    yield from _told_of_failed(failed)
-    yield sql["forget_ended"](parents)
+    completed = [{"parent": parent, "completed": True} for parent, well in rows if well]
+    topics = set[str]()
+    if completed:
+        topics = yield from _told_of_completed(completed)
+        yield sql["forget_ended"](completed)
+    yield from _told_of_failed([parent for parent, well in rows if not well])
     return topics
 
 
@@ -196,6 +201,7 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
         for child, awaited in (yield sql["fail_children"](parent=parent, error=error)):
             if awaited:
                 left.append(child)
+        yield sql["forget_ended"]([{"parent": parent, "completed": False}])
 
 
 def _reason(row: Row) -> str:

@@ -13,33 +13,33 @@ on conflict do nothing;
 
 -- name: await_ready [sqlite]
 update towpath.ready set awaited = true
- where topic = :topic and priority = :priority and seq = :seq;
+ where topic = :topic and priority = :priority and seq = :seq returning seq;
 
 -- name: await_ready [postgres]
 update towpath.ready r set awaited = true
   from json_to_recordset(cast(:items as json)) as i(seq bigint, topic text, priority bigint)
- where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq;
+ where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq returning r.seq;
 
 -- name: await_delayed [sqlite]
-update towpath.delayed set awaited = true where seq = :seq;
+update towpath.delayed set awaited = true where seq = :seq returning seq;
 
 -- name: await_delayed [postgres]
 update towpath.delayed d set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where d.seq = i.seq;
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where d.seq = i.seq returning d.seq;
 
 -- name: await_blocked [sqlite]
-update towpath.blocked set awaited = true where seq = :seq;
+update towpath.blocked set awaited = true where seq = :seq returning seq;
 
 -- name: await_blocked [postgres]
 update towpath.blocked b set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where b.seq = i.seq;
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where b.seq = i.seq returning b.seq;
 
 -- name: await_reserved [sqlite]
-update towpath.lease set awaited = true where seq = :seq;
+update towpath.lease set awaited = true where seq = :seq returning seq;
 
 -- name: await_reserved [postgres]
 update towpath.lease l set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where l.seq = i.seq;
+  from json_to_recordset(cast(:items as json)) as i(seq bigint) where l.seq = i.seq returning l.seq;
 
 -- Out of the line into which it was just put.
 -- name: hold_back [sqlite]
@@ -130,20 +130,29 @@ postponed as (
     select {ticket}, run_at from gone where run_at > {now})
 select topic from gone;
 
+-- Only while its end stands in `ended`: who gives it another chance takes that away. Those that are
+-- failed here are noted there too, so that whoever waits for them is told in any case.
 -- name: fail_children [sqlite]
 select d.child from towpath.dependency d join towpath.blocked b on b.seq = d.child
- where d.parent = :parent and not d.completed;
+ where d.parent = :parent and not d.completed
+   and exists (select 1 from towpath.ended e where e.parent = :parent and not e.completed);
 delete from towpath.blocked where seq = :child returning {ticket}, :child as child;
 delete from towpath.unique_key where topic = :topic and key = :key;
 insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
 insert into towpath.failure (seq, epoch, failed_at, kind, error)
 values (:child, :epoch, :now, 'dependency', :error) on conflict do nothing;
+insert into towpath.ended (parent, completed) select :child, false where :awaited
+on conflict do nothing;
 select :child, :awaited;
 
 -- name: fail_children [postgres]
-with gone as (
+with held as materialized (
+    select e.parent from towpath.ended e
+     where e.parent = cast(:parent as bigint) and not e.completed for update),
+gone as (
     delete from towpath.blocked b using towpath.dependency d
-     where d.parent = cast(:parent as bigint) and not d.completed and b.seq = d.child
+     where exists (select from held)
+       and d.parent = cast(:parent as bigint) and not d.completed and b.seq = d.child
     returning {ticket b}),
 unkeyed as (
     delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
@@ -151,22 +160,30 @@ buried as (
     insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone order by seq),
 failed as (
     insert into towpath.failure (seq, epoch, failed_at, kind, error)
-    select seq, epoch, {now}, 'dependency', cast(:error as text) from gone on conflict do nothing)
+    select seq, epoch, {now}, 'dependency', cast(:error as text) from gone on conflict do nothing),
+told as (
+    insert into towpath.ended (parent, completed) select seq, false from gone where awaited
+    on conflict do nothing)
 select seq, awaited from gone;
+
+-- As the end of a lease does by itself.
+-- name: note_failed
+insert into towpath.ended (parent, completed) values (:parent, false) on conflict do nothing;
 
 -- name: say_why
 select l.id, l.topic, l.state from towpath.located l where l.seq = :parent;
 
 -- name: forget_ended [sqlite]
-delete from towpath.ended where parent = :parent;
+delete from towpath.ended where parent = :parent and completed = :completed;
 
 -- name: forget_ended [postgres]
-delete from towpath.ended e using json_to_recordset(cast(:items as json)) as i(parent bigint)
- where e.parent = i.parent;
+delete from towpath.ended e
+ using json_to_recordset(cast(:items as json)) as i(parent bigint, completed boolean)
+ where e.parent = i.parent and e.completed = i.completed;
 
 -- Those that failed only because of it wait again.
 -- name: children_to_revive
-select b.seq, b.epoch from towpath.dependency d
+select b.seq, b.epoch, b.key from towpath.dependency d
   join towpath.buried b on b.seq = d.child
   join towpath.failure f on f.seq = b.seq and f.epoch = b.epoch and f.kind = 'dependency'
  where d.parent = :parent and not d.completed order by b.seq;

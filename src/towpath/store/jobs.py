@@ -1,8 +1,8 @@
 """New jobs: checked against what stands already, and stored with their tickets."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from towpath.errors import Conflict, JobExists, MaxJobsReached, MaxTopicsReached
 from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import Job, Options
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Operation, Row, Steps, plural
+from towpath.operation import Answer, Operation, Row, Steps, answered, plural
 from towpath.statement import Statement, load
 from towpath.store.rows import job_from, stored_options, uuid_from
 
@@ -53,6 +53,10 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "run_at": self.run_at,
             "delay": self.delay,
         }
+
+
+Enqueue: TypeAlias = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
+"""What stores jobs, within the limits of the settings."""
 
 
 def _stored(new: NewJob, row: Row) -> Job:
@@ -138,6 +142,16 @@ def _add_standing(
     lost = [item for item in refused if item["nth"] not in answers]
     if lost:
         yield sql["free_stale_keys"](lost)
+
+
+def stored_before(new: Sequence[NewJob]) -> Steps[set[int]]:
+    """Find the places of those that are stored already; refuse one with other content."""
+    places: set[int] = set()
+    for nth, *row in (yield sql["standing"]([job.as_item(nth) for nth, job in enumerate(new)])):
+        if uuid_from(row[1]) == new[nth].id:
+            answered(_standing(new[nth], job_from(row)))
+            places.add(nth)
+    return places
 
 
 def enqueue_all(

@@ -43,7 +43,7 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
         for lease in sorted(leases, key=lambda lease: lease.job.seq)
         if lease.job.options.limit
     }
-    gauges = yield from _gauges(declared, declared)
+    gauges, changed = yield from _gauges(declared, declared)
     places = [_place(lease) for lease in leases if lease.job.options.limit]
     for key, count in Counter(place["key"] for place in places).items():
         gauges[key].running -= count  # they do not run yet
@@ -66,7 +66,7 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
         if full:
             lines = [{"key": key, "topic": topic} for key, topic in sorted(full)]
             yield sql["park_ready"](lines, limit=PARK_AT_ONCE)
-    if over or any(gauge.pace for gauge in gauges.values()):
+    if over or changed or any(gauge.pace for gauge in gauges.values()):
         woken = yield from _unparked(gauges)
     parked = {place["seq"] for place in over}
     return [lease for lease in leases if lease.job.seq not in parked], woken
@@ -74,7 +74,7 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
 
 def freed(keys: Iterable[str]) -> Steps[set[str]]:
     """Give the places of ended leases to those that wait; return the topics that gained a job."""
-    gauges = yield from _gauges(dict.fromkeys(keys), {})
+    gauges, _ = yield from _gauges(dict.fromkeys(keys), {})
     return (yield from _unparked(gauges))
 
 
@@ -88,14 +88,18 @@ def free_due() -> Operation[set[str]]:
     return Operation("free_due", steps, wakes=lambda topics: topics)
 
 
-def free_all() -> Operation[set[str]]:
+def blocked_keys(after: str) -> Operation[list[str]]:
+    """Read the keys that somebody waits for, in order: the next ones after a key."""
+
+    def steps() -> Steps[list[str]]:
+        return [key for (key,) in (yield sql["blocked_keys"](after=after, limit=KEYS_AT_ONCE))]
+
+    return Operation("blocked_keys", steps, Mode.READ, whole=True)
+
+
+def free(keys: Sequence[str]) -> Operation[set[str]]:
     """Let in whatever there is room for, were it forgotten by one who died half-way."""
-
-    def steps() -> Steps[set[str]]:
-        rows = yield sql["blocked_keys"](limit=KEYS_AT_ONCE)
-        return (yield from freed(key for (key,) in rows)) if rows else set()
-
-    return Operation("free_all", steps, wakes=lambda topics: topics)
+    return Operation("free", lambda: freed(keys), wakes=lambda topics: topics)
 
 
 def list_limits() -> Operation[list[LimitInUse]]:
@@ -126,9 +130,13 @@ def _place(lease: Lease) -> dict[str, Any]:
 
 def _gauges(
     keys: Iterable[str], declared: Mapping[str, tuple[Limit, int]]
-) -> Steps[dict[str, Gauge]]:
-    """Hold the rows of some keys, as the newest of these jobs declare them, and read the gauges."""
+) -> Steps[tuple[dict[str, Gauge], bool]]:
+    """Hold the rows of some keys, as the newest of these jobs declare them, and read the gauges.
+
+    Also says whether what held before was changed.
+    """
     items = [{"key": key} for key in sorted(keys)]
+    changed = False
     while True:
         rows = {row[0]: row[1:] for row in (yield sql["lock_limits"](items))}
         new = [
@@ -139,14 +147,16 @@ def _gauges(
         ]  # fmt: skip
         if not new:
             break
+        changed = changed or any(item["key"] in rows for item in new)
         yield sql["declare_limits"](new)
     running = {row[0]: row[1] for row in (yield sql["count_running"](items))}
     unbound = (None, None, 1, 0, 0, 0)  # nobody can say any more what held them
-    return {
+    gauges = {
         key: Gauge(concurrency, pace, burst, tat, running[key], now)
         for key in running
         for concurrency, pace, burst, _, tat, now in [rows.get(key, unbound)]
     }
+    return gauges, changed
 
 
 def _said(limit: Limit) -> tuple[int | None, int | None, int]:

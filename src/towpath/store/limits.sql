@@ -25,7 +25,7 @@ select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key)
 insert into towpath.limits (key, concurrency, pace, burst, declared_by)
 values (:key, :concurrency, :pace, :burst, :seq)
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by;
+   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null;
 
 -- name: declare_limits [postgres]
 insert into towpath.limits (key, concurrency, pace, burst, declared_by)
@@ -34,15 +34,16 @@ select key, concurrency, pace, burst, seq
        key text, concurrency bigint, pace bigint, burst bigint, seq bigint)
  order by key
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by;
+   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null;
 
+-- Unless others have started more meanwhile: who only frees a place may not hold the row any more.
 -- name: pace_limits [sqlite]
-update towpath.limits set tat = :tat, free_at = :free_at where key = :key;
+update towpath.limits set tat = :tat, free_at = :free_at where key = :key and tat <= :tat;
 
 -- name: pace_limits [postgres]
 update towpath.limits l set tat = i.tat, free_at = i.free_at
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
- where l.key = i.key;
+ where l.key = i.key and l.tat <= i.tat;
 
 -- How many of the same key come before each, in its own topic; it is enough to know `room` of them.
 -- name: count_before [sqlite]
@@ -170,7 +171,7 @@ select key from towpath.limits where free_at <= {now} order by free_at limit :li
 -- Every key that somebody waits for, by jumps.
 -- name: blocked_keys
 with recursive found(key) as (
-    select min(limit_key) from towpath.blocked where waits is null
+    select min(limit_key) from towpath.blocked where waits is null and limit_key > :after
     union all
     select (select min(b.limit_key) from towpath.blocked b
              where b.waits is null and b.limit_key > f.key)

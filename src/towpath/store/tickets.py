@@ -12,6 +12,7 @@ from towpath.operation import Operation, Row, Steps
 from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import sql as dependencies
 from towpath.store.dependencies import told
+from towpath.store.limits import freed
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, ticket_from
 from towpath.store.runs import offer, withdraw
@@ -109,6 +110,7 @@ def _kick_delayed(topic: str, limit: int) -> Steps[int]:
 
 def cancel(id: UUID) -> Operation[Job]:
     """Stop a job wherever it is; a running one is asked to, and ends when its holder answers."""
+    woken: set[str] = set()
 
     def steps() -> Steps[Job]:
         while True:
@@ -119,51 +121,71 @@ def cancel(id: UUID) -> Operation[Job]:
                 continue  # its lease ended meanwhile
             if not allows(job.state, Action.CANCEL):
                 raise InvalidState(_refusal(job, Action.CANCEL))
-            if (yield from cancelled(job)):
+            others = yield from cancelled(job)
+            if others is not None:
+                woken.update(others)
                 return (yield from get(id).start())
 
-    return _admin("cancel", steps)
+    return _admin("cancel", steps, lambda _: woken)
 
 
-def cancelled(job: Job) -> Steps[bool]:
-    """Cancel a pending job; say whether it still was where it was seen."""
+def cancelled(job: Job) -> Steps[set[str] | None]:
+    """Cancel a pending job; return the topics that gained one by it, None if it was moved."""
     ticket = yield from take(job)
     if ticket is None:
-        return False
+        return None
     if job.state is State.BLOCKED:
         yield from withdraw(job.seq)
     yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
     yield sql["put_cancelled"](**ticket, retention=microseconds(job.options.retention))
     if ticket["awaited"]:
+        yield dependencies["note_failed"](parent=job.seq)
         yield from told([(job.seq, False)])
-    return True
+    return (yield from let_follow(place_in_line(job, ticket)))
+
+
+def place_in_line(job: Job, ticket: Mapping[str, Any]) -> set[str]:
+    """Return the key of the limit for which a ticket kept others from coming into line."""
+    key = ticket["limit_key"]
+    return {key} if job.state is State.READY and key is not None else set()
+
+
+def let_follow(keys: set[str]) -> Steps[set[str]]:
+    """Let in what waited behind jobs that have left their lines."""
+    return (yield from freed(keys)) if keys else set()
 
 
 def delete(id: UUID) -> Operation[Job]:
     """Forget a job that is pending, failed or cancelled; return what it was."""
+    woken: set[str] = set()
 
     def steps() -> Steps[Job]:
         job, ticket = yield from _taken(id, Action.DELETE, read=ticket_from)
         yield from _forgotten(job, ticket)
+        woken.update((yield from let_follow(place_in_line(job, ticket))))
         return job
 
-    return _admin("delete", steps)
+    return _admin("delete", steps, lambda _: woken)
 
 
 def purge(topic: str, limit: int) -> Operation[int]:
     """Forget up to `limit` of a topic's pending and failed jobs; return how many."""
+    woken: set[str] = set()
 
     def steps() -> Steps[int]:
         rows = yield sql["unfinished_of"](topic=topic, limit=limit)
         gone = 0
+        keys: set[str] = set()
         for job in map(ticket_from, rows):
             ticket = yield from take(job)
             if ticket is not None:
                 yield from _forgotten(job, ticket)
+                keys |= place_in_line(job, ticket)
                 gone += 1
+        woken.update((yield from let_follow(keys)))
         return gone
 
-    return _admin("purge", steps)
+    return _admin("purge", steps, lambda _: woken)
 
 
 def reprioritise(id: UUID, priority: int) -> Operation[Job]:
@@ -251,12 +273,19 @@ def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
 
 
 def _revive(parent: int) -> Steps[None]:
-    for seq, epoch in (yield dependencies["children_to_revive"](parent=parent)):
-        [[waits]] = yield dependencies["count_incomplete"](seq=seq)
-        for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
-            yield dependencies["forget_failure"](seq=seq, epoch=epoch)
-            yield sql["put_blocked"](**{**_ticket(row), "waits": waits})
-            yield from _revive(seq)
+    """Let those wait again that failed only because of one, but for whom another took the key."""
+    left = [parent]
+    while left:
+        again = left.pop()
+        yield dependencies["forget_ended"]([{"parent": again, "completed": False}])
+        for seq, epoch, key in (yield dependencies["children_to_revive"](parent=again)):
+            if key is not None and not (yield sql["claim_key"](seq=seq)):
+                continue
+            [[waits]] = yield dependencies["count_incomplete"](seq=seq)
+            for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
+                yield dependencies["forget_failure"](seq=seq, epoch=epoch)
+                yield sql["put_blocked"](**{**_ticket(row), "waits": waits})
+                left.append(seq)
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
@@ -270,6 +299,7 @@ def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
     yield sql["forget_notes"](seq=job.seq)
     yield sql["forget_job"](seq=job.seq)
     if ticket["awaited"]:
+        yield dependencies["note_failed"](parent=job.seq)
         yield from told([(job.seq, False)])
 
 

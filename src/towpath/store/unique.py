@@ -1,6 +1,6 @@
 """Enqueueing under a key that another job may hold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from towpath.errors import Conflict
@@ -11,32 +11,31 @@ from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, Steps
 from towpath.statement import load
 from towpath.store import tickets
-from towpath.store.jobs import TRIES, NewJob, topics_of
+from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
 from towpath.store.runs import offer
-from towpath.store.tickets import put, take
+from towpath.store.tickets import let_follow, place_in_line, put, take
 
 sql: Final = load(__name__)
-
-Enqueue = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
 
 
 def enqueue_over(
     new: Sequence[NewJob], unique: Unique, enqueue: Enqueue
 ) -> Operation[list[Answer[Job]]]:
     """Store jobs one by one; the one that holds the key of each gives way as told."""
+    woken: set[str] = set()
 
     def steps() -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = []
         for job in new:
-            answer = yield from _stored(job, unique, enqueue)
+            answer = yield from _stored(job, unique, enqueue, woken)
             answers.append(answer)
         return answers
 
-    return Operation("enqueue_over", steps, wakes=topics_of)
+    return Operation("enqueue_over", steps, wakes=lambda answers: topics_of(answers) | woken)
 
 
-def _stored(new: NewJob, unique: Unique, enqueue: Enqueue) -> Steps[Answer[Job]]:
+def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> Steps[Answer[Job]]:
     if unique is Unique.CLEAR:
         yield sql["forget_finished"](topic=new.topic, key=new.key)
     for _ in range(TRIES):
@@ -46,9 +45,12 @@ def _stored(new: NewJob, unique: Unique, enqueue: Enqueue) -> Steps[Answer[Job]]
         if answer.state is State.RESERVED:
             yield from _let_go(answer, stop=unique is Unique.REPLACE)
         elif unique is Unique.REPLACE:
-            yield from tickets.cancelled(answer)
-        elif (yield from _rewritten(answer, new, postponed=unique is Unique.DEBOUNCE)):
-            return (yield from get(answer.id).start())
+            woken.update((yield from tickets.cancelled(answer)) or ())
+        else:
+            others = yield from _rewritten(answer, new, postponed=unique is Unique.DEBOUNCE)
+            if others is not None:
+                woken.update(others)
+                return (yield from get(answer.id).start())
     return Conflict(f"the key {new.key!r} changed hands again and again; try again")
 
 
@@ -60,11 +62,14 @@ def _let_go(job: Job, *, stop: bool) -> Steps[None]:
             yield tickets.sql["request_cancel"](seq=job.seq, epoch=job.epoch)
 
 
-def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[bool]:
-    """Give a pending job another content; say whether it still was where it was seen."""
+def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | None]:
+    """Give a pending job another content.
+
+    Returns the topics that gained a job by it, None if it was not where it was seen.
+    """
     ticket = yield from take(job)
     if ticket is None:
-        return False
+        return None
     item = new.as_item(0)
     changes: dict[str, Any] = {name: item[name] for name in ("priority", "limit_key")}
     content = {name: item[name] for name in ("payload", "encoding", "ttr", "options")}
@@ -79,4 +84,4 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[bool]:
         state = State.BLOCKED if holds else State.DELAYED
         [[run_at]] = yield sql["postpone"](seq=job.seq, run_at=new.run_at, delay=new.delay)
     yield from put(state, {**ticket, **changes}, run_at)
-    return True
+    return (yield from let_follow(place_in_line(job, ticket)))

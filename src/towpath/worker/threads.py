@@ -23,10 +23,11 @@ class Threads:
         """Begin a call in a thread."""
         ended: Future[Ended] = Future()
         ended.set_running_or_notify_cancel()
-        self._calls.put((call, ended))
+        # The thread first: if there is none to be had, nobody must find the call later.
         if not self._idle.acquire(blocking=False):
-            self._started += 1
             Thread(target=self._serve, name="towpath-task", daemon=True).start()
+            self._started += 1
+        self._calls.put((call, ended))
         return asyncio.wrap_future(ended)
 
     def close(self) -> None:

@@ -175,6 +175,8 @@ class Worker:
                 log.warning("job %s does not stop, and holds up the end", run.lease.job.id)
             await _at_most(LAST_WORDS, outbox.written())
             await asyncio.to_thread(heart.stop, LAST_WORDS)
+            # A cancelled reservation may still take jobs: before the session ends, not after.
+            await _at_most(LAST_WORDS, self._app.aquiet())
             if not dead.is_set():
                 with contextlib.suppress(DatabaseError):
                     await _at_most(LAST_WORDS, self._app.sessions.aend(session))
