@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench import cycle, enqueue, latency, memory, open_transaction, processes, wal
+from bench import cycle, enqueue, latency, memory, open_transaction, processes, wal, worker
 from bench.places import DURABLE, Place, PostgresPlace, SqlitePlace
 from bench.report import Report, about, compare, save, show
 from bench.rounds import Plan, Result
@@ -21,6 +21,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "wal": wal.measure,
     "open_transaction": open_transaction.measure,
     "memory": memory.measure,
+    "worker": worker.measure,
 }
 DATABASES: Final = ("postgres", "sqlite-full", "sqlite-normal")
 

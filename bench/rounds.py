@@ -112,7 +112,7 @@ def compared(
         unit="/s",
         ours=[rate.per_second for rate in ours],
         bare=[rate.per_second for rate in bare],
-        cpu_us=[min(rate.cpu_us for rate in side) for side in (ours, bare)],
+        cpu_us=[min(rate.cpu_us for rate in side) for side in (ours, bare) if side],
         floor=floor,
         note=note,
         details=details or {},
