@@ -27,7 +27,7 @@ class Floor(Struct, frozen=True):
 
     def __str__(self) -> str:
         word = "≤" if self.sign == "<" else "≥"
-        return f"{word} {self.value:,g}{' of bare' if self.of == 'ratio' else ''}"
+        return f"{word} {self.value:,g}{' x' if self.of == 'ratio' else ''}"
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""A worker process: how fast it goes through waiting jobs, how soon it starts one, what it costs."""
+"""A worker process: how fast it does waiting jobs, how soon it starts one, what it costs."""
 
 import asyncio
 import contextlib
@@ -303,13 +303,16 @@ def _memory(place: Place, what: str, size: int) -> Result:
 
 def memory_of_running_tasks(place: Place, plan: Plan) -> Result:
     count = plan.count(5_000, 1_000)
-    with place.spot() as spot, spot.app() as app:
-        with _serving(spot, "lasting", count, concurrency=count) as worker:
-            before = worker.seen.memory_info().rss
-            app.jobs.enqueue_many("lasting", [{}] * count)
-            _until(lambda: app.jobs.stats().reserved == count)
-            time.sleep(SETTLE)
-            growth = (worker.seen.memory_info().rss - before) / MIB
+    with (
+        place.spot() as spot,
+        spot.app() as app,
+        _serving(spot, "lasting", count, concurrency=count) as worker,
+    ):
+        before = worker.seen.memory_info().rss
+        app.jobs.enqueue_many("lasting", [{}] * count)
+        _until(lambda: app.jobs.stats().reserved == count)
+        time.sleep(SETTLE)
+        growth = (worker.seen.memory_info().rss - before) / MIB
     return Result(
         database=place.name,
         what="worker: memory for 1,000 running async tasks",

@@ -85,8 +85,8 @@ async def call(worker: Worker, count: int) -> None:
     for _ in range(count):
         await stamped.aenqueue(time.monotonic())
         await asyncio.sleep(random.uniform(0.01, 0.03))
-    while len(woken) < count:
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(SETTLE)
+    assert len(woken) == count
     worker.stop()
     await working
     _say(woken)
