@@ -6,6 +6,7 @@ They are installed into an environment that is thrown away, and are never a depe
 
 import functools
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,14 +59,15 @@ def _pgqueuer(place: Any) -> Rate:
 
 def _huey(synchronous: str) -> Rate:
     directory = disk_directory()
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=directory.name) as name:
-        directory.rmdir()
-        return _measured("huey_worker.py", f"{name}/huey.db", synchronous)
+    try:
+        return _measured("huey_worker.py", str(directory / "huey.db"), synchronous)
+    finally:
+        shutil.rmtree(directory)
 
 
 def _measured(program: str, where: str, *more: str, tidy: bool = False) -> Rate:
     """Have a peer fill its queue, and measure how it empties it."""
-    command = [_environment(), PROGRAMS / program, where, str(JOBS), *more, BODY]
+    command = [_environment(), "-I", PROGRAMS / program, where, str(JOBS), *more, BODY]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
