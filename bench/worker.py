@@ -81,7 +81,7 @@ def environment(spot: Any) -> dict[str, str]:
 
 
 def waiting_jobs(place: Place, plan: Plan) -> Result:
-    """Measure against the same batches, reserved and completed by hand."""
+    """Measure against batches of the same mean size by hand, without a session or tasks to run."""
     ours: list[Rate] = []
     bare: list[Rate] = []
     found: dict[str, Any] = {}
