@@ -7,7 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench import cycle, enqueue, latency, memory, open_transaction, processes, wal
+from bench import (
+    cycle,
+    enqueue,
+    latency,
+    memory,
+    open_transaction,
+    peers,
+    processes,
+    wal,
+    worker,
+)
 from bench.places import DURABLE, Place, PostgresPlace, SqlitePlace
 from bench.report import Report, about, compare, save, show
 from bench.rounds import Plan, Result
@@ -21,7 +31,10 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "wal": wal.measure,
     "open_transaction": open_transaction.measure,
     "memory": memory.measure,
+    "worker": worker.measure,
+    "peers": peers.measure,
 }
+ASKED_FOR: Final = {"peers"}  # installs what others have made
 DATABASES: Final = ("postgres", "sqlite-full", "sqlite-normal")
 
 
@@ -43,7 +56,7 @@ def main() -> None:
     report = Report(about={**about(), "rounds": plan.rounds, "scale": plan.scale}, results=[])
     with ExitStack() as stack:
         for place in _places(given.on or DATABASES, stack):
-            for theme in given.what or THEMES:
+            for theme in given.what or (t for t in THEMES if t not in ASKED_FOR):
                 for result in THEMES[theme](place, plan):
                     print(f"{place.name}: {result.what}: {result.best:,.6g} {result.unit}",
                           f"ratio {result.ratio:.2f}" if result.ratio else "",

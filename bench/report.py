@@ -70,7 +70,7 @@ def table(database: str, results: Iterable[Result]) -> Table:
     """
     made = Table(title=database, title_justify="left")
     made.add_column("what")
-    for name in ("ours (/s)", "bare (/s)", "ratio", "CPU µs", "target"):
+    for name in ("ours (/s)", "bare, peer (/s)", "ratio", "CPU µs", "target"):
         made.add_column(name, justify="right")
     made.add_column("met?")
     made.add_column("note")

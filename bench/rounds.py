@@ -27,7 +27,7 @@ class Floor(Struct, frozen=True):
 
     def __str__(self) -> str:
         word = "≤" if self.sign == "<" else "≥"
-        return f"{word} {self.value:,g}{' of bare' if self.of == 'ratio' else ''}"
+        return f"{word} {self.value:,g}{' x' if self.of == 'ratio' else ''}"
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def compared(
         unit="/s",
         ours=[rate.per_second for rate in ours],
         bare=[rate.per_second for rate in bare],
-        cpu_us=[min(rate.cpu_us for rate in side) for side in (ours, bare)],
+        cpu_us=[min(rate.cpu_us for rate in side) for side in (ours, bare) if side],
         floor=floor,
         note=note,
         details=details or {},
