@@ -306,9 +306,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         yield f"complete what is awaited in {topic}", leases.complete(completions(places)), None
     yield "let in what is due", limits.free_due(), None
     chain = [Node(new_job()), Node(new_job(), parents=[0])]
-    yield "enqueue a chain", enqueue_flow(chain), None
+    yield "enqueue a chain", enqueue_flow(chain, jobs.enqueue), None
     waiting = [Node(new_job(), after=[app.jobs.list(topic="part", limit=1)[0].id])]
-    yield "enqueue after another", enqueue_flow(waiting), None
+    yield "enqueue after another", enqueue_flow(waiting, jobs.enqueue), None
     yield "look for cancelled ones", sessions.cancelled(1), None
     yield "look into an empty topic", reserve(("nothing",), 1), None
     marks = [

@@ -16,30 +16,37 @@ update towpath.ready set awaited = true
  where topic = :topic and priority = :priority and seq = :seq returning seq;
 
 -- name: await_ready [postgres]
-update towpath.ready r set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint, topic text, priority bigint)
- where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq returning r.seq;
+update towpath.ready r set awaited = true where r.ctid = any(array(
+       select t.tid
+         from json_to_recordset(cast(:items as json)) as i(seq bigint, topic text, priority bigint),
+              lateral (select y.ctid as tid from towpath.ready y
+                        where y.topic = i.topic and y.priority = i.priority and y.seq = i.seq
+                          for update) t))
+returning r.seq;
 
 -- name: await_delayed [sqlite]
 update towpath.delayed set awaited = true where seq = :seq returning seq;
 
 -- name: await_delayed [postgres]
-update towpath.delayed d set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where d.seq = i.seq returning d.seq;
+update towpath.delayed d set awaited = true where d.seq = any(array(
+       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+returning d.seq;
 
 -- name: await_blocked [sqlite]
 update towpath.blocked set awaited = true where seq = :seq returning seq;
 
 -- name: await_blocked [postgres]
-update towpath.blocked b set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where b.seq = i.seq returning b.seq;
+update towpath.blocked b set awaited = true where b.seq = any(array(
+       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+returning b.seq;
 
 -- name: await_reserved [sqlite]
 update towpath.lease set awaited = true where seq = :seq returning seq;
 
 -- name: await_reserved [postgres]
-update towpath.lease l set awaited = true
-  from json_to_recordset(cast(:items as json)) as i(seq bigint) where l.seq = i.seq returning l.seq;
+update towpath.lease l set awaited = true where l.seq = any(array(
+       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+returning l.seq;
 
 -- Out of the line into which it was just put.
 -- name: hold_back [sqlite]
@@ -54,16 +61,19 @@ delete from towpath.delayed where seq = :seq;
 with item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(
            seq bigint, topic text, priority bigint, waits integer)),
+picked as materialized (
+    select t.tid from item i cross join lateral (
+        select y.ctid as tid from towpath.ready y
+         where y.topic = i.topic and y.priority = i.priority and y.seq = i.seq for update) t),
 unreadied as (
-    delete from towpath.ready r using item i
-     where r.topic = i.topic and r.priority = i.priority and r.seq = i.seq
-    returning {ticket r}, i.waits),
+    delete from towpath.ready r where r.ctid = any(array(select tid from picked))
+    returning {ticket r}),
 undelayed as (
-    delete from towpath.delayed d using item i
-     where d.seq = any(array(select seq from item)) and d.seq = i.seq
-    returning {ticket d}, i.waits)
+    delete from towpath.delayed d where d.seq = any(array(select seq from item))
+    returning {ticket d}),
+held as (select * from unreadied union all select * from undelayed)
 insert into towpath.blocked ({ticket}, waits)
-select * from unreadied union all select * from undelayed;
+select {ticket h}, i.waits from held h join item i on i.seq = h.seq;
 
 -- name: ended
 select parent, completed from towpath.ended order by parent limit :limit;
