@@ -28,7 +28,7 @@ def completion_of(lease: Lease, text: str | None) -> Completion:
     return Completion(
         seq=job_of(lease).seq,
         epoch=lease.epoch,
-        retention=microseconds(lease.job.options.retention),
+        retention=round(lease.job.options.retention * 1e6),
         result=text,
     )
 

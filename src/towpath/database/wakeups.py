@@ -26,6 +26,7 @@ Rung = frozenset[str] | None
 """The topics in which something is new; None if that may be anywhere."""
 
 NOTHING: Final[frozenset[str]] = frozenset()
+FOREVER: Final = float("inf")
 
 
 class Bell(Protocol):
@@ -54,6 +55,8 @@ class Pipe:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
+        self._poll = select.poll()  # unlike select, it takes descriptors from 1024 on
+        self._poll.register(self._read, select.POLLIN)
         self._lock = Lock()
         self._closed = False
 
@@ -64,9 +67,16 @@ class Pipe:
             if not self._closed:
                 os.write(self._write, b"!")
 
+    def is_interrupted(self, timeout: float) -> bool:
+        """Wait for an interruption; say whether one came."""
+        if not self._poll.poll(timeout * 1_000):
+            return False
+        os.read(self._read, 4096)
+        return True
+
     def sleep(self, timeout: float | None, *also: int) -> bool:
         """Wait until interrupted or one of `also` can be read; say whether one can."""
-        poll = select.poll()  # unlike select, it takes descriptors from 1024 on
+        poll = select.poll()
         for fd in (self._read, *also):
             poll.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1_000)}
@@ -118,8 +128,14 @@ class SqliteBell:
         if not listening:
             self._pipe.sleep(timeout)
             return NOTHING
-        self._pipe.sleep(LOOK_EVERY if timeout is None else min(timeout, LOOK_EVERY))
-        return None if self._changed() else NOTHING
+        deadline = time.monotonic() + (FOREVER if timeout is None else timeout)
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            interrupted = self._pipe.is_interrupted(min(left, LOOK_EVERY))
+            if self._changed():
+                return None
+            if interrupted or left <= LOOK_EVERY:
+                return NOTHING
 
     def announce(self, topics: Iterable[str]) -> None:
         """Do nothing: the commit itself was the ring."""

@@ -34,6 +34,7 @@ class Signature:
         own = list(every)[len(wanting) :]
         self.name = function.__qualname__
         self._signature = inspect.Signature(own)
+        self._by_name = all(each.kind in _NAMED for each in own)
         returned = hints.get("return", Any)
         try:
             fields = [_field(each, hints.get(each.name, Any)) for each in own]
@@ -79,7 +80,10 @@ class Signature:
 
     def decode(self, body: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return stored arguments as they are passed, or say why they fit no more."""
-        bound = inspect.BoundArguments(self._signature, OrderedDict(self._decoded(body)))
+        found = self._decoded(body)
+        if self._by_name:
+            return (), found
+        bound = inspect.BoundArguments(self._signature, OrderedDict(found))
         return bound.args, bound.kwargs
 
     def encode_result(self, result: object, most: int) -> str | None:
@@ -136,5 +140,6 @@ def _from_plain(kind: Any, value: Any) -> Any:
     raise TypeError(msg)
 
 
+_NAMED: Final = frozenset({Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY})
 _LATER: Final = object()  # stands for the result of what comes before
 _encoder: Final = msgspec.json.Encoder(enc_hook=_to_plain)
