@@ -277,7 +277,8 @@ class Jobs:
             if reserved.unusable:
                 with _putting_aside():
                     self._app.run(store.settle(reserved.unusable))
-            if reserved.leases or not reserved.unusable or token is not None:
+            once = token is not None and not reserved.limited
+            if reserved.leases or not reserved.unusable or once:
                 self._marks.note(topics, limit, reserved)
                 return reserved
 
@@ -301,7 +302,8 @@ class Jobs:
                 task.add_done_callback(self._asides.discard)
                 if not reserved.leases:
                     await asyncio.shield(task)
-            if reserved.leases or not reserved.unusable or token is not None:
+            once = token is not None and not reserved.limited
+            if reserved.leases or not reserved.unusable or once:
                 self._marks.note(topics, limit, reserved)
                 return reserved
 

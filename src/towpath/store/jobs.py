@@ -147,9 +147,10 @@ def _add_standing(
 def stored_before(new: Sequence[NewJob]) -> Steps[set[int]]:
     """Find the places of those that are stored already; refuse one with other content."""
     places: set[int] = set()
-    for nth, *row in (yield sql["standing"]([job.as_item(nth) for nth, job in enumerate(new)])):
-        if uuid_from(row[1]) == new[nth].id:
-            answered(_standing(new[nth], job_from(row)))
+    for row in (yield sql["standing"]([job.as_item(nth) for nth, job in enumerate(new)])):
+        nth: int = row[0]
+        if uuid_from(row[2]) == new[nth].id:
+            answered(_standing(new[nth], job_from(row[1:])))
             places.add(nth)
     return places
 
