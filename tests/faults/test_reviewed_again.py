@@ -341,6 +341,15 @@ def test_the_end_of_one_does_not_forget_what_others_start_meanwhile(app):
     assert app.jobs.reserve("mail", limit=4) == []
 
 
+def test_a_reservation_with_a_token_finds_what_has_a_limit(app):
+    """Also the first one, which did not expect any."""
+    app.jobs.enqueue_many("print", range(2), limit=ONE)
+
+    first, again = (app.jobs.reserve("print", limit=2, token=7) for _ in range(2))
+
+    assert numbers(first) == numbers(again) == [0]
+
+
 def asking(query):
     return (yield query)
 

@@ -154,7 +154,8 @@ class Reservations:
             if reserved.unusable:
                 with _putting_aside():
                     self._app.run(leases.settle(reserved.unusable))
-            if reserved.leases or not reserved.unusable or wish.token is not None:
+            once = wish.token is not None and not reserved.limited
+            if reserved.leases or not reserved.unusable or once:
                 self._marks.note(wish.topics, wish.limit, reserved)
                 return reserved
 
@@ -170,7 +171,8 @@ class Reservations:
                 task.add_done_callback(self._asides.discard)
                 if not reserved.leases:
                     await asyncio.shield(task)
-            if reserved.leases or not reserved.unusable or wish.token is not None:
+            once = wish.token is not None and not reserved.limited
+            if reserved.leases or not reserved.unusable or once:
                 self._marks.note(wish.topics, wish.limit, reserved)
                 return reserved
 
