@@ -8,7 +8,7 @@ from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Bury, Limit, State, Status
 from towpath.errors import Invalid, NotFound, TowpathError
-from towpath.store import leases, sessions
+from towpath.store import dependencies, leases, runs, sessions
 
 
 def take(app, worker, **options):
@@ -127,6 +127,34 @@ def test_a_run_that_is_given_back_leaves_its_place_to_any(app):
     assert states(app, job) == {}
 
     assert take(app, "a") is not None
+
+
+@pytest.mark.parametrize("end", ["complete", "fail"])
+@pytest.mark.parametrize("where", ["before it is noted", "before the job is weighed"])
+def test_upkeep_finds_a_run_whose_end_was_told_only_half(app, monkeypatch, end, where):
+    """As by a worker that died between two statements."""
+    job = app.jobs.enqueue("deploy", workers=1)
+    lease = take(app, "a")
+
+    def died(*_):
+        return frozenset()
+        yield
+
+    with monkeypatch.context() as patch:
+        if where == "before it is noted":
+            patch.setattr(leases, "told", died)
+        else:
+            patch.setattr(runs, "_weighed", died)
+            patch.setattr(dependencies, "_told_of", died)
+        if end == "complete":
+            app.jobs.complete(lease)
+        else:
+            app.jobs.fail(lease, "no")
+    assert app.jobs.get(job).status is Status.PENDING
+
+    app.upkeep.run()
+
+    assert app.jobs.get(job).status is (Status.COMPLETED if end == "complete" else Status.FAILED)
 
 
 # ---------------------------------------------------------------- by name

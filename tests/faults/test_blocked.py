@@ -103,3 +103,23 @@ def test_parents_that_end_at_once_do_not_overlook_each_other(durable_place):
             list(pool.map(complete, range(parents)))
 
         assert app.jobs.stats_topic("whole").ready == children
+
+
+def test_ms_2_many_workers_compete_and_each_job_runs_on_just_as_many_as_it_wants(durable_place):
+    url, needed = durable_place
+    count = many(15)
+    with App(url, **needed) as app:
+        jobs = [app.jobs.enqueue("deploy", number, workers=2) for number in range(count)]
+
+        def work(name):
+            with App(url, **needed) as own:
+                while own.jobs.stats().pending:
+                    for lease in own.jobs.reserve("deploy", limit=3, worker=name, timeout=0.05):
+                        own.jobs.complete(lease, name)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, "abcd"))
+
+        for job in jobs:
+            ran = {run.worker for run in app.jobs.runs(job)}
+            assert (len(ran), set(app.jobs.get(job).returned)) == (2, ran)

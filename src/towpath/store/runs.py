@@ -66,11 +66,12 @@ def noted(ended: Sequence[int]) -> Steps[tuple[list[Row], set[str]]]:
     rows = yield sql["ended_runs"]([{"parent": seq} for seq in ended])
     topics: set[str] = set()
     over: list[Row] = []
-    for seq, job, state, kind in rows:
-        if state is None:
-            yield sql["forget_run"](job=job)  # it was given back
-        else:
-            yield sql["note_run"](job=job, state=_outcome(state, kind))
+    for seq, job, known, state, kind in rows:
+        if known == RunState.RUNNING:
+            if state is None:
+                yield sql["forget_run"](job=job)  # it was given back
+            else:
+                yield sql["note_run"](job=job, state=_outcome(state, kind))
         if state == State.BURIED:
             yield sql["hand_in"](offer=seq, job=job)
     for seq in sorted({row[0] for row in rows}):

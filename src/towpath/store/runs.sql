@@ -65,19 +65,20 @@ select seq, topic, priority, 1, true, {now}, cast(:token as bigint), cast(:sessi
        case when cast(:session as bigint) is null then {now} + cast(:ttr as bigint) end, true
   from made;
 
--- What became of runs that ended: the run itself says how, or is gone.
+-- What became of runs that ended: the run itself says how, or is gone. One that is noted already is
+-- found again, for whoever noted it may have died before the job was weighed.
 -- name: ended_runs [sqlite]
-select r.offer, r.job, l.state,
+select r.offer, r.job, r.state, l.state,
        (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
   from towpath.run r left join towpath.located l on l.seq = r.job
- where r.job = :parent and r.state = 'running';
+ where r.job = :parent;
 
 -- name: ended_runs [postgres]
-select r.offer, r.job, l.state,
+select r.offer, r.job, r.state, l.state,
        (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
-  from json_to_recordset(cast(:items as json)) as i(parent bigint)
-  join towpath.run r on r.job = i.parent and r.state = 'running'
-  left join towpath.located l on l.seq = r.job;
+  from towpath.run r left join towpath.located l on l.seq = r.job
+ where r.job = any(array(
+       select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)));
 
 -- name: note_run
 update towpath.run set state = :state, ended_at = {now} where job = :job;
