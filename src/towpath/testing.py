@@ -120,6 +120,7 @@ class IsolatedJobs:
             msg = "there is no task"
             raise Invalid(msg)
         await self._find_the_dead()
+        await self.app.schedules.adeclare()
         await asyncio.to_thread(self.app.upkeep.run)
         session = await self.app.sessions.astart("towpath.testing")
         ran: list[Job] = []

@@ -1,13 +1,22 @@
 """Mistakes that are easily made: each is refused with words that help."""
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
 
 import pytest
 
-from towpath import App
-from towpath.errors import Invalid, InvalidPayload, InvalidUrl, SchemaMissing
+from towpath import App, group
+from towpath.errors import (
+    Conflict,
+    Invalid,
+    InvalidPayload,
+    InvalidTopic,
+    InvalidUrl,
+    SchemaMissing,
+)
+from towpath.worker import Worker
 
 LEASE_VERBS = ("complete", "release", "bury", "touch")
 
@@ -93,3 +102,39 @@ def test_the_command_line_migrates_and_says_what_is_wrong_in_one_line(tmp_path):
     assert refused.returncode == 1
     assert refused.stderr.startswith("towpath: the directory ")
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_task_without_parentheses_says_so(make_app):
+    with pytest.raises(Invalid, match="parentheses"):
+        make_app().task(print)
+
+
+def test_a_lambda_is_asked_for_a_topic(make_app):
+    with pytest.raises(InvalidTopic, match="lambda"):
+        make_app().task()(lambda: None)
+
+
+def test_a_flow_of_tasks_instead_of_steps_says_so(make_app):
+    app = make_app()
+
+    @app.task()
+    def one() -> int: ...
+
+    for wrong in (lambda: one.s() | one, lambda: group(one), lambda: group(one.s()).then(one)):
+        with pytest.raises(Invalid, match=r"task\.s\(\)"):
+            wrong()
+    with pytest.raises(Invalid, match="then"):
+        group(one.s()).enqueue()
+
+
+def test_a_worker_in_a_running_loop_says_what_to_await(make_app):
+    app = make_app()
+
+    @app.task()
+    def one() -> int: ...
+
+    async def inside() -> None:
+        Worker(app).run()
+
+    with pytest.raises(Conflict, match="arun"):
+        asyncio.run(inside())

@@ -5,6 +5,8 @@ import contextlib
 import importlib
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -12,6 +14,7 @@ import pytest
 
 from tests.behaviour import sandboxed
 from tests.conftest import eventually
+from towpath import App
 from towpath.errors import Invalid, JobFailed
 from towpath.worker import Worker
 
@@ -222,3 +225,36 @@ def test_memory_is_a_size_and_belongs_to_a_sandbox(tasks):
             tasks.app.task(sandbox=True, memory=wrong)(tasks.plain)
     for right in ("1GiB", "1024 mib", 2**30):
         assert tasks.app.task(sandbox=True, memory=right)(tasks.plain).memory == 2**30
+
+
+UNGUARDED = """
+from towpath import App
+from towpath.worker import Worker
+
+app = App("sqlite:///unguarded.db")
+
+@app.task(sandbox=True, max_retries=1)
+def one() -> int:
+    return 1
+
+@app.task(max_retries=1)
+def stop() -> None:
+    worker.stop()
+
+one.enqueue()
+stop.using(delay=3).enqueue()
+worker = Worker(app)
+worker.run()
+"""
+
+
+def test_a_main_program_that_does_more_than_define_tasks_is_not_run_again(tmp_path):
+    """Each sandbox would enqueue and work anew, and start sandboxes of its own."""
+    (tmp_path / "program.py").write_text(UNGUARDED)
+
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
+
+    with App(f"sqlite:///{tmp_path}/unguarded.db") as app:
+        _, one = app.jobs.list()
+        assert "__main__" in one.last_error
+        assert "if __name__" in one.last_error

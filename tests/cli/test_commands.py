@@ -456,7 +456,7 @@ def test_ms_10_schedules_are_listed_paused_run_and_deleted(app, towpath):
 
     _, digest, often = lines(towpath("schedules"))
     assert digest[:2] == ["digest", "mail"]
-    assert often[:4] == ["often", "post", "every", "0:05:00"]
+    assert often[:4] == ["often", "post", "every", "300"]
     assert towpath.json("schedules")["schedules"][0]["payload"] == {"user": 7}
 
     assert towpath("schedules", "pause", "digest").stdout == "digest is paused\n"
@@ -469,3 +469,15 @@ def test_ms_10_schedules_are_listed_paused_run_and_deleted(app, towpath):
     assert "there is no schedule" in towpath("schedules", "pause", "often", code=1).stderr
     towpath("schedules", "pause", code=2)
     towpath("schedules", "list", "digest", code=2)
+
+
+def test_a_failed_chain_is_requeued_as_a_whole(app, towpath):
+    """What waits for a failed job comes with it, whichever is named first."""
+    first = app.jobs.enqueue("mail", max_retries=1)
+    last = app.jobs.enqueue("post", after=[first])
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, "no")
+
+    towpath("jobs", "requeue", "--all", "--status", "failed", "--yes")
+
+    assert (app.jobs.get(first).state, app.jobs.get(last).state) == ("ready", "blocked")

@@ -4,7 +4,7 @@ import asyncio
 import os
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Never, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from towpath.app.waiting import WaitingRoom
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
-from towpath.errors import DatabaseDenied, SchemaMissing
+from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
 from towpath.operation import Operation, Steps
@@ -104,8 +104,11 @@ class App:
         """Return the delay-queue door to a topic."""
         return Queue(self, topic, self._room)
 
-    def task(self, **options: Unpack[TaskOptions]) -> Decorator:
+    def task(self, *wrong: Never, **options: Unpack[TaskOptions]) -> Decorator:
         """Make a task of a function: its calls can be enqueued as jobs."""
+        if wrong:
+            msg = "write `@app.task()`, with parentheses: options come before the function"
+            raise Invalid(msg)
         return Decorator(self.tasks, options)
 
     def schedule(

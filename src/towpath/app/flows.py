@@ -9,7 +9,7 @@ wait again.
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Union
 
 import msgspec
 from msgspec import Struct
@@ -35,7 +35,7 @@ class Flow:
 
     def __or__(self, then: "Step[R]") -> "Chain[R]":
         """Go on with a step when this has completed."""
-        return Chain((self,), then)
+        return Chain((self,), _step(then))
 
 
 class Step(Flow, Generic[R]):
@@ -93,7 +93,7 @@ class Chain(Flow, Generic[R]):
 
     def __or__(self, then: Step[T]) -> "Chain[T]":
         """Go on with another step."""
-        return Chain((*self._parts, self._last), then)
+        return Chain((*self._parts, self._last), _step(then))
 
     def build(self, plan: "Plan", before: "Before") -> "Before":
         """Add its calls to a plan."""
@@ -134,7 +134,15 @@ class Group(Flow):
         if not parts:
             msg = "a group of nothing never completes"
             raise Invalid(msg)
+        for part in parts:
+            if not isinstance(part, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+                _step(part)
         self._parts = parts
+
+    def enqueue(self) -> NoReturn:
+        """Refuse: nobody would wait for it."""
+        msg = "a group goes on with `.then(step)`; without one, enqueue its parts"
+        raise Invalid(msg)
 
     def then(self, last: Step[R]) -> Chain[R]:
         """Go on when all have completed, with a list of what they returned."""
@@ -144,6 +152,13 @@ class Group(Flow):
         """Add its calls to a plan."""
         ends = [end for part in self._parts for end in part.build(plan, before).nodes]
         return Before(tuple(ends), many=True)
+
+
+def _step(then: Step[R]) -> Step[R]:
+    if isinstance(then, Step):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        return then
+    msg = f"a flow is made of steps, such as task.s(), not of {then!r}"
+    raise Invalid(msg)
 
 
 def group(*parts: Step[Any] | Chain[Any]) -> Group:

@@ -28,7 +28,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every command understands: where the database is, and how to answer."""
     parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
     where = parser.add_argument_group("database")
-    where.add_argument("--database", metavar="URL", help="else TOWPATH_DATABASE")
+    where.add_argument("--database", metavar="URL", help="else TOWPATH_DATABASE, else ./towpath.db")
     where.add_argument("--app", metavar="MODULE:APP", help="or take it from this app")
     for field in fields(Settings):
         if field.name in FLAGS:
@@ -58,7 +58,7 @@ def load_app(name: str) -> App:
     """Import `module:app`, from the working directory as well."""
     module_name, _, attribute = name.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
-        dotted = module_name.removesuffix(".py").replace("/", ".")
+        dotted = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
         msg = f"{name} is a file: name the module, {dotted}:{attribute or 'app'}"
         raise Refused(msg)
     here = str(Path.cwd())

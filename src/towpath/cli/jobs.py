@@ -194,7 +194,9 @@ def _act(given: argparse.Namespace, verb: Verb) -> int:
     with open_app(given) as app:
         for name in _chosen(app, given):
             with _reporting(given) as reported:
-                done.append(verb(app, _found(app, name)))
+                found = _found(app, name)
+                moved = isinstance(name, Job) and found.state != name.state  # with one before it
+                done.append(found if moved else verb(app, found))
             code = code or reported.code
     _show_acted(given, done)
     return code
@@ -204,10 +206,11 @@ def _chosen(app: App, given: argparse.Namespace) -> Iterator[Job | str]:
     if given.jobs:
         yield from given.jobs
         return
-    page = app.jobs.list(**_filters(given), limit=PAGE)
+    chosen = page = app.jobs.list(**_filters(given), limit=PAGE)
     while page:
-        yield from page
         page = app.jobs.list(**_filters(given), limit=PAGE, before=page[-1])
+        chosen += page
+    yield from reversed(chosen)  # what others wait for comes before them
 
 
 class _reporting:  # noqa: N801 - reads as a word in `with`

@@ -71,7 +71,9 @@ def document(schedule: Schedule) -> dict[str, Any]:
 
 def row(schedule: Schedule) -> tuple[object, ...]:
     """Return a schedule as a row of COLUMNS."""
-    rule = f"every {schedule.every}" if schedule.every else f"{schedule.cron} {schedule.tz or ''}"
+    rule = f"{schedule.cron} {schedule.tz or ''}"
+    if schedule.every:
+        rule = f"every {schedule.every.total_seconds():g} s"
     left = schedule.next_at and max(schedule.next_at - datetime.now(UTC), timedelta())
     state = schedule.error or ("paused" if schedule.paused else "")
     return schedule.name, schedule.topic, rule.strip(), left, since(schedule.last_at), state

@@ -37,7 +37,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
     )
-    parser.add_argument("--name", help="of this worker; host:process unless told")
+    parser.add_argument("--name", help="of this worker; its host, process and a number unless told")
     parser.add_argument("--reload", action="store_true", help="start again when a .py file changes")
     parser.add_argument("--json", action="store_true", help="say in JSON what is started")
     parser.set_defaults(run=run)

@@ -165,7 +165,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 def rule_of(cron: str | None, every: Duration | None, tz: str | None) -> Rule:
     """Read a rule: cron or every."""
     if (cron is None) == (every is None):
-        msg = "a schedule has a cron rule or every, and not both"
+        msg = "a schedule has a cron rule or every: " + ("give one" if cron is None else "not both")
         raise Invalid(msg)
     if every is None:
         return _cron(cron, "UTC" if tz is None else tz)

@@ -16,6 +16,8 @@ def checked(topic: str) -> str:
         raise TopicRequired(msg)
     if not isinstance(topic, str) or not _NAME.fullmatch(topic):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = f"{topic!r} is not a topic: use 1 to 200 letters, digits, underscores or hyphens"
+        if topic == "<lambda>":
+            msg = "a lambda has no name: give the task a topic"
         raise InvalidTopic(msg)
     return topic
 

@@ -10,15 +10,17 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Generator
 from multiprocessing import spawn
 from pathlib import Path
 from threading import Lock
 from types import FrameType
-from typing import TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from towpath.app.app import App
 from towpath.app.context import Notes
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
@@ -27,8 +29,14 @@ from towpath.store.leases import Completion
 from towpath.worker.run import Run
 from towpath.worker.sandbox import SIZE, Ending, Find, Found, Said, Start, find_task
 from towpath.worker.threads import Threads
+from towpath.worker.worker import Worker
 
 T = TypeVar("T")
+
+UNGUARDED: Final = (
+    "a sandbox imports the main program to find its tasks: put what it does besides under "
+    "`if __name__ == '__main__':`"
+)
 
 
 def main(line_number: int, lifeline: int) -> None:
@@ -92,10 +100,29 @@ def be_first_to_go_when_memory_is_short() -> None:
 def found(place: Find, start: Start) -> Task[..., object]:
     """Import a task, then limit its memory."""
     if place.module == "__main__" and sys.modules["__main__"].__name__ == "__main__":
-        spawn.prepare(dict(start.main))  # it calls itself __mp_main__
+        with nothing_runs():
+            spawn.prepare(dict(start.main))  # it calls itself __mp_main__
     task = find_task(place.module, place.name)
     limit_memory(place.memory)
     return task
+
+
+@contextlib.contextmanager
+def nothing_runs() -> Generator[None]:
+    """Refuse what a program does besides defining tasks, while it is imported once more."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise SandboxFailed(UNGUARDED)
+
+    patched = [(App, "run"), (App, "arun"), (Worker, "run"), (Worker, "arun")]
+    kept = [(kind, name, getattr(kind, name)) for kind, name in patched]
+    for kind, name in patched:
+        setattr(kind, name, refused)
+    try:
+        yield
+    finally:
+        for kind, name, known in kept:
+            setattr(kind, name, known)
 
 
 def limit_memory(size: int | None) -> None:

@@ -14,9 +14,10 @@ from towpath.app.app import App
 from towpath.app.checks import at_least_one
 from towpath.app.sessions import worker_name
 from towpath.app.tasks import Task
-from towpath.errors import DatabaseError, Invalid, LeaseLost, SandboxFailed, TowpathError
+from towpath.errors import Conflict, DatabaseError, Invalid, LeaseLost, SandboxFailed, TowpathError
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
+from towpath.store.leases import Completion, Outcome
 from towpath.worker.health import Health
 from towpath.worker.heart import Heart
 from towpath.worker.outbox import Outbox
@@ -57,7 +58,8 @@ class Worker:
         self._topics = tuple(app.tasks if topics is None else topics)
         unknown = [topic for topic in self._topics if topic not in app.tasks]
         if unknown or not self._topics:
-            msg = f"there is no task for {', '.join(unknown)}" if unknown else "there is no task"
+            known = "the app has no tasks: import the modules that define them"
+            msg = f"there is no task for {', '.join(unknown)}" if unknown else known
             raise Invalid(msg)
         for topic in self._topics:
             _check_sandbox(app.tasks[topic])
@@ -90,6 +92,10 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, or until `stop` is called; a second signal ends at once."""
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            msg = "an event loop runs here already: `await worker.arun()`"
+            raise Conflict(msg)
         asyncio.run(self._arun_with_signals())
 
     def stop(self) -> None:
@@ -130,6 +136,11 @@ class Worker:
             if self._stopping.is_set():
                 self._grace = 0
                 self._give_up()
+            else:
+                log.warning(
+                    "stopping: %d running jobs have %g s to end; a second signal gives them back",
+                    len(self._runs), self._grace,
+                )  # fmt: skip
             self._stopping.set()  # at once: a second signal may come in the same tick
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -290,6 +301,7 @@ class Worker:
             try:
                 ended = await run.end(self._app.tasks[lease.job.topic], self._sandboxes)
                 outbox.put(ended, run.context.notes)
+                _tell_of_failure(lease.job, ended)
             finally:
                 del self._runs[place]
                 self._pace.finished += 1
@@ -381,6 +393,13 @@ class Pace:
             self._ahead = min(int((self.finished - self._seen) / passed * AHEAD), MOST_AHEAD)
             self._since, self._seen = time.monotonic(), self.finished
         return self._ahead
+
+
+def _tell_of_failure(job: Job, ended: Completion | Outcome) -> None:
+    if isinstance(ended, Outcome) and ended.error is not None:
+        last = ended.goal == "buried"
+        level, what = (logging.ERROR, "and is buried") if last else (logging.WARNING, "and waits")
+        log.log(level, "job %d of topic %r failed %s: %s", job.seq, job.topic, what, ended.error)
 
 
 def _is_suspect(job: Job) -> bool:
