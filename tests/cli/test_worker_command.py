@@ -117,7 +117,7 @@ def test_a_second_signal_gives_back_at_once_and_the_end_is_good(app, start, tmp_
         ("fine:number", "fine:number is a int, not an App"),
         ("fine.py:other", "name the module, fine:other"),
         ("refused:app", "is not a database"),
-        ("fine:other", "there is no task"),
+        ("fine:other", "the app has no tasks"),
     ],
 )
 def test_an_app_that_cannot_be_had_is_one_clear_line(tmp_path, name, told):

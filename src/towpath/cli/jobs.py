@@ -194,7 +194,7 @@ def _act(given: argparse.Namespace, verb: Verb) -> int:
     with open_app(given) as app:
         for name in _chosen(app, given):
             with _reporting(given) as reported:
-                found = _found(app, name)
+                found = app.jobs.get(name) if isinstance(name, Job) else _found(app, name)
                 moved = isinstance(name, Job) and found.state != name.state  # with one before it
                 done.append(found if moved else verb(app, found))
             code = code or reported.code
