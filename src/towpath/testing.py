@@ -230,6 +230,7 @@ def isolated(
     before = dict(vars(app))
     _isolated.add(app)
     app.attach(url, _private(app.settings), clock)
+    app.stands_still = True
     try:
         yield IsolatedJobs(app, clock)
     finally:

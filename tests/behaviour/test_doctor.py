@@ -271,3 +271,14 @@ def test_a_server_that_is_away_is_one_problem_and_keeps_its_password(colour):
         assert (check.name, check.verdict) == ("database", "problem")
         assert "hunter2" not in f"{check} {app.database}"
         assert app.database == "postgresql://ada@127.0.0.1:1/none"
+
+
+def test_a_schedule_that_nobody_fires_is_a_problem(app, clock):
+    app.schedules.set("often", topic="mail", every="5s")
+    clock.advance("5m")
+
+    [check] = found(app, "upkeep")
+    assert check == ("problem", "schedules that did not fire: often (late by 4 min)")
+
+    app.upkeep.run()
+    assert found(app, "upkeep")[0][0] == "ok"

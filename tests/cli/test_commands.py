@@ -10,7 +10,8 @@ import pytest
 
 from tests.cli.conftest import Towpath
 from tests.conftest import eventually
-from towpath import Backoff, Status
+from tests.workers import ended, working
+from towpath import Backoff, Context, Status
 from towpath.cli.main import COMMANDS
 from towpath.operation import Operation
 from towpath.statement import Statement
@@ -481,3 +482,20 @@ def test_a_failed_chain_is_requeued_as_a_whole(app, towpath):
     towpath("jobs", "requeue", "--all", "--status", "failed", "--yes")
 
     assert (app.jobs.get(first).state, app.jobs.get(last).state) == ("ready", "blocked")
+
+
+def test_what_a_job_says_of_itself_is_shown(app, towpath):
+    @app.task()
+    def import_file(ctx: Context) -> None:
+        ctx.progress(0.5, "half of it")
+        ctx.log("a line\x1b[2J")
+
+    job = import_file.enqueue()
+    with working(app):
+        ended(app, job)
+
+    shown = towpath("jobs", "show", job.seq).stdout
+    assert "50% half of it" in shown
+    assert "a line\\x1b[2J" in shown
+    [document] = towpath.json("jobs", "show", job.seq)["jobs"]
+    assert (document["progress"], document["logs"][0]["text"]) == (0.5, "a line\x1b[2J")

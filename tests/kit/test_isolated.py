@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import new_place
 from towpath import App, Backoff, Bury, Cancel, Context, Retry
-from towpath.errors import Invalid, SchemaMissing, TimeLimitExceeded
+from towpath.errors import Invalid, ResultTimeout, SchemaMissing, TimeLimitExceeded
 from towpath.testing import MOST_RUNS, Crash, isolated
 
 
@@ -439,3 +439,29 @@ def test_more_than_a_page_of_jobs_is_seen(app, jobs, send):
     send.enqueue_many({"to": str(n)} for n in range(1_100))
 
     assert [job.payload["to"] for job in jobs.enqueued()] == [str(n) for n in range(1_100)]
+
+
+def test_a_result_that_nobody_has_run_for_is_not_waited_for(jobs, app, run):
+    @app.task()
+    def double(number: int) -> int:
+        return number * 2
+
+    job = double.enqueue(21)
+    with pytest.raises(ResultTimeout, match="has not run"):
+        job.result()
+    run()
+    assert job.result() == 42
+
+
+def test_schedules_that_are_declared_beside_their_tasks_fire_in_a_test(jobs, app, run):
+    ran = []
+
+    @app.schedule(every="5m")
+    @app.task()
+    def tick() -> None:
+        ran.append(jobs.clock.now)
+
+    run()
+    jobs.clock.advance("5m")
+    run()
+    assert len(ran) == 1

@@ -62,6 +62,7 @@ class App:
         **given: Any,
     ) -> None:
         self._migrating = Lock()
+        self.stands_still = False  # in a test, which says when jobs run
         self.middleware = Middleware()
         self.tasks = Tasks(self)
         self.attach(

@@ -213,15 +213,19 @@ class Doctor:
         advice = "start a worker, or call app.upkeep.start() in a process that stays"
         overdue = self._ask(asked.overdue(self._patience))
         ended = self._ask(asked.ended_leases(self._patience))
+        unfired = self._ask(asked.late_schedules(self._patience))
         silent = [each for each in self._ask(sessions.list_sessions()) if self._is_silent(each)]
         if overdue:
             yield problem("upkeep", f"due and not made ready: {some(map(_late, overdue))}", advice)
         if ended:
             yield problem("upkeep", f"leases not taken back: {some(map(_late, ended))}", advice)
+        if unfired:
+            which = (f"{each.topic} (late by {spoken(each.by)})" for each in unfired)
+            yield problem("upkeep", f"schedules that did not fire: {some(which)}", advice)
         if silent:
             names = (f"{each.worker} ({spoken(each.silent)})" for each in silent)
             yield problem("upkeep", f"silent workers not called dead: {some(names)}", advice)
-        if not (overdue or ended or silent):
+        if not (overdue or ended or unfired or silent):
             yield ok("upkeep", "what is due is done in time")
 
     def _is_silent(self, session: Session) -> bool:

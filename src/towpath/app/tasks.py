@@ -125,7 +125,10 @@ def _pauses() -> Iterator[float]:
         pause = min(pause * 1.5, LAST_LOOK)
 
 
-def _rest(deadline: float, pause: float, job: Job) -> float:
+def _rest(deadline: float, pause: float, job: TaskJob[Any]) -> float:
+    if job.task.app.stands_still:
+        msg = f"job {job.id} of topic {job.topic!r} has not run: have the test run it first"
+        raise ResultTimeout(msg)
     left = deadline - time.monotonic()
     if left <= 0:
         msg = f"job {job.id} of topic {job.topic!r} has not ended in time"

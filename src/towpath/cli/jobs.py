@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from towpath import App, Job, Status, TowpathError, UnreadableJob
+from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import (
     Columns,
@@ -116,15 +116,17 @@ def list_jobs(given: argparse.Namespace) -> None:
 def show(given: argparse.Namespace) -> int:
     """Show jobs in full."""
     out = Output(as_json=given.json)
-    shown: list[tuple[Job, list[Failure]]] = []
+    shown: list[tuple[Job, list[Failure], list[LogLine]]] = []
     code = 0
     with open_app(given) as app:
         for name in given.jobs:
             with _reporting(given) as reported:
                 job = _found(app, name)
-                shown.append((job, app.jobs.failures(job)))
+                shown.append((job, app.jobs.failures(job), app.jobs.logs(job)))
             code = code or reported.code
-    document = [{**described(job), "failures": failures} for job, failures in shown]
+    document = [
+        {**described(job), "failures": failures, "logs": logs} for job, failures, logs in shown
+    ]
     out.show({"jobs": document}, lambda: (text(_in_full(*each)) for each in shown))
     return code
 
@@ -278,6 +280,7 @@ def described(job: Job) -> dict[str, Any]:
     """Return a job as a document; one that only a newer version can read says why."""
     known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *LATER)}
     known |= {"ttr": job.ttr, "cancel_requested": job.cancel_requested}
+    known |= {"progress": job.progress, "progress_message": job.progress_message}
     known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
     if isinstance(job, UnreadableJob):
         return {**known, "unreadable": job.why}
@@ -285,7 +288,7 @@ def described(job: Job) -> dict[str, Any]:
     return {**known, "payload": payload, "options": job.options}
 
 
-def _in_full(job: Job, failures: list[Failure]) -> str:
+def _in_full(job: Job, failures: list[Failure], logs: list[LogLine]) -> str:
     lines = [
         f"{name:<13}{plain(getattr(job, name))}"
         for name in (*SHOWN, *LATER)
@@ -295,9 +298,13 @@ def _in_full(job: Job, failures: list[Failure]) -> str:
     lines.append(f"{'counted':<13}{', '.join(counted) or '-'}")
     if job.cancel_requested:
         lines.append("it was asked to stop")
+    if job.progress is not None:
+        lines.append(f"{'progress':<13}{job.progress:.0%} {job.progress_message or ''}".rstrip())
     lines += ["", "payload", _indented(_pretty(_payload(job)))]
     if job.result_body is not None:
         lines += ["", "result", _indented(_pretty(job.result_body))]
+    if logs:
+        lines += ["", "log", *(_indented(f"{plain(each.at)} {each.text}") for each in logs)]
     for failure in failures:
         lines += ["", f"{failure.kind} in run {failure.epoch} at {plain(failure.failed_at)}"]
         lines.append(_indented(failure.traceback or failure.error))

@@ -78,6 +78,11 @@ def overdue(patience: int) -> Operation[list[Late]]:
     return _late("overdue", patience)
 
 
+def late_schedules(patience: int) -> Operation[list[Late]]:
+    """Name the schedules that were to fire longer ago, and nobody has made them."""
+    return _late("late_schedules", patience)
+
+
 def ended_leases(patience: int) -> Operation[list[Late]]:
     """Count the leases that have ended for longer and that nobody has taken back."""
     return _late("ended_leases", patience)

@@ -44,6 +44,10 @@ select pid, usename, application_name, state, age, left(query, 200) from other
 select topic, count(*), {now} - min(run_at) from towpath.delayed
  where run_at < {now} - cast(:patience as bigint) group by topic order by topic;
 
+-- name: late_schedules
+select name, 1, {now} - next_at from towpath.schedule
+ where next_at < {now} - cast(:patience as bigint) order by next_at;
+
 -- name: ended_leases
 select topic, count(*), {now} - min(until) from towpath.lease
  where until < {now} - cast(:patience as bigint) group by topic order by topic;
