@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Bury, Limit, State, Status
-from towpath.errors import Invalid, NotFound, TowpathError
+from towpath.errors import Invalid, MaxJobsReached, NotFound, TowpathError
 from towpath.store import dependencies, leases, runs, sessions
 
 
@@ -412,3 +412,22 @@ def test_ms_7_a_running_task_hears_that_it_is_no_longer_named(live):
         eventually(lambda: states(live, job) == {"a": "cancelled"})
 
     assert live.jobs.get(job).status is Status.PENDING
+
+
+def test_a_step_of_a_flow_does_not_choose_its_workers(live):
+    """It would run once, by anybody."""
+
+    @live.task()
+    def deploy() -> None: ...
+
+    with pytest.raises(Invalid, match="workers"):
+        (deploy.s() | deploy.using(workers=2).s()).enqueue()
+    assert live.jobs.list() == []
+
+
+def test_dq_9_the_bounds_of_a_topic_hold_for_it_too(make_app):
+    app = make_app(max_jobs_per_topic=1)
+    app.jobs.enqueue("deploy", workers=2)
+
+    with pytest.raises(MaxJobsReached):
+        app.jobs.enqueue("deploy", workers=2)

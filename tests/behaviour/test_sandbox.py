@@ -1,17 +1,15 @@
 """Sandboxes: a task in a process of its own that may hang, crash or eat memory, alone."""
 
-import asyncio
-import contextlib
 import importlib
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
+from tests import workers
 from tests.behaviour import sandboxed
 from tests.conftest import eventually
 from towpath import App
@@ -33,21 +31,8 @@ def tasks(place, monkeypatch):
 
 @pytest.fixture
 def working():
-    """Run a worker in a thread for a while."""
-
-    @contextlib.contextmanager
-    def working(tasks, **options):
-        worker = Worker(tasks.app, **options)
-        with ThreadPoolExecutor(1) as threads:
-            running = threads.submit(asyncio.run, worker.arun())
-            try:
-                yield worker
-            finally:
-                eventually(lambda: worker._loop)
-                worker.stop()
-                running.result(30)
-
-    return working
+    """Run a worker of the tasks in a thread for a while."""
+    return lambda tasks, **options: workers.working(tasks.app, **options)
 
 
 def error_of(job):

@@ -5,10 +5,10 @@ import contextlib
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests import workers
 from tests.conftest import eventually
 from towpath import Backoff, Bury, Cancel, Context, Retry
 from towpath.errors import Invalid, JobFailed
@@ -26,21 +26,7 @@ def app(make_app):
 
 @pytest.fixture
 def working():
-    """Run a worker in a thread for a while."""
-
-    @contextlib.contextmanager
-    def working(app, **options):
-        worker = Worker(app, **options)
-        with ThreadPoolExecutor(1) as threads:
-            running = threads.submit(asyncio.run, worker.arun())
-            try:
-                yield worker
-            finally:
-                eventually(lambda: worker._loop)
-                worker.stop()
-                running.result(20)
-
-    return working
+    return workers.working
 
 
 def ended(app, job, seconds=10):

@@ -124,7 +124,7 @@ class Jobs:
         if unique is not Unique.SKIP:
             return enqueue_over(new, unique, self.storing)
         if new and new[0].options.runs:
-            return enqueue_offered(new)
+            return enqueue_offered(new, self._enqueued)
         if after:
             return self.flow([Node(each, after=after) for each in new])
         return self._enqueued(new)
@@ -132,7 +132,8 @@ class Jobs:
     def storing(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         """Return what stores jobs of different options."""
         some_offered = any(job.options.runs for job in new)
-        return enqueue_offered(new) if some_offered else self._enqueued(new)
+        enqueued = self._enqueued
+        return enqueue_offered(new, enqueued) if some_offered else enqueued(new)
 
     def flow(self, nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
         """Return what stores jobs of which some wait for others."""
@@ -143,7 +144,11 @@ class Jobs:
         if options.keys() & {"unique", "after"}:
             msg = "a step of a flow has no unique or after of its own"
             raise Invalid(msg)
-        return new_jobs(topic, (payload,), options, self._defaults)[0]
+        [new] = new_jobs(topic, (payload,), options, self._defaults)
+        if new.options.runs:
+            msg = "a step of a flow does not choose its workers: enqueue it by itself, with after"
+            raise Invalid(msg)
+        return new
 
     def _enqueued(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         settings = self._app.settings

@@ -18,7 +18,7 @@ from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
 from towpath.store import lookup
-from towpath.store.jobs import Enqueue, NewJob, enqueue, stored_before, topics_of
+from towpath.store.jobs import Enqueue, NewJob, stored_before, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, uuid_from
 from towpath.store.runs import noted, offer
@@ -37,7 +37,7 @@ class Node(Struct, frozen=True):
     after: Sequence[UUID] = ()
 
 
-def enqueue_offered(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
+def enqueue_offered(new: Sequence[NewJob], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
     """Store jobs of which some choose their workers."""
 
     def steps() -> Steps[list[Answer[Job]]]:
