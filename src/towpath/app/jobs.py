@@ -144,7 +144,9 @@ class Jobs:
             may_clash = may_clash or "id" in carried
         if any(node.new.options.runs for node in nodes):
             if any(node.after for node in nodes):
-                msg = "jobs that choose their workers and jobs that wait for others: store them apart"
+                msg = (
+                    "jobs that choose their workers and jobs that wait for others: store them apart"
+                )
                 raise Invalid(msg)
         elif may_clash or any(node.after for node in nodes):
             return self.flow(nodes)

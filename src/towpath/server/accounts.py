@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
 from towpath.app.access import AccessChanges
 from towpath.errors import Invalid, InvalidToken
@@ -115,7 +115,7 @@ class NewKey(Asked):
 
     name: Text
     scopes: Annotated[list[Scope], Meta(extra_json_schema={"minItems": 1})]
-    topics: list[Topic] = []
+    topics: list[Topic] = field(default_factory=list)
     expires_in: Seconds | None = None
 
 
@@ -177,7 +177,7 @@ class AccessShown(Told, rename=None):
     is_open=True,
     errors=("login_refused", "too_many_logins"),
 )
-async def log_in(ask: Ask, collection: Collection, body: Login) -> LoggedIn:
+async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
     account, token = await ask.app.accounts.alogin(
         collection, body.identity, body.password, client=ask.client
@@ -186,7 +186,7 @@ async def log_in(ask: Ask, collection: Collection, body: Login) -> LoggedIn:
 
 
 @routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
-async def refresh(ask: Ask, collection: Collection) -> LoggedIn:
+async def refresh(ask: Ask, collection: Collection) -> Answer[LoggedIn]:
     """Exchange a token for a new one; the old one holds until it expires."""
     token, as_cookie = _own_token(ask, collection)
     account, fresh = await ask.app.accounts.arefresh(token)
@@ -194,11 +194,11 @@ async def refresh(ask: Ask, collection: Collection) -> LoggedIn:
 
 
 @routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
-async def log_out(ask: Ask, collection: Collection) -> None:
+async def log_out(ask: Ask, collection: Collection) -> Answer[None]:
     """End this token, and take the cookie away."""
     token, _ = _own_token(ask, collection)
     await ask.app.accounts.arevoke(token)
-    return Answer(headers=(_cookie(ask, "", 0),))  # type: ignore[return-value] # with a header
+    return Answer(None, headers=(_cookie(ask, "", 0),))
 
 
 def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:
@@ -209,11 +209,10 @@ def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:
     return (token, False) if token else (cookie(ask.scope, COOKIE) or "", True)
 
 
-def _logged_in(ask: Ask, account: Account, token: str, *, as_cookie: bool) -> Any:
+def _logged_in(ask: Ask, account: Account, token: str, *, as_cookie: bool) -> Answer[LoggedIn]:
     body = LoggedIn(token=token, record=record_of(account))
-    if not as_cookie:
-        return body
-    return Answer(body, headers=(_cookie(ask, token, int(ask.app.settings.token_lifetime)),))
+    baked = _cookie(ask, token, int(ask.app.settings.token_lifetime))
+    return Answer(body, headers=(baked,) if as_cookie else ())
 
 
 def _cookie(ask: Ask, token: str, seconds: int) -> tuple[bytes, bytes]:
@@ -375,4 +374,3 @@ def _said(rules: TopicRules | None) -> dict[str, str | None] | None:
 
 def _access(found: Access) -> AccessShown:
     return shown(AccessShown, found)
-

@@ -1,22 +1,21 @@
 """The HTTP API as an ASGI application, to be served or mounted.
 
-    Starlette(routes=[Mount("/queue", Api(app))])
+Starlette(routes=[Mount("/queue", Api(app))])
 """
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.routing import Route as Path
 from starlette.routing import Router
 
 from towpath import App
-from towpath.server import accounts, jobs, topics, work
+from towpath.server import accounts, jobs, system, topics, work
 from towpath.server.endpoint import Endpoint, answer, refused
 from towpath.server.errors import Refusal
 from towpath.server.gate import Gate
 from towpath.server.openapi import document_of
 from towpath.server.requests import Receive, Scope, Send
 from towpath.server.routes import Route, Routes
-from towpath.server.system import system_routes
 
 GROUPS: Final[tuple[Routes, ...]] = (
     jobs.routes,
@@ -27,6 +26,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     accounts.routes,
     accounts.keys,
     accounts.access,
+    system.routes,
 )
 
 
@@ -36,11 +36,8 @@ class Api:
     def __init__(self, app: App) -> None:
         self.app = app
         self.gate = Gate(app)
-        described = [route for group in GROUPS for route in group.all]
-        self.document: dict[str, Any] = {}
-        system = system_routes(self.gate, self.document).all
-        self.routes = [*described, *system]
-        self.document |= document_of(self.routes)
+        self.routes = [route for group in GROUPS for route in group.all]
+        self.gate.document = document_of(self.routes)
         self._router = Router(self._paths(), redirect_slashes=False, default=_nothing_here)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +52,7 @@ class Api:
         return [Path(path, Endpoint(self.gate, each)) for path, each in methods.items()]
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as ASGI has it
     """Answer where there is no path."""
     if scope["type"] == "http":
         found = Refusal(404, "not_found", "there is nothing at this path; see /api/docs")

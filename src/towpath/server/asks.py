@@ -1,20 +1,19 @@
 """What a handler is given: the app, who asks, and whether they may.
 
-    superuser   may do everything
-    key         may do what its scopes and topics say; rules do not concern it
-    others      may do what the rule says: of the topic, or else the general one
+superuser   may do everything
+key         may do what its scopes and topics say; rules do not concern it
+others      may do what the rule says: of the topic, or else the general one
 """
 
 import asyncio
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from towpath import App
 from towpath.errors import NotFound
 from towpath.model.access import Access
 from towpath.model.job import Job
@@ -23,6 +22,9 @@ from towpath.server.callers import Caller
 from towpath.server.errors import Refusal
 from towpath.server.requests import Receive, Scope, header, query_of
 from towpath.server.shapes import job_shown
+
+if TYPE_CHECKING:
+    from towpath.server.gate import Gate
 
 T = TypeVar("T")
 Verb = Literal["enqueue", "manage", "work"]
@@ -33,12 +35,13 @@ parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 class Ask:
     """One request, and who sent it."""
 
-    __slots__ = ("_request", "access", "app", "body", "caller", "receive", "scope")
+    __slots__ = ("_request", "access", "app", "body", "caller", "gate", "receive", "scope")
 
     def __init__(
-        self, app: App, access: Access, caller: Caller, scope: Scope, receive: Receive
+        self, gate: "Gate", access: Access, caller: Caller, scope: Scope, receive: Receive
     ) -> None:
-        self.app = app
+        self.gate = gate
+        self.app = gate.app
         self.access = access
         self.caller = caller
         self.scope = scope
@@ -198,14 +201,14 @@ class Ask:
     # ------------------------------------------------------------ waiting
 
     async def unless_gone(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something, unless the client goes away first."""
+        """Wait for something, unless the client goes away or the server ends before it comes."""
         task = asyncio.ensure_future(waiting)
-        gone = asyncio.ensure_future(self._gone())
+        others = [asyncio.ensure_future(each) for each in (self._gone(), self.gate.closing.wait())]
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
             return await task if task.done() else None
         finally:
-            for each in (task, gone):
+            for each in (task, *others):
                 each.cancel()
 
     async def _gone(self) -> None:
@@ -226,5 +229,6 @@ def _json(body: object) -> object:
     return body
 
 
-def _fields(job: Job | None) -> object:
+def _fields(job: Job | None) -> dict[str, object]:
+    """Return what rules see as @job: the fields of the job as JSON shows it."""
     return {} if job is None else msgspec.json.decode(msgspec.json.encode(job_shown(job)))

@@ -7,7 +7,7 @@ whatever process: app.access.acurrent() notices.
 import time
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from towpath import App
 from towpath.errors import InvalidToken
@@ -29,7 +29,7 @@ class Caller(Struct, frozen=True):
 
     kind: Literal["nobody", "user", "superuser", "key"] = "nobody"
     name: str = ""  # tells callers apart
-    auth: dict[str, Any] = NOT_LOGGED_IN  # what rules see as @request.auth
+    auth: dict[str, Any] = field(default_factory=NOT_LOGGED_IN.copy)  # @request.auth of rules
     scopes: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()  # of a key; none: all
 

@@ -48,7 +48,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Know the head to be whole."""
         self._stop_waiting()
         self._in_head = False
         super().on_headers_complete()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -34,15 +34,19 @@ class Endpoint:
         try:
             plan = self._plans.get(scope["method"])
             if plan is None:
-                raise Refusal(
-                    405, "method_not_allowed", f"this path answers {self._allow}",
-                    headers={"allow": self._allow},
-                )  # fmt: skip
-            status, media, body, headers = await plan.answer(scope, receive)
+                status, media, body, headers = refused(self._other_method())
+            else:
+                status, media, body, headers = await plan.answer(scope, receive)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             status, media, body, headers = refused(error)
         await answer(send, status, media, body, headers)
         self._gate.metrics.count(self._path, scope["method"], status, time.perf_counter() - begun)
+
+    def _other_method(self) -> Refusal:
+        return Refusal(
+            405, "method_not_allowed", f"this path answers {self._allow}",
+            headers={"allow": self._allow},
+        )  # fmt: skip
 
 
 class Plan:
@@ -52,10 +56,12 @@ class Plan:
         self._gate = gate
         self._route = route
         self._media = route.media.encode()
-        self._decoder = msgspec.json.Decoder(route.takes) if route.takes else None
+        self._decoder: msgspec.json.Decoder[Any] | None = (
+            msgspec.json.Decoder(route.takes) if route.takes else None
+        )
         self._most = route.most or gate.most_body
         # A body may be left out where everything in it may be.
-        self._may_be_empty = route.takes is not None and not any(
+        self._may_be_empty = is_struct(route.takes) and not any(
             field.required for field in msgspec.structs.fields(route.takes)
         )
 
@@ -75,7 +81,8 @@ class Plan:
         elif scope["query_string"] and not route.is_open:
             read_query(query_of(scope), Nothing)
         answered = await route.handler(ask, **given)
-        status, headers = route.status, ()
+        status = route.status
+        headers: tuple[tuple[bytes, bytes], ...] = ()
         if isinstance(answered, Answer):
             status, headers = answered.status or status, answered.headers
             answered = answered.body
@@ -99,6 +106,11 @@ class Plan:
         if not ask.body and self._may_be_empty:
             return decoder.decode(b"{}")
         return await decoded(ask.body, decoder)
+
+
+def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:
+    """Say whether a type is a struct; the body of a record is any object."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,10 +1,10 @@
 """How an error is answered: one shape, `{code, message, details}`, and one table of statuses.
 
-    400  the request makes no sense          409  the state does not allow it
-    401  nobody is logged in                 413  the body is too large
-    403  not for this caller                 429  a limit was reached
-    404  there is no such thing, or not      500  our fault
-         for this caller                     503  the database is away; 507 it is full
+400  the request makes no sense          409  the state does not allow it
+401  nobody is logged in                 413  the body is too large
+403  not for this caller                 429  a limit was reached
+404  there is no such thing, or not      500  our fault
+for this caller                     503  the database is away; 507 it is full
 """
 
 import logging
@@ -29,7 +29,9 @@ STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.Timeout: 504,
     errors.SandboxFailed: 500,
     errors.AppClosed: 503,
+    errors.ExtraMissing: 500,
     errors.InvalidToken: 401,
+    errors.LoginRefused: 400,
     errors.DatabaseError: 500,
     errors.DatabaseUnavailable: 503,
     errors.DatabaseBusy: 503,
@@ -64,7 +66,7 @@ class Refusal(Exception):
 
 def status_of(error: type[TowpathError]) -> int:
     """Return the status that stands for an error."""
-    return next(STATUS[kind] for kind in error.__mro__ if kind in STATUS)  # type: ignore[index] # it ends with TowpathError
+    return next(STATUS[kind] for kind in error.__mro__ if kind in STATUS)
 
 
 def refusal(error: Exception) -> Refusal:
@@ -84,7 +86,7 @@ def refusal(error: Exception) -> Refusal:
         return Refusal(status, error.code, type(error).__doc__ or error.code, headers=headers)
     details: dict[str, Any] = {}
     if isinstance(error, errors.InvalidRule):
-        details = {"rule": error.rule, "position": error.position}
+        details = {"position": error.position}
     return Refusal(status, error.code, str(error), details=details, headers=headers)
 
 

@@ -1,6 +1,10 @@
 """What every request passes: the bounds, the rules as they are now, and who asks."""
 
+import asyncio
+from typing import Any, Final
+
 from towpath import App
+from towpath.model.access import Access
 from towpath.server.asks import Ask
 from towpath.server.callers import NOBODY, Callers
 from towpath.server.metrics import Metrics
@@ -9,20 +13,26 @@ from towpath.worker import Worker
 
 
 class Gate:
-    """One for each API."""
+    """What all requests to one API share."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.bodies = Bodies()
         self.metrics = Metrics()
-        # Base64 takes a third more room, and the envelope some.
-        self.most_body = app.settings.max_payload * 4 // 3 + 2**16
+        self.closing = asyncio.Event()  # nobody is to wait any longer for what may come
+        self.document: dict[str, Any] = {}  # the OpenAPI document
         self.set_up_token: str | None = None  # while the first superuser may be made
         self.worker: Worker | None = None  # of this process
+        # Base64 takes a third more room, and the envelope some.
+        self.most_body = app.settings.max_payload * 4 // 3 + 2**16
         self._callers = Callers(app)
 
     async def enter(self, scope: Scope, receive: Receive, *, is_open: bool) -> Ask:
         """Let a request in, known by who sent it unless nobody asks."""
+        if is_open:
+            return Ask(self, CLOSED, NOBODY, scope, receive)
         access = await self.app.access.acurrent()
-        caller = NOBODY if is_open else await self._callers.of(scope, access)
-        return Ask(self.app, access, caller, scope, receive)
+        return Ask(self, access, await self._callers.of(scope, access), scope, receive)
+
+
+CLOSED: Final = Access()  # nothing that is open to all asks for a rule

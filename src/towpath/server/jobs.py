@@ -1,7 +1,7 @@
 """Jobs over HTTP: in, looking, and what is done without a lease."""
 
 import hashlib
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -31,7 +31,6 @@ from towpath.server.shapes import (
     NewJobs,
     RunShown,
     StatsShown,
-    Text,
     Topic,
     all_shown,
     job_shown,
@@ -77,7 +76,7 @@ class Holder(Asked):
 
 
 @routes.post("/api/jobs/enqueue", status=201, errors=("job_exists", "max_jobs_reached"))
-async def enqueue(ask: Ask, body: NewJob) -> JobShown:
+async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     """Store a job.
 
     Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
@@ -92,7 +91,7 @@ async def enqueue(ask: Ask, body: NewJob) -> JobShown:
         options["id"] = uuid7()
     job = await ask.app.jobs.aenqueue(body.topic, body.data(), **cast("EnqueueOptions", options))
     is_other = "id" in options and job.id != options["id"]
-    return Answer(job_shown(job), 200 if is_other else 201)  # type: ignore[return-value] # with another status
+    return Answer(job_shown(job), 200 if is_other else 201)
 
 
 @routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=("job_exists",))
@@ -210,7 +209,7 @@ def _id_of(ask: Ask, new: NewJob, key: str) -> UUID:
     if not 0 < len(key) <= MOST_IDEMPOTENCY_KEY:
         msg = f"an Idempotency-Key has 1 to {MOST_IDEMPOTENCY_KEY} characters"
         raise Invalid(msg)
-    said = "\0".join((ask.caller.name, new.topic, key)).encode()
+    said = f"{ask.caller.name}\0{new.topic}\0{key}".encode()
     number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")
     # Version 8: made from a name, by a rule of our own.
     number = number & ~(0xF << 76) | 8 << 76

@@ -67,7 +67,7 @@ HEADERS: Final = {
 def document_of(routes: Iterable[Route]) -> dict[str, Any]:
     """Describe these routes."""
     routes = list(routes)
-    types = [Complaint]
+    types: list[Any] = [Complaint]
     for route in routes:
         types += [each for each in (route.takes, route.query) if each is not None]
         if _is_json(route):

@@ -10,7 +10,7 @@ table is what requests are matched with and what the OpenAPI document is written
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,15 +19,18 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.server.errors import Refusal
 
+T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Group = Literal["jobs", "work", "topics", "schedules", "workers", "accounts", "keys", "access", "other"]
+Group = Literal[
+    "jobs", "work", "topics", "schedules", "workers", "accounts", "keys", "access", "other"
+]
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, Generic[T]):
     """What a handler answers where its value alone does not say it all."""
 
-    body: Any = None
+    body: T
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -92,7 +95,9 @@ class Routes:
     ) -> Callable[[Handler], Handler]:
         def register(handler: Handler) -> Handler:
             types = typing.get_type_hints(handler, include_extras=True)
-            names = [name for name in inspect.signature(handler).parameters if name != "ask"]
+            names = [
+                name for name in inspect.signature(handler).parameters if name not in {"ask", "_"}
+            ]
             summary, _, description = (inspect.getdoc(handler) or "").partition("\n")
             self.all.append(
                 Route(
@@ -108,7 +113,7 @@ class Routes:
                     takes=types.get("body"),
                     query=types.get("query"),
                     path_types={n: types[n] for n in names if n not in {"body", "query"}},
-                    gives=types["return"],
+                    gives=_told(types["return"]),
                     summary=summary.rstrip("."),
                     description=description.strip(),
                 )
@@ -116,6 +121,11 @@ class Routes:
             return handler
 
         return register
+
+
+def _told(kind: Any) -> Any:
+    """Return what is told, without how."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Answer else kind
 
 
 def from_path(text: str, kind: type) -> Any:

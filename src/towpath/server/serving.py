@@ -111,7 +111,7 @@ class Serving(Struct, kw_only=True):
         def stop() -> None:
             server.force_exit = server.should_exit
             server.should_exit = True
-            api.gate.close()
+            api.gate.closing.set()
             if self.worker is not None:
                 self.worker.stop()
 

@@ -25,8 +25,14 @@ MOST_AT_ONCE: Final = 1_000  # jobs in one request
 MOST_SECONDS: Final = 10**9
 MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
+NULL: Final = Raw(b"null")
 
 T = TypeVar("T")
+
+
+def null() -> Raw:
+    """Return what stands for nothing."""
+    return NULL
 
 
 def _bounds(**schema: Any) -> Meta:
@@ -49,7 +55,7 @@ class Asked(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """What a request may say."""
 
 
-class Told(Struct, frozen=True, rename="camel", kw_only=True):
+class Told(Struct, rename="camel", kw_only=True):
     """What an answer says."""
 
 
@@ -66,7 +72,7 @@ class NewJob(Asked):
     """A job to be stored. Null is as good as left out."""
 
     topic: Topic
-    payload: Raw = Raw(b"null")
+    payload: Raw = field(default_factory=null)
     encoding: Encoding = "json"  # base64: the payload is text that stands for raw bytes
     id: UUID | None = None  # makes a repeated enqueue harmless
     priority: Priority | None = None  # 0 is the most urgent; 50 unless told
@@ -136,7 +142,7 @@ class Completed(Asked):
     """A job is done."""
 
     epoch: Epoch
-    result: Raw = Raw(b"null")
+    result: Raw = field(default_factory=null)
 
 
 class Failed(Asked):
@@ -184,7 +190,7 @@ class NewSchedule(Asked):
     """A rule that enqueues again and again: cron, or every so many seconds."""
 
     topic: Topic
-    payload: Raw = Raw(b"null")
+    payload: Raw = field(default_factory=null)
     cron: Text | None = None
     every: Annotated[float, _bounds(minimum=0.001, maximum=MOST_SECONDS)] | None = None
     tz: Text | None = None
@@ -397,9 +403,6 @@ class Complaint(Told):
     code: str
     message: str
     details: dict[str, Any]
-
-
-NULL: Final = Raw(b"null")
 
 
 def job_shown(job: Job) -> JobShown:

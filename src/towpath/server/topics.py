@@ -1,5 +1,6 @@
 """Topics, schedules and workers over HTTP."""
 
+import contextlib
 from typing import Any, Final
 
 from towpath.errors import NotFound
@@ -86,10 +87,8 @@ async def get_schedule(ask: Ask, name: Text) -> ScheduleShown:
 async def set_schedule(ask: Ask, name: Text, body: NewSchedule) -> ScheduleShown:
     """Store a schedule, or change the one of this name."""
     ask.require("manage", body.topic)
-    try:
-        await _schedule(ask, name)
-    except NotFound:
-        pass  # it is new
+    with contextlib.suppress(NotFound):  # it may be new
+        ask.require("manage", (await ask.app.schedules.aget(name)).topic)
     options: dict[str, Any] = {}
     for option in ("priority", "max_retries", "timeout"):
         if getattr(body, option) is not None:

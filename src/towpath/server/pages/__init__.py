@@ -41,7 +41,9 @@ def _route(path: str, method: str, route: dict[str, Any]) -> str:
     for parameter in route.get("parameters", []):
         if parameter["in"] != "path":
             kind = html.escape(_kind(parameter["schema"]))
-            parts.append(f"<p><code>{parameter['name']}</code> in the {parameter['in']}: {kind}</p>")
+            parts.append(
+                f"<p><code>{parameter['name']}</code> in the {parameter['in']}: {kind}</p>"
+            )
     if "requestBody" in route:
         content = route["requestBody"]["content"]["application/json"]
         parts.append(f"<h4>asks</h4><p>{_link(content['schema'])}</p>")
