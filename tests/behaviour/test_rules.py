@@ -368,6 +368,16 @@ def test_modifiers(text, expected):
     assert allows(text) is expected
 
 
+def test_a_scope_may_know_only_the_fields_themselves():
+    class Flat:
+        def value(self, root, path):
+            return {"request": {("auth", "id"): "ann"}}[root].get(path)
+
+    assert Rule.parse("@request.auth.id = 'ann'").allows(Flat(), NOW)
+    assert Rule.parse("@request.auth.id:isset = true").allows(Flat(), NOW)
+    assert Rule.parse("@request.auth.name:isset = false").allows(Flat(), NOW)
+
+
 def test_two_long_lists_are_not_compared_each_with_each():
     side = int(MOST_PAIRS**0.5)
     job = {"payload": {"fits": [7] * side, "over": [7] * (side + 2), "long": [7] * MOST_PAIRS * 2}}
@@ -480,6 +490,8 @@ def test_any_text_is_a_rule_or_is_refused_with_a_position(text):
     try:
         rule = Rule.parse(text)
     except InvalidRule as refused:
-        assert 0 <= refused.position <= len(text)
+        position = refused.position
     else:
+        position = 0
         assert rule.allows(Names(request=ANN, job=JOB), NOW) in {True, False}
+    assert 0 <= position <= len(text)
