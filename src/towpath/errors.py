@@ -8,6 +8,7 @@
     │   ├── InvalidArguments       they do not fit the task
     │   ├── PayloadTooLarge        over `max_payload`
     │   ├── InvalidTouchTime       touched again before `min_touch_interval`
+    │   ├── InvalidRule            an access rule that cannot be read
     │   └── InvalidUrl             a database URL that we cannot read
     ├── LoginRefused               no such account, or another password
     ├── InvalidToken               a token or API key that does not hold, or no longer
@@ -98,6 +99,16 @@ class InvalidTouchTime(Invalid):
     """Touched again too soon; wait for `min_touch_interval`."""
 
     code = "invalid_touch_time"
+
+
+class InvalidRule(Invalid):
+    """An access rule that cannot be read; `position` is the character at which it goes wrong."""
+
+    code = "invalid_rule"
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 class InvalidUrl(Invalid):
