@@ -95,7 +95,7 @@ def _texts(one: str, other: str) -> tuple[object, object]:
 
 
 def _equal(one: object, other: object) -> bool:
-    if one == "" or other == "":
+    if one == "" or other == "":  # the most common question is answered first
         return one == other
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other

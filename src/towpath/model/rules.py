@@ -33,7 +33,7 @@ from towpath.model.rule_values import (
     plain,
 )
 
-MOST_PAIRS: Final = 100_000  # of two lists; more are false, as one caller may have sent both
+MOST_PAIRS: Final = 10_000  # in one comparison; more are false, as a caller may have sent them
 
 
 class Scope(Protocol):
@@ -196,11 +196,11 @@ def _comparison(comparison: Comparison) -> _Test:
         one, other = left(scope, now), right(scope, now)
         if not _is_list(one) and not _is_list(other):
             return compare(plain(one), plain(other))
-        ones = [plain(item) for item in _items(one)]
-        others = [plain(item) for item in _items(other)]
-        if min(len(ones), len(others)) > 1 and len(ones) * len(others) > MOST_PAIRS:
+        ones, others = _items(one), _items(other)
+        if len(ones) * len(others) > MOST_PAIRS:
             return False
-        return enough(compare(*pair) for pair in product(ones, others))
+        pairs = product(map(plain, ones), map(plain, others))
+        return enough(compare(*pair) for pair in pairs)
 
     return test
 
