@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
+from towpath.app.current import CurrentAccess
+from towpath.app.waiting import WaitingRoom
 from towpath.errors import Invalid
 from towpath.model.access import Access, TopicAccess
 from towpath.model.topics import checked
@@ -31,8 +33,9 @@ class AccessChanges(TypedDict, total=False):
 class AccessVerbs:
     """Who may do what over HTTP."""
 
-    def __init__(self, app: "App") -> None:
+    def __init__(self, app: "App", room: WaitingRoom) -> None:
         self._app = app
+        self.acurrent = CurrentAccess(app, room).get
 
     def get(self) -> Access:
         """Read the rules."""

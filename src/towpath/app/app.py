@@ -99,7 +99,7 @@ class App:
         self.sessions = Sessions(self)
         self.accounts = Accounts(self)
         self.keys = Keys(self)
-        self.access = AccessVerbs(self)
+        self.access = AccessVerbs(self, self._room)
         self.upkeep = Upkeep(self)
 
     def start_again(self) -> None:
