@@ -35,7 +35,7 @@ class AccessVerbs:
 
     def __init__(self, app: "App", room: WaitingRoom) -> None:
         self._app = app
-        self.acurrent = CurrentAccess(app, room).get
+        self._current = CurrentAccess(app, room)
 
     def get(self) -> Access:
         """Read the rules."""
@@ -55,6 +55,15 @@ class AccessVerbs:
     async def aset(self, **changes: Unpack[AccessChanges]) -> Access:
         """Change what is named, and leave the rest. A rule that cannot be read is refused."""
         return await self._app.arun(access.change(_changing(changes)))
+
+    @property
+    def known(self) -> Access | None:
+        """The rules as they are now, if that is known without a look at the database."""
+        return self._current.known
+
+    async def acurrent(self) -> Access:
+        """Return the rules as they are now; changes by other processes ring within moments."""
+        return await self._current.get()
 
     def version(self) -> int:
         """Read a number that grows with every change of an account, a token, a key or a rule."""

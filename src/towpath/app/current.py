@@ -30,6 +30,11 @@ class CurrentAccess:
         """Begin anew in a forked child, whose waiting room is empty."""
         self._start()
 
+    @property
+    def known(self) -> Access | None:
+        """The rules, unless something has rung since they were read."""
+        return self._known if self._heard == self._rings else None
+
     async def get(self) -> Access:
         """Return the rules; after a ring, as they are in the database."""
         rings = self._rings

@@ -205,8 +205,8 @@ def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:
     if ask.caller.auth.get("collectionName") != collection:
         msg = f"log in as one of {collection.value} first"
         raise InvalidToken(msg)
-    token = token_of(ask.scope)
-    return (token, False) if token else (cookie(ask.scope, COOKIE) or "", True)
+    token = token_of(ask.headers)
+    return (token, False) if token else (cookie(ask.headers, COOKIE) or "", True)
 
 
 def _logged_in(ask: Ask, account: Account, token: str, *, as_cookie: bool) -> Answer[LoggedIn]:

@@ -3,14 +3,13 @@
 Starlette(routes=[Mount("/queue", Api(app))])
 """
 
-from typing import Final
-
-from starlette.routing import Route as Path
-from starlette.routing import Router
+import time
+from collections.abc import Iterable
+from typing import Any, Final
 
 from towpath import App
 from towpath.server import accounts, jobs, system, topics, work
-from towpath.server.endpoint import Endpoint, answer, refused
+from towpath.server.endpoint import Endpoint, refused, write
 from towpath.server.errors import Refusal
 from towpath.server.gate import Gate
 from towpath.server.openapi import document_of
@@ -28,6 +27,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     accounts.access,
     system.routes,
 )
+NAMED: Final = "{}"  # stands for any part of a path that has a name
 
 
 class Api:
@@ -38,24 +38,78 @@ class Api:
         self.gate = Gate(app)
         self.routes = [route for group in GROUPS for route in group.all]
         self.gate.document = document_of(self.routes)
-        self._router = Router(self._paths(), redirect_slashes=False, default=_nothing_here)
+        self._paths = Paths(self.gate, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        await self._router(scope, receive, send)
+        if scope["type"] != "http":
+            await _decline(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        path = "other"
+        try:
+            endpoint, named = self._paths.find(scope)
+            path = endpoint.path
+            written = await endpoint.answer(scope, receive, named)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            written = refused(error)
+        await write(send, written)
+        self.gate.metrics.count(path, scope["method"], written[0], time.perf_counter() - begun)
 
-    def _paths(self) -> list[Path]:
-        """Return the paths; those without names come first, so that none takes another's place."""
-        methods: dict[str, dict[str, Route]] = {}
-        for route in sorted(self.routes, key=lambda route: "{" in route.path):
-            methods.setdefault(route.path, {})[route.method] = route
-        return [Path(path, Endpoint(self.gate, each)) for path, each in methods.items()]
+
+class Paths:
+    """Finds what answers a request, part by part of its path."""
+
+    def __init__(self, gate: Gate, routes: Iterable[Route]) -> None:
+        self._root: dict[str, Any] = {}
+        for route in routes:
+            here = self._root
+            names: list[str] = []
+            for part in route.path.split("/"):
+                if part.startswith("{"):
+                    names.append(part[1:-1])
+                    part = NAMED  # noqa: PLW2901 - any name will do
+                here = here.setdefault(part, {})
+            methods = here.setdefault("", ({}, names))[0]
+            methods[route.method] = Endpoint(gate, route)
+
+    def find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
+        """Return what answers, and the parts of the path that have names."""
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        if root and path.startswith(root):
+            path = path[len(root) :]
+        here: Any = self._root
+        values: list[str] = []
+        for part in path.split("/"):
+            below = here.get(part) if part or here is self._root else None
+            if below is None:
+                below = here.get(NAMED) if part else None
+                values.append(part)
+            if below is None:
+                raise Refusal(404, "not_found", "there is nothing at this path; see /api/docs")
+            here = below
+        methods, names = here.get("", (None, ()))
+        if methods is None:
+            raise Refusal(404, "not_found", "there is nothing at this path; see /api/docs")
+        method: str = scope["method"]
+        endpoint = methods.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allow = ", ".join(sorted({*methods} | ({"HEAD"} if "GET" in methods else set())))
+            raise Refusal(
+                405, "method_not_allowed", f"this path answers {allow}", headers={"allow": allow}
+            )
+        return endpoint, dict(zip(names, values, strict=True))
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as ASGI has it
-    """Answer where there is no path."""
-    if scope["type"] == "http":
-        found = Refusal(404, "not_found", "there is nothing at this path; see /api/docs")
-        await answer(send, *refused(found))
-    else:  # a WebSocket, so far
+async def _decline(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what is not HTTP: a life of our own we do not need, and WebSockets we do not speak."""
+    if scope["type"] == "websocket":
+        await receive()
         await send({"type": "websocket.close", "code": 1000, "reason": ""})
+        return
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -20,7 +20,7 @@ from towpath.model.job import Job
 from towpath.model.rules import Names, Rule
 from towpath.server.callers import Caller
 from towpath.server.errors import Refusal
-from towpath.server.requests import Receive, Scope, header, query_of
+from towpath.server.requests import Receive, Scope, query_of
 from towpath.server.shapes import job_shown
 
 if TYPE_CHECKING:
@@ -35,10 +35,18 @@ parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 class Ask:
     """One request, and who sent it."""
 
-    __slots__ = ("_request", "access", "app", "body", "caller", "gate", "receive", "scope")
+    __slots__ = (
+        "_request", "access", "app", "body", "caller", "gate", "headers", "receive", "scope",
+    )  # fmt: skip
 
-    def __init__(
-        self, gate: "Gate", access: Access, caller: Caller, scope: Scope, receive: Receive
+    def __init__(  # noqa: PLR0917 - made at the gate, in two places
+        self,
+        gate: "Gate",
+        access: Access,
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        headers: dict[bytes, bytes],
     ) -> None:
         self.gate = gate
         self.app = gate.app
@@ -46,12 +54,9 @@ class Ask:
         self.caller = caller
         self.scope = scope
         self.receive = receive
+        self.headers = headers
         self.body = b""
         self._request: dict[str, Any] | None = None
-
-    def header(self, name: bytes) -> str | None:
-        """Return a header of the request."""
-        return header(self.scope, name)
 
     @property
     def client(self) -> str:
@@ -184,7 +189,7 @@ class Ask:
                 "query": query_of(self.scope),
                 "headers": {
                     str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
-                    for name, value in self.scope["headers"]
+                    for name, value in self.headers.items()
                 },
                 "method": self.scope["method"],
                 "context": "default",

@@ -5,6 +5,7 @@ whatever process: app.access.acurrent() notices.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
@@ -15,7 +16,9 @@ from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import PREFIX
 from towpath.server.errors import Refusal
-from towpath.server.requests import Scope, cookie, header
+from towpath.server.requests import Scope, cookie
+
+Headers = Mapping[bytes, bytes]
 
 COOKIE: Final = "towpath_auth"
 MOST_REMEMBERED: Final = 10_000
@@ -42,35 +45,43 @@ class Callers:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._known: dict[str, tuple[Caller, float]] = {}  # and until when
+        self._known: dict[bytes, tuple[Caller, float]] = {}  # and until when
         self._version = -1
 
-    async def of(self, scope: Scope, access: Access) -> Caller:
+    def known(self, headers: Headers, access: Access) -> Caller | None:
+        """Return who sent a request, if that is known already."""
+        if access.version == self._version:
+            known = self._known.get(headers.get(b"authorization", b""))
+            if known and time.monotonic() < known[1]:
+                return known[0]
+        return None
+
+    async def of(self, scope: Scope, headers: Headers, access: Access) -> Caller:
         """Return who sent a request."""
         if access.version != self._version:
             self._known.clear()
             self._version = access.version
-        token = token_of(scope)
+        token = token_of(headers)
         if token is not None:
-            return await self._bearer(token)
-        token = cookie(scope, COOKIE)
+            return await self._remembered(headers[b"authorization"], token)
+        token = cookie(headers, COOKIE)
         if token is None:
             return NOBODY
         try:
-            caller = await self._bearer(token)
+            caller = await self._remembered(b"cookie " + token.encode(), token)
         except InvalidToken:
             return NOBODY  # a page cannot take this cookie away
-        _refuse_foreign_pages(scope)
+        _refuse_foreign_pages(scope["method"], headers)
         return caller
 
-    async def _bearer(self, token: str) -> Caller:
-        known = self._known.get(token)
+    async def _remembered(self, said: bytes, token: str) -> Caller:
+        known = self._known.get(said)
         if known and time.monotonic() < known[1]:
             return known[0]
         caller = await self._verified(token)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
-        self._known[token] = (caller, time.monotonic() + REMEMBERED)
+        self._known[said] = (caller, time.monotonic() + REMEMBERED)
         return caller
 
     async def _verified(self, token: str) -> Caller:
@@ -91,9 +102,9 @@ class Callers:
         )
 
 
-def token_of(scope: Scope) -> str | None:
+def token_of(headers: Headers) -> str | None:
     """Return the token of the Authorization header; PocketBase's clients send it bare."""
-    text = header(scope, b"authorization")
+    text = str(headers.get(b"authorization", b""), "latin-1")
     if not text:
         return None
     kind, _, token = text.partition(" ")
@@ -114,16 +125,16 @@ def record_of(account: Account) -> dict[str, Any]:
     }
 
 
-def _refuse_foreign_pages(scope: Scope) -> None:
+def _refuse_foreign_pages(method: str, headers: Headers) -> None:
     """Refuse what another site has a browser send along with our cookie."""
-    if scope["method"] in SAFE:
+    if method in SAFE:
         return
-    site = header(scope, b"sec-fetch-site")
+    site = headers.get(b"sec-fetch-site")
     if site is not None:
-        ours = site == "same-origin"
+        ours = site == b"same-origin"
     else:
-        origin, host = header(scope, b"origin"), header(scope, b"host")
-        ours = origin is not None and host is not None and origin.partition("://")[2] == host
+        origin, host = headers.get(b"origin"), headers.get(b"host")
+        ours = origin is not None and host is not None and origin.partition(b"://")[2] == host
     if not ours:
         raise Refusal(
             403, "csrf_refused", "with a cookie, only pages of this very site may change anything"

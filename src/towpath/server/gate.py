@@ -29,10 +29,21 @@ class Gate:
 
     async def enter(self, scope: Scope, receive: Receive, *, is_open: bool) -> Ask:
         """Let a request in, known by who sent it unless nobody asks."""
+        headers = dict(scope["headers"])
         if is_open:
-            return Ask(self, CLOSED, NOBODY, scope, receive)
+            return Ask(self, CLOSED, NOBODY, scope, receive, headers)
         access = await self.app.access.acurrent()
-        return Ask(self, access, await self._callers.of(scope, access), scope, receive)
+        caller = await self._callers.of(scope, headers, access)
+        return Ask(self, access, caller, scope, receive, headers)
+
+    def known(self, scope: Scope, receive: Receive) -> Ask | None:
+        """Let a request in at once, if rules and caller are known."""
+        access = self.app.access.known
+        if access is None:
+            return None
+        headers = dict(scope["headers"])
+        caller = self._callers.known(headers, access)
+        return Ask(self, access, caller, scope, receive, headers) if caller else None
 
 
 CLOSED: Final = Access()  # nothing that is open to all asks for a rule

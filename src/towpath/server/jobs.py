@@ -84,7 +84,7 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     """
     ask.require_enqueue(body.topic, ask.body)
     options = body.options()
-    key = ask.header(b"idempotency-key")
+    key = ask.headers.get(b"idempotency-key")
     if key is not None:
         options["id"] = _id_of(ask, body, key)
     elif body.key is not None and body.id is None:
@@ -201,7 +201,7 @@ async def runs(ask: Ask, id: UUID) -> Items[RunShown]:
     return all_shown(RunShown, await ask.app.jobs.aruns(await ask.job("manage", id)))
 
 
-def _id_of(ask: Ask, new: NewJob, key: str) -> UUID:
+def _id_of(ask: Ask, new: NewJob, key: bytes) -> UUID:
     """Return the id that an Idempotency-Key stands for: of this caller, in this topic."""
     if new.id is not None:
         msg = "give an id or an Idempotency-Key, not both"
@@ -209,7 +209,7 @@ def _id_of(ask: Ask, new: NewJob, key: str) -> UUID:
     if not 0 < len(key) <= MOST_IDEMPOTENCY_KEY:
         msg = f"an Idempotency-Key has 1 to {MOST_IDEMPOTENCY_KEY} characters"
         raise Invalid(msg)
-    said = f"{ask.caller.name}\0{new.topic}\0{key}".encode()
+    said = f"{ask.caller.name}\0{new.topic}\0".encode() + key
     number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")
     # Version 8: made from a name, by a rule of our own.
     number = number & ~(0xF << 76) | 8 << 76

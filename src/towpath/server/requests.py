@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -29,19 +29,22 @@ class Bodies:
     def __init__(self) -> None:
         self._held = 0
 
-    async def read(self, receive: Receive, most: int) -> bytes:
+    async def read(self, receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
         """Read a body of at most so many bytes."""
+        length = headers.get(b"content-length", b"0")
+        if len(length) > len(str(most)) or not length.isdigit() or int(length) > most:
+            raise _too_large(most)
         message = await receive()
         first: bytes = message.get("body", b"")
         if not message.get("more_body") and message["type"] == "http.request":
-            _check_size(len(first), most)
             return first
         chunks, size = [first], len(first)
         self._held += size
         try:
             async with asyncio.timeout(PATIENCE):
                 while message.get("more_body"):
-                    _check_size(size, most)
+                    if size > most:
+                        raise _too_large(most)
                     if self._held > MOST_HELD:
                         raise Refusal(
                             503, "overloaded", "too many large requests at once; try again soon",
@@ -60,16 +63,16 @@ class Bodies:
             self._held -= size
         if message["type"] == "http.disconnect":
             raise Refusal(400, "incomplete", "the connection ended before the body did")
-        _check_size(size, most)
+        if size > most:
+            raise _too_large(most)
         return b"".join(chunks)
 
 
-def _check_size(size: int, most: int) -> None:
-    if size > most:
-        raise Refusal(
-            413, "body_too_large", f"a request here has at most {most:,} bytes",
-            headers={"connection": "close"},
-        )  # fmt: skip
+def _too_large(most: int) -> Refusal:
+    return Refusal(
+        413, "body_too_large", f"a request here has at most {most:,} bytes",
+        headers={"connection": "close"},
+    )  # fmt: skip
 
 
 async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
@@ -95,7 +98,7 @@ def _refuse_duplicates(body: bytes) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) == len(pairs):
+    if len(dict(pairs)) == len(pairs):
         return
     seen: set[str] = set()
     for name, _ in pairs:
@@ -152,18 +155,10 @@ def read_query(named: dict[str, str], kind: type[T]) -> T:
         raise Refusal(400, "invalid", _spoken(text, at), details={"field": where}) from None
 
 
-def header(scope: Scope, name: bytes) -> str | None:
-    """Return a header; of several by this name, the first."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value, "latin-1")
-    return None
-
-
-def cookie(scope: Scope, name: str) -> str | None:
+def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
     """Return a cookie."""
-    text = header(scope, b"cookie")
-    if text is None or name not in text:
+    text = str(headers.get(b"cookie", b""), "latin-1")
+    if name not in text:
         return None
     jar: SimpleCookie = SimpleCookie()
     try:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.errors import InvalidPayload
-from towpath.model.job import Job, Lease, UnreadableJob
+from towpath.model.job import Job, Lease, Options, UnreadableJob
 from towpath.model.limits import Limit
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
@@ -26,6 +26,7 @@ MOST_SECONDS: Final = 10**9
 MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
 NULL: Final = Raw(b"null")
+NO_OPTIONS: Final = Options()  # where those of a job cannot be read
 
 T = TypeVar("T")
 
@@ -203,7 +204,7 @@ class NewSchedule(Asked):
 # ---------------------------------------------------------------- answers
 
 
-class JobShown(Told):
+class JobShown(Struct, rename="camel"):
     """A job, as it was when it was read."""
 
     id: UUID
@@ -217,10 +218,10 @@ class JobShown(Told):
     encoding: Encoding
     headers: dict[str, str]
     ttr: float
-    timeout: float | None
-    retention: float | None
-    max_retries: int | None
-    max_crashes: int | None
+    timeout: float
+    retention: float
+    max_retries: int
+    max_crashes: int
     created_at: datetime
     run_at: datetime
     epoch: int
@@ -407,42 +408,43 @@ class Complaint(Told):
 
 def job_shown(job: Job) -> JobShown:
     """Return a job as JSON shows it; of one that this version cannot read, what is known."""
-    options = None if isinstance(job, UnreadableJob) else job.options
+    options = NO_OPTIONS if isinstance(job, UnreadableJob) else job.options
     duration = job.duration
+    # By position, which is quicker: the order is that of the class, as a test makes sure.
     return JobShown(
-        id=job.id,
-        seq=job.seq,
-        topic=job.topic,
-        status=job.status,
-        state=job.state,
-        priority=job.priority,
-        key=job.key,
-        payload=stored(job.body, job.encoding),
-        encoding="base64" if job.encoding == "base64" else "json",
-        headers=dict(options.headers) if options else {},
-        ttr=job.ttr.total_seconds(),
-        timeout=options.timeout if options else None,
-        retention=options.retention if options else None,
-        max_retries=options.max_retries if options else None,
-        max_crashes=options.max_crashes if options else None,
-        created_at=job.created_at,
-        run_at=job.run_at,
-        epoch=job.epoch,
-        retries=job.retries,
-        crashes=job.crashes,
-        timeouts=job.timeouts,
-        releases=job.releases,
-        buries=job.buries,
-        kicks=job.kicks,
-        reserved_at=job.reserved_at,
-        until=job.until,
-        cancel_requested=job.cancel_requested,
-        finished_at=job.finished_at,
-        duration_ms=None if duration is None else duration.total_seconds() * 1e3,
-        result=NULL if job.result_body is None else Raw(job.result_body.encode()),
-        last_error=job.last_error,
-        progress=job.progress,
-        progress_message=job.progress_message,
+        job.id,
+        job.seq,
+        job.topic,
+        job.status,
+        job.state,
+        job.priority,
+        job.key,
+        stored(job.body, job.encoding),
+        "base64" if job.encoding == "base64" else "json",
+        dict(options.headers),
+        job.ttr.total_seconds(),
+        options.timeout,
+        options.retention,
+        options.max_retries,
+        options.max_crashes,
+        job.created_at,
+        job.run_at,
+        job.epoch,
+        job.retries,
+        job.crashes,
+        job.timeouts,
+        job.releases,
+        job.buries,
+        job.kicks,
+        job.reserved_at,
+        job.until,
+        job.cancel_requested,
+        job.finished_at,
+        None if duration is None else duration.total_seconds() * 1e3,
+        NULL if job.result_body is None else Raw(job.result_body.encode()),
+        job.last_error,
+        job.progress,
+        job.progress_message,
     )
 
 
