@@ -56,7 +56,7 @@ class Issuer:
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):  # noqa: N802 - the name that http.server calls
+            def do_GET(self):
                 issuer.asked += 1
                 body = json.dumps({"keys": issuer.keys}).encode()
                 self.send_response(issuer.status)

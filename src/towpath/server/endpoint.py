@@ -1,6 +1,6 @@
 """One route: reads a request, has its handler answer it, and writes the answer."""
 
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 
 import msgspec
 
@@ -54,8 +54,9 @@ class Endpoint:
         status = route.status
         headers: Headers = ()
         if isinstance(answered, Answer):
-            status, headers = answered.status or status, answered.headers
-            answered = answered.body
+            special = cast("Answer[Any]", answered)
+            status, headers = special.status or status, special.headers
+            answered = special.body
         if answered is None:
             return status, b"", b"", headers
         if isinstance(answered, str):

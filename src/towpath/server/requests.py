@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
@@ -85,10 +86,7 @@ async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
             _refuse_duplicates(body)
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        text, _, at = str(error).partition(" - at `$")
-        raise Refusal(
-            400, "invalid", _spoken(text, at), details={"field": at.strip("`.") or None}
-        ) from None
+        raise _invalid(error) from None
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "bad_json", f"the body is not JSON: {_reason(error)}") from None
 
@@ -119,9 +117,18 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _spoken(text: str, at: str) -> str:
+def _invalid(error: msgspec.ValidationError) -> Refusal:
+    """Return what is wrong with a field, and with which."""
+    text, _, at = str(error).partition(" - at `$")
     where = at.strip("`.")
-    return f"{where}: {text}" if where else text
+    if unknown := _UNKNOWN.match(text):
+        where = f"{where}.{unknown[1]}".strip(".")
+        text = "there is no such field"
+    message = f"{where}: {text}" if where else text
+    return Refusal(400, "invalid", message, details={"field": where or None})
+
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 
 
 def query_of(scope: Scope) -> dict[str, str]:
@@ -150,9 +157,7 @@ def read_query(named: dict[str, str], kind: type[T]) -> T:
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
-        text, _, at = str(error).partition(" - at `$")
-        where = at.strip("`.") or None
-        raise Refusal(400, "invalid", _spoken(text, at), details={"field": where}) from None
+        raise _invalid(error) from None
 
 
 def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
