@@ -68,6 +68,8 @@ WRONG = [
     ({"topics": {"mail": {"enqueue_rule": "id = "}}}, Invalid),
     ({"version": 7}, Invalid),
     ({"nonsense": 7}, Invalid),
+    ({"enqueue_rule": "@request.auth.name = '\ud800'"}, Invalid),
+    ({"enqueue_rule": "true" + " " * 10**6}, Invalid),
 ]
 
 

@@ -1,12 +1,14 @@
 """Accounts: who may log in, and which tokens hold."""
 
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Barrier
 
 import jwt
 import pytest
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, Type
 
 from towpath import App
 from towpath.errors import (
@@ -23,6 +25,7 @@ from towpath.errors import (
 from towpath.model import passwords
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import schema
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -643,3 +646,50 @@ def test_without_pyjwt_a_token_says_what_to_install(app, ada, monkeypatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'towpath\[server\]'"):
         app.accounts.verify(token)
+
+
+def test_passwords_are_hashed_as_rfc_9106_asks_where_memory_is_short():
+    hasher = HASHER()
+    assert (hasher.type, hasher.time_cost) == (Type.ID, 3)
+    assert (hasher.memory_cost, hasher.parallelism) == (64 * 1024, 4)
+
+
+# ---------------------------------------------------------------- the caller's transaction
+
+
+def test_an_account_is_made_in_the_callers_transaction_or_not_at_all(tmp_path):
+    url = f"sqlite:///{tmp_path}/test.db"
+    with App(url) as app, closing(sqlite3.connect(tmp_path / "test.db")) as connection:
+        app.migrate()
+        connection.execute("begin")
+        app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        with pytest.raises(AccountExists):
+            app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        connection.rollback()
+        assert app.accounts.count("users") == 0
+        connection.execute("begin")
+        app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        connection.commit()
+        app.accounts.login("users", "ada@example.com", PASSWORD)
+
+
+# ---------------------------------------------------------------- the migration
+
+
+def test_tables_of_before_are_brought_up_to_date_and_old_code_goes_on(
+    make_app, place, clock, monkeypatch
+):
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        old = make_app(clock=clock)
+        job = old.jobs.enqueue("mail")
+        new = old if old.url == "memory://" else make_app(clock=clock)
+    new._migrated = False
+    new.accounts.create("users", "ada@example.com", PASSWORD)
+    assert new.run(schema.applied()) == schema.Applied(2, 1)
+    assert new.jobs.get(job.id) == job
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        old._migrated = False
+        [lease] = old.jobs.reserve("mail")
+        old.jobs.complete(lease)
