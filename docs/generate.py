@@ -9,9 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 from towpath import App, errors
+from towpath.app.access import AccessChanges, AccessVerbs
+from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Context
 from towpath.app.jobs import Jobs
+from towpath.app.keys import Keys
 from towpath.app.queue import Queue
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
@@ -163,6 +166,9 @@ DOORS = {
     "app.topics": Topics,
     "app.schedules": Schedules,
     "app.sessions": Sessions,
+    "app.accounts": Accounts,
+    "app.keys": Keys,
+    "app.access": AccessVerbs,
     "app.upkeep": Upkeep,
     "ctx": Context,
 }
@@ -172,6 +178,7 @@ OPTIONS: dict[str, dict[str, type]] = {
         "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
         "Filters of `list`": Filters,
     },
+    "app.access": {"Changes of `set`": AccessChanges},
 }
 PAGES = {
     "states.md": states,
