@@ -1,6 +1,6 @@
 """One route: reads a request, has its handler answer it, and writes the answer."""
 
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -14,6 +14,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 Written = tuple[int, bytes, bytes, Headers]
 """Status, media type, body, and headers beside the usual ones."""
 
+NONE: Final[Headers] = ()
 JSON: Final = b"application/json"
 ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _encoder: Final = msgspec.json.Encoder()
@@ -50,11 +51,9 @@ class Endpoint:
             given["query"] = read_query(query_of(scope), route.query)
         elif scope["query_string"] and not route.is_open:
             read_query(query_of(scope), Nothing)
-        answered = await route.handler(ask, **given)
-        status = route.status
-        headers: Headers = ()
+        answered = special = await route.handler(ask, **given)
+        status, headers = route.status, NONE
         if isinstance(answered, Answer):
-            special = cast("Answer[Any]", answered)
             status, headers = special.status or status, special.headers
             answered = special.body
         if answered is None:
