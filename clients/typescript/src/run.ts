@@ -44,6 +44,7 @@ export class Run {
   readonly #stop = new AbortController(); // for the handler
   readonly #over = new AbortController(); // for our own timers and calls
   #telling: Promise<void> | undefined;
+  #limit: ReturnType<typeof setTimeout> | undefined;
 
   constructor(lease: Lease, report: (error: unknown) => void) {
     this.#lease = lease;
@@ -56,13 +57,13 @@ export class Run {
     const context = { signal: this.#stop.signal, lease: this.#lease };
     const doing = (async () => handler(job, context))();
     const beating = this.#beat(job.ttr * 1000);
-    const limit = setTimeout(() => void this.#overdue(), limitOf(job));
+    this.#limit = setTimeout(() => void this.#overdue(), limitOf(job));
     try {
       const word = await doing.then(
         (result): Word => () => this.#lease.complete(result),
         (error: unknown) => this.#wordFor(error),
       );
-      clearTimeout(limit); // it is in time, however long telling takes
+      clearTimeout(this.#limit); // it is in time, however long telling takes
       await this.#tell(word);
     } finally {
       this.#over.abort();
@@ -74,6 +75,7 @@ export class Run {
   async giveUp(): Promise<void> {
     this.#stop.abort(new TowpathError("the worker ends", { code: "worker_stopped" }));
     this.#over.abort(); // so what is told now is not told for long
+    clearTimeout(this.#limit); // nothing keeps the process alive
     await this.#tell(() => this.#lease.release());
   }
 

@@ -1,6 +1,6 @@
 /** What travels: the types of the OpenAPI document, narrowed where JavaScript knows more. */
 
-import type { components } from "./schema.ts";
+import type { components, operations } from "./schema.ts";
 
 type Schemas = components["schemas"];
 
@@ -50,14 +50,18 @@ export type NewSchedule = Schemas["NewSchedule"];
 export type Key = Schemas["Key"];
 export type NewKey = Schemas["NewKey"];
 /** A key with its secret, which is shown this once. */
-export type CreatedKey = Schemas["CreatedKey"];
+export type CreatedKey = Schemas["MadeKey"];
 export type Scope = Key["scopes"][number];
 export type Access = Schemas["Access"];
 export type AccessChange = Schemas["AccessChange"];
 
+type Json<Body extends { content: { "application/json": unknown } }> =
+  Body["content"]["application/json"];
+type OwnFields = Record<string, unknown>;
+
 /** An account, with fields of its own. */
-export type AccountRecord = Schemas["Record"];
-export type NewAccount = Schemas["NewRecord"];
-export type AccountChange = Schemas["RecordChange"];
-export type AccountPage = Schemas["RecordPage"];
-export type Login = Schemas["Login"];
+export type AccountRecord = Schemas["LoggedIn"]["record"] & OwnFields;
+export type NewAccount = Json<operations["create_record"]["requestBody"]> & OwnFields;
+export type AccountChange = Partial<NewAccount>;
+export type AccountPage = Omit<Schemas["Records"], "items"> & { items: AccountRecord[] };
+export type Login = Omit<Schemas["LoggedIn"], "record"> & { record: AccountRecord };

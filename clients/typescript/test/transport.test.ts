@@ -343,6 +343,9 @@ test("raw bytes travel as base64, whatever they are", async (t) => {
   assert.equal(received[0]?.body.encoding, "base64");
   assert.equal(received[0]?.body.payload, Buffer.from(bytes).toString("base64"));
   assert.deepEqual(job.payload, bytes);
+  const text = json(200, { payload: "AAAA", encoding: "json" });
+  const { url: other } = await serve(t, text);
+  assert.equal((await new Towpath(other).jobs.get(ID)).payload, "AAAA");
 });
 
 test("later ids sort behind earlier ones", async () => {
