@@ -1,7 +1,15 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 
-import { Bury, type Handler, LeaseLost, Release, Towpath, TowpathError, type WorkerOptions } from "../../src/index.ts";
+import {
+  Bury,
+  type Handler,
+  LeaseLost,
+  Release,
+  Towpath,
+  TowpathError,
+  type WorkerOptions,
+} from "../../src/index.ts";
 import { eventually, gate, newTopic, superuser, url } from "./here.ts";
 
 const towpath = await superuser();
@@ -154,15 +162,27 @@ test("EC-2: a job over its time limit is stopped and has failed", async (t) => {
   const { id } = await towpath.jobs.enqueue(topic, 1, { timeout: 0.2, maxRetries: 0 });
   const stopped = gate<unknown>();
   const { open, opened } = gate();
-  work(t, topic, async (_, { signal }) => {
+  const said: string[] = [];
+  const handler: Handler = async (_, { signal }) => {
     signal.addEventListener("abort", () => stopped.open(signal.reason));
     await opened; // it does not heed its signal
+  };
+  const { worker } = work(t, topic, handler, {
+    fetch: (address, request) => {
+      said.push(String(address).split("/").at(-1) ?? "");
+      return fetch(address, request);
+    },
   });
 
   const reason = await stopped.opened;
   assert.ok(reason instanceof TowpathError && reason.code === "time_limit_exceeded");
   assert.match((await becomes(id, "failed")).lastError ?? "", /longer than 0\.2 s/);
   open();
+  await worker.stop();
+  assert.deepEqual(
+    said.filter((word) => !["reserve", "touch"].includes(word)),
+    ["fail"],
+  );
 });
 
 test("a stopping worker takes nothing new, and finishes what runs", async (t) => {
@@ -170,11 +190,12 @@ test("a stopping worker takes nothing new, and finishes what runs", async (t) =>
   const { id } = await towpath.jobs.enqueue(topic, 1);
   const { open, opened } = gate();
   const begun = gate();
-  const { worker } = work(t, topic, async () => {
+  const handler = async () => {
     begun.open();
     await opened;
     return "finished";
-  });
+  };
+  const { worker } = work(t, topic, handler, { concurrency: 1 });
   await begun.opened;
 
   const stopped = worker.stop();
@@ -191,10 +212,11 @@ test("what does not finish within the grace period is released, uncounted", asyn
   const topic = newTopic();
   const { id } = await towpath.jobs.enqueue(topic, 1);
   const begun = gate<AbortSignal>();
-  const { worker } = work(t, topic, async (_, { signal }) => {
+  const handler: Handler = async (_, { signal }) => {
     begun.open(signal);
     await new Promise(() => {});
-  });
+  };
+  const { worker } = work(t, topic, handler, { concurrency: 1 });
   const signal = await begun.opened;
 
   await worker.stop({ grace: 0 });
