@@ -53,21 +53,29 @@ def test_the_package_as_published_typechecks_and_runs(tmp_path):
     """Every snippet of its README is checked against it."""
     package = tmp_path / "node_modules" / "towpath"
     publish(package)
-    assert {path.name for path in package.iterdir()} == {"README.md", "dist", "package.json"}
+    files = {path.name for path in package.iterdir()}
+    assert files == {"LICENSE", "README.md", "dist", "package.json"}
     for other in ("@types", "undici-types", "pocketbase"):
         (tmp_path / "node_modules" / other).symlink_to(CLIENT / "node_modules" / other)
-    strict = {"strict": True, "exactOptionalPropertyTypes": True, "noUncheckedIndexedAccess": True}
-    modules = {"module": "nodenext", "target": "es2022", "types": ["node"], "noEmit": True}
-    lib = {"lib": ["es2023", "esnext.disposable", "dom"]}
-    config = {"compilerOptions": strict | modules | lib}
-    (tmp_path / "tsconfig.json").write_text(json.dumps(config))
     assert len(SNIPPETS) > 5
-    for number, snippet in enumerate(SNIPPETS):
-        (tmp_path / f"snippet{number}.mts").write_text(standalone(snippet))
-    tsc("--project", tmp_path)
+    names = [f"snippet{number}.mts" for number in range(len(SNIPPETS))]
+    for name, snippet in zip(names, SNIPPETS, strict=True):
+        (tmp_path / name).write_text(standalone(snippet))
 
+    typecheck(tmp_path, names, lib=["es2022", "dom", "esnext.disposable"], types=["node"])
+    typecheck(tmp_path, names[:1], lib=["es2022", "dom"], types=[])  # as for a page
+    typecheck(tmp_path, names[:1], lib=["es2022"], types=["node"])  # as for a program
     program = "import { Towpath } from 'towpath'; new Towpath('http://127.0.0.1')"
     run("--input-type=module", "--eval", program, cwd=tmp_path)
+
+
+def typecheck(directory, files, **options):
+    """Check files as a strict user of the package would."""
+    strict = {"strict": True, "exactOptionalPropertyTypes": True, "noUncheckedIndexedAccess": True}
+    module = {"module": "nodenext", "target": "es2022", "noEmit": True}
+    config = {"compilerOptions": strict | module | options, "files": files}
+    (directory / "tsconfig.json").write_text(json.dumps(config))
+    tsc("--project", directory)
 
 
 def standalone(snippet):

@@ -24,11 +24,7 @@ export class Access {
 
   /** Change what is given and keep the rest; it holds at once, on every server. */
   set(change: AccessChange, options: CallOptions = {}): Promise<Settings> {
-    return this.#transport.send("PATCH", "/api/access", {
-      ...options,
-      body: change,
-      repeatable: true,
-    });
+    return this.#transport.send("PATCH", "/api/access", { ...options, body: change });
   }
 }
 

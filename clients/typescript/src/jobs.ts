@@ -119,7 +119,7 @@ export class Jobs {
     change: { priority: number },
     options: CallOptions = {},
   ): Promise<Job> {
-    const call = { ...options, body: change, repeatable: true };
+    const call = { ...options, body: change };
     return decoded(await this.#transport.send<Job>("PATCH", path`/api/jobs/${id}`, call));
   }
 
@@ -151,7 +151,7 @@ export class Jobs {
   }
 
   /** What its runs have published after a cursor, oldest first, at most 1,000 at once. */
-  events(id: string, options: CallOptions & { after?: number } = {}): Promise<JobEvent[]> {
+  events(id: string, options: CallOptions & { after?: number | undefined } = {}): Promise<JobEvent[]> {
     const { signal, ...query } = options;
     return this.#items(path`/api/jobs/${id}/events`, { query, signal });
   }

@@ -2,6 +2,8 @@ import { decoded } from "./payloads.ts";
 import { type Call, type CallOptions, type Transport, path } from "./transport.ts";
 import type { Job, LeaseShown, Touched } from "./types.ts";
 
+const DEEPEST_CAUSE = 5; // an error may be its own
+
 export interface ReleaseOptions {
   /** Seconds before it is ready again. */
   delay?: number | undefined;
@@ -34,7 +36,7 @@ export class Lease<Payload = unknown> {
   }
 
   /** This try failed: the job backs off, or is buried if it was the last. */
-  async fail(error: unknown, options: CallOptions & { delay?: number } = {}): Promise<void> {
+  async fail(error: unknown, options: CallOptions & { delay?: number | undefined } = {}): Promise<void> {
     const { signal, delay } = options;
     await this.#say("fail", { error: described(error), delay }, { signal });
   }
@@ -71,10 +73,12 @@ export class Lease<Payload = unknown> {
   }
 }
 
-/** What went wrong, with its stack; browsers leave the message out of that. */
-function described(error: unknown): string {
+/** What went wrong, with its stack, which says nothing of the cause, nor always of the message. */
+function described(error: unknown, depth = 0): string {
   if (!(error instanceof Error)) return String(error);
-  const stack = error.stack ?? "";
   const title = String(error);
-  return stack.startsWith(title) || !stack ? stack || title : `${title}\n${stack}`;
+  const stack = error.stack ?? title;
+  const text = stack.startsWith(title) ? stack : `${title}\n${stack}`;
+  if (error.cause === undefined || depth === DEEPEST_CAUSE) return text;
+  return `${text}\nCaused by: ${described(error.cause, depth + 1)}`;
 }

@@ -21,7 +21,7 @@ export class Schedules {
 
   /** Make a schedule, or change it: `cron` with a time zone `tz`, or `every` so many seconds. */
   async set(name: string, schedule: NewSchedule, options: CallOptions = {}): Promise<Schedule> {
-    const call = { ...options, body: schedule, repeatable: true };
+    const call = { ...options, body: schedule };
     return decoded(await this.#transport.send("PUT", path`/api/schedules/${name}`, call));
   }
 

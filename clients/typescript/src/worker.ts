@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
 import { newToken } from "./ids.ts";
 import type { Jobs } from "./jobs.ts";
 import type { Lease } from "./lease.ts";

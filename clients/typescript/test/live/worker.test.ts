@@ -79,13 +79,13 @@ test("a thrown error fails the job, with its stack", async (t) => {
   const topic = newTopic();
   const { id } = await towpath.jobs.enqueue(topic, 1, { maxRetries: 0 });
   work(t, topic, () => {
-    throw new RangeError("out of stamps");
+    throw new RangeError("out of stamps", { cause: new Error("the post office is closed") });
   });
 
   const job = await becomes(id, "failed");
   assert.match(job.lastError ?? "", /RangeError: out of stamps/);
   const [failure] = await towpath.jobs.failures(id);
-  assert.match(`${failure?.error}${failure?.traceback}`, /worker\.test\.ts/);
+  assert.match(`${failure?.error}${failure?.traceback}`, /worker\.test\.ts(.|\n)*Caused by: Error: the post office/);
 });
 
 test("Release gives the job back uncounted, and Bury puts it aside", async (t) => {
