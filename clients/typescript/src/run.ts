@@ -2,7 +2,7 @@
 
 import { LeaseLost, NotFound, TowpathError } from "./errors.ts";
 import type { Lease, ReleaseOptions } from "./lease.ts";
-import { isTransient, sleep, waitAfter } from "./transport.ts";
+import { sleep, waitAfter } from "./transport.ts";
 import type { Job } from "./types.ts";
 
 const SHORTEST_BEAT = 50; // milliseconds
@@ -103,6 +103,7 @@ export class Run {
 
   /** Say a word until the server has heard it, or the worker has no more time for it. */
   async #repeat(word: Word): Promise<void> {
+    let refused = false;
     for (let tried = 0; ; tried += 1) {
       try {
         await word();
@@ -111,10 +112,11 @@ export class Run {
         if (isLost(error)) return;
         this.#report(error);
         if (this.#over.signal.aborted) return;
-        if (isTransient(error)) {
+        if (!isRefusal(error)) {
           await sleep(waitAfter(error, tried), this.#over.signal).catch(() => undefined);
-        } else if (tried === 0) {
-          word = () => this.#lease.fail(error); // such as a result that is too large
+        } else if (!refused) {
+          refused = true; // such as a result that is too large
+          word = () => this.#lease.fail(error);
         } else {
           return;
         }
@@ -151,6 +153,12 @@ export class Run {
 
 function isLost(error: unknown): boolean {
   return error instanceof LeaseLost || error instanceof NotFound;
+}
+
+/** Whether it is the word itself that is wrong, not only the moment or the line. */
+function isRefusal(error: unknown): boolean {
+  if (!(error instanceof TowpathError)) return true; // it could not even be written
+  return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
 }
 
 function limitOf(job: Job): number {

@@ -124,12 +124,9 @@ export function path(texts: TemplateStringsArray, ...parts: string[]): string {
 }
 
 /** Whether the same call might succeed a little later. */
-export function isTransient(error: unknown): error is TowpathError {
-  return (
-    error instanceof NetworkError ||
-    error instanceof TimeoutError ||
-    (error instanceof TowpathError && WORTH_REPEATING.has(error.status))
-  );
+function isTransient(error: unknown): boolean {
+  if (error instanceof NetworkError) return true;
+  return error instanceof TowpathError && WORTH_REPEATING.has(error.status);
 }
 
 /** Milliseconds to wait before the next try: what the server said, or longer each time. */

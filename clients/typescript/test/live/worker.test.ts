@@ -278,6 +278,20 @@ test("an outcome is told until the server has heard it", async (t) => {
   assert.equal(errors.length, 1); // after the fourth try
 });
 
+test("an outcome that is refused at last fails the job", async (t) => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1, { maxRetries: 0 });
+  const answers = [500, 500, 400];
+  work(t, topic, () => "done", {
+    fetch: async (address, request) => {
+      if (!String(address).endsWith("/complete")) return fetch(address, request);
+      return Response.json({ code: "its_code" }, { status: answers.shift() ?? 200 });
+    },
+  });
+
+  assert.match((await becomes(id, "failed")).lastError ?? "", /answered 400/);
+});
+
 test("a result that cannot be stored fails the job", async (t) => {
   const topic = newTopic();
   const { id } = await towpath.jobs.enqueue(topic, 1, { maxRetries: 0 });
