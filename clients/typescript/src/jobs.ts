@@ -18,7 +18,7 @@ import type {
 } from "./types.ts";
 
 export interface EnqueueOptions extends JobOptions, CallOptions {
-  /** A second enqueue with this key, by the same caller to the same topic, returns the first job. */
+  /** A second enqueue with it, by the same caller to the same topic, returns the first job. */
   idempotencyKey?: string | undefined;
 }
 
@@ -114,11 +114,7 @@ export class Jobs {
   }
 
   /** Change the priority of a job that waits; 0 is the most urgent. */
-  async update(
-    id: string,
-    change: { priority: number },
-    options: CallOptions = {},
-  ): Promise<Job> {
+  async update(id: string, change: { priority: number }, options: CallOptions = {}): Promise<Job> {
     const call = { ...options, body: change };
     return decoded(await this.#transport.send<Job>("PATCH", path`/api/jobs/${id}`, call));
   }
@@ -151,7 +147,10 @@ export class Jobs {
   }
 
   /** What its runs have published after a cursor, oldest first, at most 1,000 at once. */
-  events(id: string, options: CallOptions & { after?: number | undefined } = {}): Promise<JobEvent[]> {
+  events(
+    id: string,
+    options: CallOptions & { after?: number | undefined } = {},
+  ): Promise<JobEvent[]> {
     const { signal, ...query } = options;
     return this.#items(path`/api/jobs/${id}/events`, { query, signal });
   }

@@ -36,7 +36,10 @@ export class Lease<Payload = unknown> {
   }
 
   /** This try failed: the job backs off, or is buried if it was the last. */
-  async fail(error: unknown, options: CallOptions & { delay?: number | undefined } = {}): Promise<void> {
+  async fail(
+    error: unknown,
+    options: CallOptions & { delay?: number | undefined } = {},
+  ): Promise<void> {
     const { signal, delay } = options;
     await this.#say("fail", { error: described(error), delay }, { signal });
   }

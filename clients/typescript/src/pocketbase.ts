@@ -3,8 +3,7 @@ import { Transport, type TransportOptions } from "./transport.ts";
 
 /** What is needed of a PocketBase client, of any version. */
 export type PocketBaseLike = { authStore: { token: string } } & (
-  | { baseURL: string }
-  | { baseUrl: string }
+  { baseURL: string } | { baseUrl: string }
 );
 
 /**

@@ -60,7 +60,9 @@ export class Run {
     this.#limit = setTimeout(() => void this.#overdue(), limitOf(job));
     try {
       const word = await doing.then(
-        (result): Word => () => this.#lease.complete(result),
+        (result): Word =>
+          () =>
+            this.#lease.complete(result),
         (error: unknown) => this.#wordFor(error),
       );
       clearTimeout(this.#limit); // it is in time, however long telling takes

@@ -116,7 +116,9 @@ export function path(texts: TemplateStringsArray, ...parts: string[]): string {
     { raw: texts },
     ...parts.map((part) => {
       if (["", ".", ".."].includes(part)) {
-        throw new Invalid(`${JSON.stringify(part)} is neither an id nor a name`, { code: "invalid" });
+        throw new Invalid(`${JSON.stringify(part)} is neither an id nor a name`, {
+          code: "invalid",
+        });
       }
       return encodeURIComponent(part);
     }),
@@ -167,10 +169,13 @@ class TimeLimit {
   constructor(milliseconds: number, caller: AbortSignal | undefined) {
     caller?.throwIfAborted();
     this.#deadline = performance.now() + milliseconds;
-    this.#timer = setTimeout(() => {
-      const message = `no answer within ${milliseconds} ms`;
-      this.#controller.abort(new TimeoutError(message, { code: "timeout" }));
-    }, Math.min(milliseconds, LONGEST_TIMER));
+    this.#timer = setTimeout(
+      () => {
+        const message = `no answer within ${milliseconds} ms`;
+        this.#controller.abort(new TimeoutError(message, { code: "timeout" }));
+      },
+      Math.min(milliseconds, LONGEST_TIMER),
+    );
     this.#caller = caller;
     caller?.addEventListener("abort", this.#abort);
   }
@@ -197,8 +202,8 @@ function checkedBase(url: string): string {
     ? new URL(url, globalThis.location?.href)
     : undefined;
   if (!base || !/^https?:$/.test(base.protocol)) {
-    const message = `${JSON.stringify(url)} is not a server's address, such as "http://localhost:8090"`;
-    throw new Invalid(message, { code: "invalid_url" });
+    const message = `${JSON.stringify(url)} is not a server's address`;
+    throw new Invalid(`${message}, such as "http://localhost:8090"`, { code: "invalid_url" });
   }
   if (base.username || base.password) {
     const message = "the address holds a password: log in, or give a token";

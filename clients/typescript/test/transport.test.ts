@@ -20,7 +20,11 @@ import {
 
 const STATS = { pending: 3 };
 const ID = "01998000-0000-7000-8000-000000000000";
-const stopped: Answer = json(503, { code: "unavailable", message: "later" }, { "Retry-After": "0" });
+const stopped: Answer = json(
+  503,
+  { code: "unavailable", message: "later" },
+  { "Retry-After": "0" },
+);
 
 for (const [what, trouble] of Object.entries({
   "answers 429": refusal(429, "limit_reached", { "Retry-After": "0" }),
@@ -113,7 +117,10 @@ test("nobody listening is a NetworkError that says where", async () => {
   });
 });
 
-for (const [where, answer] of Object.entries({ "at once": hang, "within an answer": hangInTheMiddle })) {
+for (const [where, answer] of Object.entries({
+  "at once": hang,
+  "within an answer": hangInTheMiddle,
+})) {
   test(`a server that hangs ${where} is a TimeoutError`, async (t) => {
     const { url, received } = await serve(t, answer);
 
@@ -147,15 +154,21 @@ test("time on purpose is no time lost: a long poll outlasts the time limit", asy
     setTimeout(() => json(200, { leases: [] })(response, received), 150);
   });
 
-  assert.deepEqual(await new Towpath(url, { timeout: 100 }).jobs.reserve(["a"], { timeout: 30 }), []);
+  assert.deepEqual(
+    await new Towpath(url, { timeout: 100 }).jobs.reserve(["a"], { timeout: 30 }),
+    [],
+  );
 });
 
 test("a call whose signal has fired is never sent", async (t) => {
   const { url, received } = await serve(t, json(200, STATS));
 
-  await assert.rejects(new Towpath(url).jobs.stats({ signal: AbortSignal.abort("no") }), (error) => {
-    return error === "no";
-  });
+  await assert.rejects(
+    new Towpath(url).jobs.stats({ signal: AbortSignal.abort("no") }),
+    (error) => {
+      return error === "no";
+    },
+  );
   assert.equal(received.length, 0);
 });
 
@@ -182,7 +195,10 @@ test("a call lets go of its caller's signal", async (t) => {
 });
 
 test("who is told to come back later than the time limit is told at once", async (t) => {
-  const { url, received } = await serve(t, refusal(429, "too_many_logins", { "Retry-After": "3600" }));
+  const { url, received } = await serve(
+    t,
+    refusal(429, "too_many_logins", { "Retry-After": "3600" }),
+  );
 
   await assert.rejects(new Towpath(url).jobs.stats(), (error) => {
     assert.ok(error instanceof TooMany);
@@ -194,7 +210,10 @@ test("who is told to come back later than the time limit is told at once", async
 
 test("the wait is what the server said, in seconds or as a date", () => {
   const told = (value: string) =>
-    waitAfter(errorFrom(new Response(null, { status: 429, headers: { "Retry-After": value } }), {}), 0);
+    waitAfter(
+      errorFrom(new Response(null, { status: 429, headers: { "Retry-After": value } }), {}),
+      0,
+    );
 
   assert.equal(told("7"), 7_000);
   assert.equal(told("Thu, 01 Jan 1970 00:00:00 GMT"), 0);

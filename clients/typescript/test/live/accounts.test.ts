@@ -95,7 +95,9 @@ test("rules decide what a user may enqueue, at once", async () => {
   assert.equal(now.topics[topic]?.enqueue_rule, rules.enqueue_rule);
   assert.equal((await user.jobs.enqueue(topic, 1)).topic, topic);
   await assert.rejects(new Towpath(url).jobs.enqueue(topic, 1), Unauthorized);
-  const wrong = towpath.access.set({ topics: { [topic]: { enqueue_rule: "@request.auth.id = " } } });
+  const wrong = towpath.access.set({
+    topics: { [topic]: { enqueue_rule: "@request.auth.id = " } },
+  });
   await assert.rejects(wrong, (error) => {
     assert.ok(error instanceof Invalid);
     assert.equal(error.code, "invalid_rule");

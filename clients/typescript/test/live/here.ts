@@ -31,7 +31,7 @@ export function newTopic(): string {
 
 /** Wait until a condition holds, however long the machine takes. */
 export async function eventually<T>(look: () => Promise<T | false | undefined>): Promise<T> {
-  for (const deadline = Date.now() + 60_000; ; ) {
+  for (const deadline = Date.now() + 60_000; ;) {
     const found = await look();
     if (found) return found;
     if (Date.now() > deadline) throw new Error("it never happened");

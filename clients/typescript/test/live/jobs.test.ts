@@ -119,7 +119,10 @@ test("an enqueue whose answer is lost is stored once", async () => {
   const job = await flaky.jobs.enqueue(topic, 1);
 
   assert.equal(lost, 3);
-  assert.deepEqual((await towpath.jobs.list({ topic })).items.map(({ id }) => id), [job.id]);
+  assert.deepEqual(
+    (await towpath.jobs.list({ topic })).items.map(({ id }) => id),
+    [job.id],
+  );
 });
 
 test("many jobs are stored together, or none of them", async () => {

@@ -15,7 +15,10 @@ test("US8: a PocketBase client gets jobs, and keeps what it has", async () => {
   const job = await pb.jobs.enqueue(topic, { userId: "123" });
 
   assert.equal((await pb.jobs.get(job.id)).status, "pending");
-  assert.deepEqual((await pb.jobs.list({ topic })).items.map(({ id }) => id), [job.id]);
+  assert.deepEqual(
+    (await pb.jobs.list({ topic })).items.map(({ id }) => id),
+    [job.id],
+  );
   await pb.jobs.delete(job.id);
   pb.authStore.clear();
   await assert.rejects(pb.jobs.stats(), Unauthorized);

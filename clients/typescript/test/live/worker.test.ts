@@ -85,7 +85,10 @@ test("a thrown error fails the job, with its stack", async (t) => {
   const job = await becomes(id, "failed");
   assert.match(job.lastError ?? "", /RangeError: out of stamps/);
   const [failure] = await towpath.jobs.failures(id);
-  assert.match(`${failure?.error}${failure?.traceback}`, /worker\.test\.ts(.|\n)*Caused by: Error: the post office/);
+  assert.match(
+    `${failure?.error}${failure?.traceback}`,
+    /worker\.test\.ts(.|\n)*Caused by: Error: the post office/,
+  );
 });
 
 test("Release gives the job back uncounted, and Bury puts it aside", async (t) => {
