@@ -12,10 +12,12 @@ from threading import Thread
 
 import psycopg
 import pytest
+from argon2 import PasswordHasher
 
 from tests.servers import PostgresServer
 from towpath import App
 from towpath.app.queue import Queue, Reservation
+from towpath.model import passwords
 from towpath.model.instants import instant, microseconds
 
 _numbers = itertools.count(1)
@@ -44,7 +46,7 @@ def pytest_xdist_auto_num_workers(config) -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-VERBS = {"jobs", "topics", "sessions", "limits", "schedules"}
+VERBS = {"jobs", "topics", "sessions", "limits", "schedules", "accounts", "keys", "access"}
 
 
 class InLoop:
@@ -150,6 +152,15 @@ def make_app(place) -> Iterator[Callable[..., App]]:
     yield make
     for app in made:
         app.close()
+
+
+@pytest.fixture
+def quick_passwords(monkeypatch) -> None:
+    """Hash passwords with parameters that are quick, and would be far too cheap."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    nobodys = quick.hash(b"nobody")
+    monkeypatch.setattr(passwords, "_hasher", lambda: quick)
+    monkeypatch.setattr(passwords, "_nobodys", lambda: nobodys)
 
 
 @pytest.fixture(params=["blocking", "async"])

@@ -8,7 +8,10 @@
     │   ├── InvalidArguments       they do not fit the task
     │   ├── PayloadTooLarge        over `max_payload`
     │   ├── InvalidTouchTime       touched again before `min_touch_interval`
+    │   ├── InvalidRule            an access rule that cannot be read
     │   └── InvalidUrl             a database URL that we cannot read
+    ├── LoginRefused               no such account, or another password
+    ├── InvalidToken               a token or API key that does not hold, or no longer
     ├── NotFound                   no such job or topic
     ├── Conflict                   it exists, but its state does not allow this
     │   ├── InvalidState           the job is in another state
@@ -18,17 +21,20 @@
     │   ├── JobFailed              its result was waited for, and there is none
     │   ├── JobCancelled           likewise
     │   ├── JobExists              the same id with other content
+    │   ├── AccountExists          the same e-mail address
     │   └── KeyTaken               another unfinished job holds this key
     ├── LimitReached               a limit of the settings
     │   ├── MaxTopicsReached       one topic more than `max_topics`
     │   ├── MaxJobsReached         one job more than `max_jobs_per_topic`
     │   ├── TooManyWaiters         one waiting `reserve` more than `max_waiters_per_topic`
+    │   ├── TooManyLogins          failed logins of one e-mail address or client
     │   └── TouchLimitExceeded     touched too often or for too long
     ├── Timeout                    it did not happen in time
     │   ├── ReserveTimeout         no job became ready in time
     │   ├── TimeLimitExceeded      a job ran longer than its `timeout`
     │   └── ResultTimeout          a job whose result was waited for goes on
     ├── SandboxFailed              the process of a sandboxed task died or did not begin
+    ├── ExtraMissing               a package that is not installed
     ├── AppClosed                  the app was closed
     └── DatabaseError              the database refused or did not answer
         ├── DatabaseUnavailable    not reachable; what was acknowledged is safe
@@ -95,10 +101,32 @@ class InvalidTouchTime(Invalid):
     code = "invalid_touch_time"
 
 
+class InvalidRule(Invalid):
+    """An access rule that cannot be read; `position` is the character at which it goes wrong."""
+
+    code = "invalid_rule"
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(message)
+        self.position = position
+
+
 class InvalidUrl(Invalid):
     """Use `sqlite:///path`, `memory://` or `postgresql://…`."""
 
     code = "invalid_url"
+
+
+class LoginRefused(TowpathError):
+    """There is no such account, or its password is another one; which of them is not said."""
+
+    code = "login_refused"
+
+
+class InvalidToken(TowpathError):
+    """Log in again, or use another key: this one is wrong, expired or revoked."""
+
+    code = "invalid_token"
 
 
 class NotFound(TowpathError):
@@ -158,6 +186,12 @@ class JobExists(Conflict):
     code = "job_exists"
 
 
+class AccountExists(Conflict):
+    """Another account of the collection has this e-mail address."""
+
+    code = "account_exists"
+
+
 class KeyTaken(Conflict):
     """Another unfinished job of the topic holds this key; finish or cancel that one first."""
 
@@ -186,6 +220,16 @@ class TooManyWaiters(LimitReached):
     """Too many callers wait for this topic; raise `max_waiters_per_topic`."""
 
     code = "too_many_waiters"
+
+
+class TooManyLogins(LimitReached):
+    """Too many logins failed; wait for `retry_after` seconds."""
+
+    code = "too_many_logins"
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TouchLimitExceeded(LimitReached):
@@ -222,6 +266,12 @@ class ResultTimeout(Timeout):
     """The job did not end in time; it goes on."""
 
     code = "result_timeout"
+
+
+class ExtraMissing(TowpathError):
+    """A package is not installed that this needs; `pip install 'towpath[server]'` brings it."""
+
+    code = "extra_missing"
 
 
 class AppClosed(TowpathError):

@@ -5,13 +5,14 @@ seconds.
 """
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from towpath.errors import Invalid
 
 SHORTEST: Final = 0.001
 _TIMES: Final = ("dead_after", "beat_every", "poll_interval", "connect_timeout", "busy_timeout")
+LEAST_SECRET: Final = 32  # bytes, as RFC 7518 asks of HS256
 MOST_SCHEMA: Final = 50  # leaves room for the names that are made from it
 
 
@@ -54,6 +55,13 @@ class Settings:
     beat_every: float = 5.0  # how often a session shows that it lives
     dead_after: float = 30.0  # the silence after which its leases are taken back
 
+    # accounts
+    token_lifetime: float = 7 * 86_400.0  # of what a login hands out
+    jwt_secret: str = field(default="", repr=False)  # of external tokens by HS256; 32 bytes or more
+    jwt_jwks_url: str = ""  # where the public keys of external tokens are; http or https
+    jwt_issuer: str = ""  # that external tokens must name; empty: any
+    jwt_audience: str = ""  # likewise; set it where others' tokens are signed by the same keys
+
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         if self.durability not in {"full", "normal"}:
@@ -75,6 +83,15 @@ class Settings:
             if not 0.001 <= getattr(self, name) < 10**9:  # noqa: PLR2004 - a millisecond; refuses NaN
                 msg = f"{name} is at least 0.001 seconds"
                 raise Invalid(msg)
+        if not 1 <= self.token_lifetime < 10**9:
+            msg = "token_lifetime is at least a second"
+            raise Invalid(msg)
+        if 0 < len(self.jwt_secret.encode()) < LEAST_SECRET:
+            msg = f"jwt_secret has at least {LEAST_SECRET} bytes: a shorter one can be guessed"
+            raise Invalid(msg)
+        if self.jwt_jwks_url and not self.jwt_jwks_url.startswith(("https://", "http://")):
+            msg = "jwt_jwks_url begins with https:// or http://"
+            raise Invalid(msg)
         if self.lanes < 1 or self.batch_size < 1 or self.batch_bytes < 1:
             msg = "lanes, batch_size and batch_bytes are at least 1"
             raise Invalid(msg)
@@ -83,12 +100,12 @@ class Settings:
     def from_environment(cls, **given: object) -> Self:
         """Take what is given, then the environment, then the defaults."""
         values: dict[str, object] = {}
-        for field in fields(cls):
-            text = os.environ.get(f"TOWPATH_{field.name.upper()}")
-            if field.name in given:
-                values[field.name] = given.pop(field.name)
+        for each in fields(cls):
+            text = os.environ.get(f"TOWPATH_{each.name.upper()}")
+            if each.name in given:
+                values[each.name] = given.pop(each.name)
             elif text is not None:
-                values[field.name] = _read(field.name, text, field.default)
+                values[each.name] = _read(each.name, text, each.default)
         if given:
             msg = f"unknown settings: {', '.join(sorted(given))}"
             raise Invalid(msg)

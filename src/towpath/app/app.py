@@ -8,10 +8,13 @@ from typing import Any, Never, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
+from towpath.app.access import AccessVerbs
+from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions
 from towpath.app.connect import open_database, without_password
 from towpath.app.doctor import Check, Doctor
 from towpath.app.jobs import Jobs
+from towpath.app.keys import Keys
 from towpath.app.limits import Limits
 from towpath.app.marks import Marks
 from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
@@ -94,6 +97,9 @@ class App:
         self.topics = Topics(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)
+        self.accounts = Accounts(self)
+        self.keys = Keys(self)
+        self.access = AccessVerbs(self, self._room)
         self.upkeep = Upkeep(self)
 
     def start_again(self) -> None:

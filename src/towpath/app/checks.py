@@ -69,7 +69,7 @@ class Filters(TypedDict, total=False):
     status: Status | str | None  # pending, processing, completed, failed or cancelled
     key: str | None  # with this key
     text: str | None  # anywhere in the payload
-    before: Job | None  # older than this one: the last of the page before
+    before: Job | int | None  # older than this one, or its number: the last of the page before
     limit: int  # 50 unless told, 1,000 at most
     offset: int  # so many are left out
 
@@ -82,15 +82,12 @@ def page(given: Filters) -> lookup.Page:
     if status is not None and status not in set(Status):
         msg = f"{status!r} is not a status: use {', '.join(Status)}"
         raise Invalid(msg)
-    if before is not None and not isinstance(before, Job):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f"before is the last job of the page before, not {before!r}"
-        raise Invalid(msg)
     return lookup.Page(
         topic=None if topic is None else checked(topic),
         status=None if status is None else Status(status),
         key=_key(key),
         text=None if text is None else clean_text(text, MOST_KEY),
-        before=None if before is None else before.seq,
+        before=before.seq if isinstance(before, Job) else before and seq_of(before),
         limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
         offset=count(given.get("offset", 0), "offset"),
     )

@@ -1,5 +1,6 @@
 """The verbs of jobs."""
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
@@ -115,6 +116,41 @@ class Jobs:
             new = new_jobs(topic, payloads, carried, self._defaults)
             answers = await self._app.arun(self.stored(new, carried), connection) if new else []
             return [answered(answer) for answer in answers]
+
+    def enqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
+        """Store a job for each topic, payload and options: all of them or none."""
+        with contextlib.ExitStack() as around:
+            operation = self._all_of(calls, around)
+            return [answered(answer) for answer in self._app.run(operation)]
+
+    async def aenqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
+        """Store a job for each topic, payload and options: all of them or none."""
+        with contextlib.ExitStack() as around:
+            operation = self._all_of(calls, around)
+            return [answered(answer) for answer in await self._app.arun(operation)]
+
+    def _all_of(
+        self, calls: Iterable[tuple[str, object, EnqueueOptions]], around: contextlib.ExitStack
+    ) -> Operation[list[Answer[Job]]]:
+        nodes: list[Node] = []
+        may_clash = False  # an id may be stored already, with other content
+        for topic, payload, options in calls:
+            carried = around.enter_context(self._app.middleware.around_enqueue(topic, options))
+            if "unique" in carried:
+                msg = "a job that may take the place of another is enqueued by itself"
+                raise Invalid(msg)
+            [new] = new_jobs(topic, (payload,), carried, self._defaults)
+            nodes.append(Node(new, after=parents_of(carried)))
+            may_clash = may_clash or "id" in carried
+        if any(node.new.options.runs for node in nodes):
+            if any(node.after for node in nodes):
+                msg = (
+                    "jobs that choose their workers and jobs that wait for others: store them apart"
+                )
+                raise Invalid(msg)
+        elif may_clash or any(node.after for node in nodes):
+            return self.flow(nodes)
+        return self.storing([node.new for node in nodes])
 
     def stored(
         self, new: Sequence[NewJob], options: EnqueueOptions

@@ -16,9 +16,11 @@ from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.model.payload import clean_text
 from towpath.operation import Operation
 from towpath.store import (
+    accounts,
     dependencies,
     leases,
     limits,
+    logins,
     reserving,
     schedules,
     sessions,
@@ -202,6 +204,8 @@ class Upkeep:
             self._repeat(lambda: self._do(upkeep.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
             self._do(limits.forget_unused())
+            self._repeat(lambda: self._do(accounts.prune_tokens()))
+            self._repeat(lambda: self._do(logins.prune()))
             self._pruned_at = now
         if self._app.settings.topic_cleanup and now >= self._topics_kept_until:
             forgotten = self._do(topics.forget_empty())

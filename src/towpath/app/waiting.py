@@ -165,9 +165,10 @@ class WaitingRoom:
             bell.interrupt()
 
     def waiting(self) -> dict[str, int]:
-        """Count who waits, by topic."""
+        """Count who waits for jobs, by topic."""
         with self._lock:
-            return {topic: len(line) for topic, line in self._lines.items()}
+            lines = self._lines.items()
+            return {topic: len(line) for topic, line in lines if not topic.startswith("@")}
 
     def close(self) -> None:
         """Wake everybody and end the thread."""

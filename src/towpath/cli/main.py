@@ -21,6 +21,7 @@ from towpath.errors import TowpathError
 
 # Each is a module beside this one, which is imported only where it is asked for.
 COMMANDS: Final = {
+    "serve": "serve the HTTP API, and run the tasks of an app",
     "worker": "run the tasks of an app until SIGTERM or Ctrl-C",
     "jobs": "list, show, enqueue, requeue, kick, cancel and delete jobs",
     "topics": "list topics; pause, resume and purge them",

@@ -1,5 +1,7 @@
 """Reading jobs: one, a list, the next of a topic, the history of failures."""
 
+from __future__ import annotations  # to make one for each call takes longer than the rest
+
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID

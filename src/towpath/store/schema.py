@@ -17,7 +17,7 @@ from towpath.statement import Statement, load
 
 sql: Final = load(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The newest migration that this code knows."""
 
 

@@ -54,6 +54,11 @@ class Stats(Struct, frozen=True, kw_only=True):
         """Jobs that wait."""
         return self.ready + self.delayed + self.blocked
 
+    @property
+    def processing(self) -> int:
+        """Jobs that somebody holds."""
+        return self.reserved
+
 
 class Minute(Struct, frozen=True, kw_only=True):
     """One minute of outcomes."""

@@ -1,0 +1,271 @@
+"""The verbs of accounts: who may log in, and with which tokens."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from towpath.app.hashing import hashing
+from towpath.errors import Invalid, NotFound
+from towpath.model import accounts as model
+from towpath.model import passwords
+from towpath.model.accounts import Account, Collection, collection_of
+from towpath.model.ids import uuid7
+from towpath.operation import Operation
+from towpath.store import accounts, logins
+from towpath.store.accounts import Changes, NewAccount
+from towpath.store.logins import Candidate
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+MOST_AT_ONCE: Final = 1_000
+MOST_OFFSET: Final = 2**62
+
+
+class Accounts:
+    """Users and superusers: their passwords, and the tokens that a login hands out."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._lifetime = int(app.settings.token_lifetime * 10**6)
+
+    def create(
+        self,
+        collection: str,
+        email: str,
+        password: str,
+        *,
+        name: str = "",
+        fields: Mapping[str, Any] | None = None,
+        connection: object = None,
+    ) -> Account:
+        """Add an account to `users` or `_superusers`. AccountExists if its address is taken.
+
+        Addresses are stored in lower case. `fields` are its own and can be used in rules.
+        """
+        new, hash = _new(collection, email, name, fields), _hash(password)
+        return self._app.run(accounts.create(new, hashing.run(hash)), connection)
+
+    async def acreate(
+        self,
+        collection: str,
+        email: str,
+        password: str,
+        *,
+        name: str = "",
+        fields: Mapping[str, Any] | None = None,
+        connection: object = None,
+    ) -> Account:
+        """Add an account to `users` or `_superusers`. AccountExists if its address is taken."""
+        new, hash = _new(collection, email, name, fields), _hash(password)
+        return await self._app.arun(accounts.create(new, await hashing.arun(hash)), connection)
+
+    def create_first(self, email: str, password: str) -> Account:
+        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
+        new, hash = _new(Collection.SUPERUSERS, email), _hash(password)
+        return self._app.run(accounts.create(new, hashing.run(hash), first=True))
+
+    async def acreate_first(self, email: str, password: str) -> Account:
+        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
+        new, hash = _new(Collection.SUPERUSERS, email), _hash(password)
+        return await self._app.arun(accounts.create(new, await hashing.arun(hash), first=True))
+
+    def get(self, collection: str, id_or_email: str) -> Account:
+        """Read an account by its id or its e-mail address."""
+        return self._app.run(_get(collection, id_or_email))
+
+    async def aget(self, collection: str, id_or_email: str) -> Account:
+        """Read an account by its id or its e-mail address."""
+        return await self._app.arun(_get(collection, id_or_email))
+
+    def count(self, collection: str) -> int:
+        """Count the accounts of a collection."""
+        return self._app.run(accounts.count(collection_of(collection)))
+
+    async def acount(self, collection: str) -> int:
+        """Count the accounts of a collection."""
+        return await self._app.arun(accounts.count(collection_of(collection)))
+
+    def update(
+        self,
+        collection: str,
+        id: str,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        name: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Account:
+        """Change what is given; `fields` replaces all of them. A new password ends every token."""
+        place, changes = _place(collection, id), _changes(email, name, fields)
+        hash = None if password is None else hashing.run(_hash(password))
+        return self._app.run(accounts.update(*place, changes, hash))
+
+    async def aupdate(
+        self,
+        collection: str,
+        id: str,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        name: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Account:
+        """Change what is given; `fields` replaces all of them. A new password ends every token."""
+        place, changes = _place(collection, id), _changes(email, name, fields)
+        hash = None if password is None else await hashing.arun(_hash(password))
+        return await self._app.arun(accounts.update(*place, changes, hash))
+
+    def delete(self, collection: str, id: str) -> None:
+        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
+        self._app.run(accounts.delete(*_place(collection, id)))
+
+    async def adelete(self, collection: str, id: str) -> None:
+        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
+        await self._app.arun(accounts.delete(*_place(collection, id)))
+
+    def login(
+        self, collection: str, email: str, password: str, *, client: str = ""
+    ) -> tuple[Account, str]:
+        """Return the account and a token.
+
+        LoginRefused, whatever was wrong; TooManyLogins after too many failures with this address
+        or from this client (its network address), which a success forgives.
+        """
+        place = collection_of(collection), _typed(email)
+        costs = logins.charges(*place, client)
+        found = self._app.run(logins.attempt(*place, costs))
+        who, rehashed = hashing.run(partial(_let_in, found, password))
+        if rehashed:
+            who = self._app.run(logins.rehash(who, rehashed))
+        return self._app.run(logins.succeed(who, costs, self._lifetime))
+
+    async def alogin(
+        self, collection: str, email: str, password: str, *, client: str = ""
+    ) -> tuple[Account, str]:
+        """Return the account and a token."""
+        place = collection_of(collection), _typed(email)
+        costs = logins.charges(*place, client)
+        found = await self._app.arun(logins.attempt(*place, costs))
+        who, rehashed = await hashing.arun(partial(_let_in, found, password))
+        if rehashed:
+            who = await self._app.arun(logins.rehash(who, rehashed))
+        return await self._app.arun(logins.succeed(who, costs, self._lifetime))
+
+    def token(self, account: Account) -> str:
+        """Return a new token for an account."""
+        return self._app.run(accounts.sign(account, self._lifetime))
+
+    async def atoken(self, account: Account) -> str:
+        """Return a new token for an account."""
+        return await self._app.arun(accounts.sign(account, self._lifetime))
+
+    def verify(self, token: str) -> Account:
+        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
+        return self._app.run(accounts.verify(token))
+
+    async def averify(self, token: str) -> Account:
+        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
+        return await self._app.arun(accounts.verify(token))
+
+    def refresh(self, token: str) -> tuple[Account, str]:
+        """Return the account of a token and a new one; the old one holds until it expires."""
+        return self._app.run(accounts.refresh(token, self._lifetime))
+
+    async def arefresh(self, token: str) -> tuple[Account, str]:
+        """Return the account of a token and a new one; the old one holds until it expires."""
+        return await self._app.arun(accounts.refresh(token, self._lifetime))
+
+    def revoke(self, token: str) -> None:
+        """End a token: log out."""
+        self._app.run(accounts.revoke(token))
+
+    async def arevoke(self, token: str) -> None:
+        """End a token: log out."""
+        await self._app.arun(accounts.revoke(token))
+
+    def revoke_all(self, account: Account) -> None:
+        """End every token of an account."""
+        self._app.run(accounts.end_tokens(*_place(account.collection, account.id)))
+
+    async def arevoke_all(self, account: Account) -> None:
+        """End every token of an account."""
+        await self._app.arun(accounts.end_tokens(*_place(account.collection, account.id)))
+
+    async def alist(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
+        """Read accounts, the oldest first."""
+        return await self._app.arun(_list(collection, limit, offset))
+
+    # Last, because from here on the name is taken.
+    def list(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
+        """Read accounts, the oldest first."""
+        return self._app.run(_list(collection, limit, offset))
+
+
+def _new(
+    collection: str, email: str, name: str = "", fields: Mapping[str, Any] | None = None
+) -> NewAccount:
+    return NewAccount(
+        id=uuid7(),
+        collection=collection_of(collection),
+        email=model.email_of(email),
+        name=model.name_of(name),
+        fields=model.fields_of(fields),
+    )
+
+
+def _changes(email: str | None, name: str | None, fields: Mapping[str, Any] | None) -> Changes:
+    return Changes(
+        email=None if email is None else model.email_of(email),
+        name=None if name is None else model.name_of(name),
+        fields=None if fields is None else model.fields_of(fields),
+    )
+
+
+def _hash(password: str) -> Callable[[], str]:
+    """Check a new password; return what hashes it."""
+    return partial(passwords.hashed, passwords.checked(password))
+
+
+def _typed(email: str) -> str:
+    """Return an e-mail address as it may be stored; whatever else was typed is nobody's."""
+    try:
+        return model.email_of(email)
+    except Invalid:
+        return ""
+
+
+def _let_in(who: Candidate | None, password: str) -> tuple[Candidate, str | None]:
+    """Return who has said the right password, and its new hash where the old one is outdated."""
+    right = passwords.matches(None if who is None else who.password, password)
+    if who is None or not right:
+        raise logins.refused()
+    return who, passwords.hashed(password) if passwords.is_outdated(who.password) else None
+
+
+def _get(collection: str, id_or_email: str) -> Operation[Account]:
+    known = collection_of(collection)
+    if isinstance(id_or_email, str) and "@" in id_or_email:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        return accounts.get_by_email(known, _typed(id_or_email))
+    return accounts.get(*_place(known, id_or_email))
+
+
+def _place(collection: str, id: str) -> tuple[Collection, UUID]:
+    known = collection_of(collection)
+    try:
+        return known, UUID(id)
+    except (ValueError, AttributeError, TypeError):
+        msg = f"there is no account {str(id)[:100]!r} in {known.value}"
+        raise NotFound(msg) from None
+
+
+def _list(collection: str, limit: int, offset: int) -> Operation[list[Account]]:
+    for name, value, least, most in (
+        ("limit", limit, 1, MOST_AT_ONCE),
+        ("offset", offset, 0, MOST_OFFSET),
+    ):
+        if not isinstance(value, int) or not least <= value <= most:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            msg = f"{name} is a number from {least} to {most}"
+            raise Invalid(msg)
+    return accounts.list_accounts(collection_of(collection), limit, offset)

@@ -1,0 +1,101 @@
+"""towpath serve: the HTTP API, upkeep, and the tasks of an app."""
+
+import argparse
+import logging
+import sys
+from typing import Final
+
+from towpath import App
+from towpath.cli.apps import add_common, duration, load_app, open_app
+from towpath.cli.output import Output, Refused, text
+
+EXAMPLES: Final = """\
+SIGTERM or Ctrl-C: take no more, finish what runs within the grace period. A second one: stop now.
+
+examples:
+  towpath serve                                          jobs in ./towpath.db, no tasks
+  towpath serve shop.tasks:app                           and the tasks of an app
+  towpath serve --database postgresql://… --host 0.0.0.0 --port 80
+"""
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Say what the command understands."""
+    parser.description = "Serve the HTTP API; do the upkeep; run the tasks of an app."
+    parser.epilog = EXAMPLES
+    parser.add_argument("served", metavar="MODULE:APP", nargs="?", help="whose tasks to run")
+    parser.add_argument("--host", default="127.0.0.1", help="to listen on; 127.0.0.1 unless told")
+    parser.add_argument("--port", type=int, default=8090, help="8090 unless told; 0: any free one")
+    parser.add_argument("--no-worker", action="store_true", help="run no tasks")
+    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once; 10 unless told")
+    parser.add_argument(
+        "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
+    )
+    parser.add_argument(
+        "--origin", action="append", default=[], help="whose pages may ask as well; * for all"
+    )
+    parser.add_argument(
+        "--proxy", action="append", default=[], help="address whose X-Forwarded-For is believed"
+    )
+    add_common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Serve until told to stop."""
+    try:
+        from towpath.server.serving import Listening, Serving  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        msg = f"serving needs {error.name}: pip install 'towpath[server]'"
+        raise Refused(msg, "extra_missing", 1) from error
+    from towpath.model.instants import microseconds  # noqa: PLC0415 - as above
+    from towpath.worker import Worker  # noqa: PLC0415 - as above
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    app = _app(given)
+    grace = microseconds(given.grace) / 1e6
+    works = bool(app.tasks) and not given.no_worker
+    worker = Worker(app, concurrency=given.concurrency, grace=grace) if works else None
+
+    def listening(found: Listening) -> None:
+        started = {
+            "url": found.url,
+            "database": app.database,
+            "worker": worker.name if worker else None,
+            "setup": found.set_up_link,
+        }
+        Output(as_json=given.json).show(started, lambda: [text(_shown(app, worker, found))])
+        sys.stdout.flush()
+
+    def _shown(app: App, worker: Worker | None, found: Listening) -> str:
+        lines = [f"Towpath on {found.url}", f"  database  {app.database}"]
+        if worker:
+            lines.append(f"  tasks     {', '.join(app.tasks)}")
+        lines.append(f"  API       {found.url}/api/docs")
+        if found.set_up_link:
+            lines.append(f"  set-up    {found.set_up_link}\n            once, on this machine")
+        return "\n".join(lines)
+
+    serving = Serving(
+        app=app,
+        host=given.host,
+        port=given.port,
+        worker=worker,
+        grace=grace,
+        origins=given.origin,
+        proxies=given.proxy,
+    )
+    try:
+        serving.run(listening)
+    except OSError as error:
+        msg = f"cannot listen on {given.host}:{given.port}: {error.strerror or error}"
+        raise Refused(msg, "address", 1) from error
+
+
+def _app(given: argparse.Namespace) -> App:
+    if given.served is None:
+        return open_app(given, creates=True)
+    if given.database or given.app:
+        msg = f"{given.served} brings its own database: leave --database and --app out"
+        raise Refused(msg)
+    return load_app(given.served)

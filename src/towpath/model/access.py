@@ -1,0 +1,23 @@
+"""Who may do what over HTTP: the rules, and those of single topics."""
+
+from msgspec import Struct
+
+
+class TopicAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rules of one topic; where there is none, the general one holds."""
+
+    enqueue_rule: str | None = None
+    manage_rule: str | None = None
+    work_rule: str | None = None
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """The rules of access. An empty rule is for superusers only."""
+
+    enqueue_rule: str = ""
+    manage_rule: str = ""
+    work_rule: str = ""
+    http_enabled: bool = True
+    allowed_topics: tuple[str, ...] = ()  # that others than superusers may enqueue; none: all
+    topics: dict[str, TopicAccess] = {}
+    version: int = 0  # grows with every change of accounts, keys and rules

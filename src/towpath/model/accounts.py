@@ -1,0 +1,123 @@
+"""Accounts: who may log in, and what may be said of them."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, cast
+
+from msgspec import Struct
+
+from towpath.errors import Invalid
+from towpath.model.payload import encode_json
+
+MOST_EMAIL: Final = 254
+MOST_NAME: Final = 200
+MOST_FIELDS: Final = 16 * 1024  # bytes of JSON
+MOST_DEPTH: Final = 16  # of lists and objects in the fields
+RESERVED: Final = frozenset(
+    {"id", "collectionId", "collectionName", "email", "name", "created", "updated", "password"}
+)
+"""What a record shows beside its fields; a field of that name would hide it from a rule."""
+
+_EMAIL: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f@]+@[^\s\x00-\x1f\x7f-\x9f@]+")
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+class Collection(StrEnum):
+    """The two kinds of account, by the names that PocketBase gives them."""
+
+    USERS = "users"
+    SUPERUSERS = "_superusers"
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """Somebody who may log in, or whom an external token names."""
+
+    id: str  # a UUIDv7, or the subject of an external token
+    collection: Collection
+    email: str
+    name: str
+    fields: dict[str, Any]
+    generation: int  # tokens of an older one have ended
+    created_at: datetime
+    updated_at: datetime
+
+
+def collection_of(name: str) -> Collection:
+    """Read the name of a collection."""
+    try:
+        return Collection(name)
+    except ValueError:
+        known = " and ".join(Collection)
+        msg = f"there is no collection {str(name)[:100]!r}: there are {known}"
+        raise Invalid(msg) from None
+
+
+def folded(email: str) -> str:
+    """Return an e-mail address as it is stored and found: in lower case, however it was typed."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
+
+
+def email_of(text: str) -> str:
+    """Return an e-mail address as it is stored, if it is one."""
+    _check_text(text, "e-mail address", MOST_EMAIL)
+    email = folded(text)
+    if not _EMAIL.fullmatch(email):
+        msg = f"{text!r} is not an e-mail address"
+        raise Invalid(msg)
+    return email
+
+
+def name_of(text: str) -> str:
+    """Return the name of an account or a key, if it can be stored."""
+    _check_text(text, "name", MOST_NAME)
+    return text
+
+
+def fields_of(fields: Mapping[str, Any] | None) -> str:
+    """Return the fields of an account as they are stored."""
+    given: object = {} if fields is None else fields
+    if not isinstance(given, Mapping):
+        msg = "the fields of an account are an object"
+        raise Invalid(msg)
+    known = dict(cast("Mapping[object, object]", given))
+    for name in known:
+        if not isinstance(name, str) or not _FIELD.fullmatch(name):
+            msg = (
+                f"{str(name)[:100]!r} is not the name of a field: use letters, digits, underscores"
+            )
+            raise Invalid(msg)
+        if name in RESERVED:
+            msg = f"{name} is not a field of your own: an account has one already"
+            raise Invalid(msg)
+    if not _shallow(known, MOST_DEPTH):
+        msg = f"the fields are nested more than {MOST_DEPTH} levels deep"
+        raise Invalid(msg)
+    text = encode_json(known, 2**30, "fields")
+    if len(text.encode()) > MOST_FIELDS:
+        msg = f"the fields of an account may have {MOST_FIELDS:,} bytes: store more elsewhere"
+        raise Invalid(msg)
+    return text
+
+
+def _check_text(text: str, what: str, most: int) -> None:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"the {what} is text, not {type(text).__name__}"
+        raise Invalid(msg)
+    if len(text) > most:
+        msg = f"the {what} has {len(text):,} characters, {most} are allowed"
+        raise Invalid(msg)
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        msg = f"the {what} holds a character that cannot be stored"
+        raise Invalid(msg)
+
+
+def _shallow(value: object, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        value = list(cast("Mapping[object, object]", value).values())
+    if not isinstance(value, list | tuple):
+        return True
+    inner = cast("list[object]", value)
+    return levels > 0 and all(_shallow(each, levels - 1) for each in inner)

@@ -1,0 +1,285 @@
+"""Access rules, in PocketBase's filter language: who may do what. No I/O, no clock, no `eval`.
+
+`rule_syntax` reads a rule, `rule_values` says how two values compare. A list is compared item by
+item, each with each: all must hold, or one with a ? before the operator. An empty list is one empty
+item.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Final, Protocol, Self, TypeAlias, TypeGuard
+
+from towpath.model.rule_syntax import (
+    Both,
+    Comparison,
+    Constant,
+    Either,
+    Field,
+    Macro,
+    Operand,
+    Tree,
+    parse,
+)
+from towpath.model.rule_values import (
+    COMPARE,
+    Compare,
+    are_texts,
+    equal_fields,
+    folded,
+    in_utc,
+    matches,
+    plain,
+)
+
+MOST_PAIRS: Final = 10_000  # in one comparison; more are false, as a caller may have sent them
+
+
+class Scope(Protocol):
+    """What the names in a rule stand for: values as in JSON, and datetimes."""
+
+    def value(self, root: str, path: tuple[str, ...]) -> object:
+        """Return what is at `path` in the "request" or the "job"; None if it is not there."""
+        ...
+
+
+_Test: TypeAlias = Callable[[Scope, datetime], bool]
+_Value: TypeAlias = Callable[[Scope, datetime], object]
+
+
+def _nobody(_scope: Scope, _now: datetime) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may do something. Made by `Rule.parse`."""
+
+    text: str
+    is_closed: bool = True  # for superusers only
+    is_public: bool = False  # for everybody: there is nothing to ask
+    needs_job: bool = False  # it looks at a single job
+    _test: _Test = field(default=_nobody, compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a rule. InvalidRule says what was expected, and where."""
+        tree = parse(text)
+        if tree is None:
+            return cls(text)
+        return cls(
+            text,
+            is_closed=False,
+            is_public=isinstance(tree, Constant) and tree.value is True,
+            needs_job=_needs_job(tree),
+            _test=_compiled(tree),
+        )
+
+    def allows(self, scope: Scope, now: datetime) -> bool:
+        """Say whether the rule holds. Whatever the values are, it says yes or no."""
+        return self._test(scope, now)
+
+
+class Names:
+    """A scope over mappings and lists. A job that is a function is asked for once, if at all."""
+
+    def __init__(
+        self,
+        request: Mapping[str, object] | None = None,
+        job: Mapping[str, object] | Callable[[], Mapping[str, object] | None] | None = None,
+    ) -> None:
+        self._request = request
+        self._job = job
+
+    def value(self, root: str, path: tuple[str, ...]) -> object:
+        """Follow the path; through a list, it leads to what all the items have."""
+        if root == "request":
+            return _at(self._request, path)
+        if callable(self._job):
+            self._job = self._job()
+        return _at(self._job, path)
+
+
+def _at(value: object, path: tuple[str, ...]) -> object:
+    for depth, key in enumerate(path):
+        if _is_list(value):
+            return _through(value, path[depth:])
+        value = _part(value, key)
+    return value
+
+
+def _through(items: object, path: tuple[str, ...]) -> object:
+    # A loop over the path, not a call for each part of it: both may be a thousand deep.
+    values: list[object] = [items]
+    many = False
+    for key in path:
+        found: list[object] = []
+        for value in values:
+            if _is_list(value) and not key.isdecimal():
+                many = True
+                found += [_part(item, key) for item in _items(value)]
+            else:
+                found.append(_part(value, key))
+        values = found
+    return [item for value in values for item in _items(value)] if many else values[0]
+
+
+def _part(value: object, key: str) -> object:
+    if _is_object(value):
+        return value.get(key)
+    if _is_list(value) and key.isdecimal():
+        return value[int(key)] if int(key) < len(value) else None
+    return None
+
+
+def _items(value: object) -> Sequence[object]:
+    """Return what is to be compared: there is always something."""
+    if _is_list(value):
+        return value or (None,)
+    return (value,)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, _LISTS)
+
+
+def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, _OBJECTS)
+
+
+_LISTS: Final = (list, tuple)
+_OBJECTS: Final = (dict, Mapping)  # a dict is known at once
+
+
+def _needs_job(tree: Tree) -> bool:
+    match tree:
+        case Both(parts) | Either(parts):
+            return any(_needs_job(part) for part in parts)
+        case Comparison(left, _, right):
+            return any(isinstance(each, Field) and each.root == "job" for each in (left, right))
+        case Constant():
+            return False
+
+
+# A rule becomes one function, made of functions, so that a request does not walk the tree.
+
+
+def _compiled(tree: Tree) -> _Test:
+    match tree:
+        case Constant(value):
+            return lambda _scope, _now: value is True
+        case Both(parts):
+            return _joined([_compiled(part) for part in parts], until=False)
+        case Either(parts):
+            return _joined([_compiled(part) for part in parts], until=True)
+        case Comparison():
+            return _comparison(tree)
+
+
+def _joined(tests: list[_Test], *, until: bool) -> _Test:
+    def joined(scope: Scope, now: datetime) -> bool:
+        for test in tests:
+            if test(scope, now) is until:
+                return until
+        return not until
+
+    return joined
+
+
+def _comparison(comparison: Comparison) -> _Test:
+    left, right = _value(comparison.left), _value(comparison.right)
+    compare = _compare(comparison)
+    enough = any if comparison.any_of else all
+
+    def test(scope: Scope, now: datetime) -> bool:
+        one, other = left(scope, now), right(scope, now)
+        if not _is_list(one) and not _is_list(other):
+            return compare(plain(one), plain(other))
+        ones, others = _items(one), _items(other)
+        if len(ones) * len(others) > MOST_PAIRS:
+            return False
+        pairs = product(map(plain, ones), map(plain, others))
+        return enough(compare(*pair) for pair in pairs)
+
+    return test
+
+
+def _compare(comparison: Comparison) -> Compare:
+    left, right = comparison.left, comparison.right
+    if isinstance(right, Constant) and comparison.operator in {"~", "!~"}:
+        like = matches(str(right.value))
+        if comparison.operator == "~":
+            return like
+        return lambda one, other: are_texts(one, other) and not like(one, other)
+    if comparison.operator == "=" and isinstance(left, Field) and isinstance(right, Field):
+        return equal_fields
+    return COMPARE[comparison.operator]
+
+
+def _value(operand: Operand) -> _Value:
+    match operand:
+        case Constant(value):
+            return lambda _scope, _now: value
+        case Macro(name):
+            macro = _MACROS[name]
+            return lambda _scope, now: macro(in_utc(now) or now)
+        case Field(root, path, "isset"):
+            return lambda scope, _now: _is_set(scope, root, path)
+        case Field(root, path, "length"):
+            return lambda scope, _now: _length(scope.value(root, path))
+        case Field(root, path, "lower"):
+            return lambda scope, _now: _lower(scope.value(root, path))
+        case Field(root, path):  # also with :each, which says aloud what happens anyway
+            return lambda scope, _now: scope.value(root, path)
+
+
+def _is_set(scope: Scope, root: str, path: tuple[str, ...]) -> bool:
+    """Say whether the field is there, even if it is null."""
+    holder, key = scope.value(root, path[:-1]), path[-1]
+    if _is_list(holder) and key.isdecimal():
+        return int(key) < len(holder)
+    if _is_list(holder) or _is_object(holder):
+        return any(_is_object(each) and key in each for each in _items(holder))
+    return scope.value(root, path) is not None  # a scope that knows only the fields themselves
+
+
+def _length(value: object) -> int:
+    if _is_list(value):
+        return len(value)
+    return 0 if value is None or value == "" else 1
+
+
+def _lower(value: object) -> object:
+    texts = [folded(each) if isinstance(each, str) else each for each in _items(value)]
+    return texts if _is_list(value) else texts[0]
+
+
+def _start(day: datetime) -> datetime:
+    return day.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _end(day: datetime) -> datetime:
+    return day.replace(hour=23, minute=59, second=59, microsecond=999_999)
+
+
+_DAY: Final = timedelta(days=1)
+_MACROS: Final[dict[str, Callable[[datetime], object]]] = {
+    "@now": lambda now: now,
+    "@second": lambda now: now.second,
+    "@minute": lambda now: now.minute,
+    "@hour": lambda now: now.hour,
+    "@weekday": lambda now: now.isoweekday() % 7,  # Sunday is 0
+    "@day": lambda now: now.day,
+    "@month": lambda now: now.month,
+    "@year": lambda now: now.year,
+    "@yesterday": lambda now: now - _DAY,
+    "@tomorrow": lambda now: now + _DAY,
+    "@todayStart": _start,
+    "@todayEnd": _end,
+    "@monthStart": lambda now: _start(now.replace(day=1)),
+    # Four days after the 28th is in the next month, whatever the month.
+    "@monthEnd": lambda now: _end((now.replace(day=28) + 4 * _DAY).replace(day=1) - _DAY),
+    "@yearStart": lambda now: _start(now.replace(month=1, day=1)),
+    "@yearEnd": lambda now: _end(now.replace(month=12, day=31)),
+}

@@ -1,0 +1,376 @@
+"""Logins, accounts, keys and rules over HTTP; the logins in PocketBase's shape."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from towpath.app.access import AccessChanges
+from towpath.errors import Invalid, InvalidToken
+from towpath.model.access import Access
+from towpath.model.accounts import Account, Collection
+from towpath.model.keys import ApiKey, Scope
+from towpath.server.asks import Ask
+from towpath.server.callers import COOKIE, record_of, token_of
+from towpath.server.requests import cookie
+from towpath.server.routes import Answer, Routes
+from towpath.server.shapes import Asked, Items, Seconds, Text, Told, Topic, shown
+
+routes: Final = Routes("accounts")
+keys: Final = Routes("keys")
+access: Final = Routes("access")
+
+KNOWN: Final = {"email", "password", "passwordConfirm", "name"}
+OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
+
+Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
+Password = Annotated[str, Meta(extra_json_schema={"minLength": 8, "maxLength": 1_000})]
+Record = Annotated[
+    dict[str, Any],
+    Meta(
+        title="Record",
+        description="An account; its own fields stand beside these.",
+        extra_json_schema={
+            "required": ["id", "collectionId", "collectionName", "email", "name"],
+            "properties": {
+                "id": {"type": "string"},
+                "collectionId": {"type": "string"},
+                "collectionName": {"enum": ["users", "_superusers"]},
+                "email": {"type": "string"},
+                "name": {"type": "string"},
+                "created": {"type": "string", "format": "date-time"},
+                "updated": {"type": "string", "format": "date-time"},
+            },
+        },
+    ),
+]
+NewRecord = Annotated[
+    dict[str, Any],
+    Meta(
+        title="NewRecord",
+        description="An account to be stored; whatever else it holds are fields of its own.",
+        extra_json_schema={
+            "required": ["email", "password"],
+            "properties": {
+                "email": {"type": "string", "format": "email"},
+                "password": {"type": "string", "minLength": 8, "maxLength": 1_000},
+                "passwordConfirm": {"type": "string"},
+                "name": {"type": "string", "maxLength": 200},
+            },
+        },
+    ),
+]
+RecordChange = Annotated[
+    dict[str, Any],
+    Meta(
+        title="RecordChange",
+        description="What changes of an account; a field of its own that is null is taken away.",
+        extra_json_schema={
+            "properties": {
+                "email": {"type": "string", "format": "email"},
+                "password": {"type": "string", "minLength": 8, "maxLength": 1_000},
+                "passwordConfirm": {"type": "string"},
+                "name": {"type": "string", "maxLength": 200},
+            },
+        },
+    ),
+]
+
+
+class Login(Asked):
+    """Who logs in."""
+
+    identity: str  # an e-mail address
+    password: str
+    cookie: bool = False  # also as a cookie that scripts cannot read
+
+
+class LoggedIn(Told):
+    """A token, and whom it stands for."""
+
+    token: str
+    record: Record
+
+
+class Numbered(Asked):
+    """Which page of records."""
+
+    page: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    per_page: Annotated[int, Meta(ge=1, le=1_000)] = 30
+
+
+class Records(Told):
+    """A page of records, oldest first."""
+
+    page: int
+    per_page: int
+    total_items: int
+    total_pages: int
+    items: list[Record]
+
+
+class NewKey(Asked):
+    """A key to be made."""
+
+    name: Text
+    scopes: Annotated[list[Scope], Meta(extra_json_schema={"minItems": 1})]
+    topics: list[Topic] = field(default_factory=list)
+    expires_in: Seconds | None = None
+
+
+class KeyShown(Told):
+    """A key, but for its secret."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[Scope]
+    topics: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class MadeKey(KeyShown):
+    """A new key; nobody can read its secret again."""
+
+    secret: str
+
+
+class TopicRules(Asked, rename=None):
+    """The rules of one topic; where there is none, the general one holds."""
+
+    enqueue_rule: str | None = None
+    manage_rule: str | None = None
+    work_rule: str | None = None
+
+
+class AccessChange(Asked, rename=None):
+    """What changes of the rules; `access_rule` sets enqueue_rule and manage_rule."""
+
+    access_rule: str | UnsetType = UNSET
+    enqueue_rule: str | UnsetType = UNSET
+    manage_rule: str | UnsetType = UNSET
+    work_rule: str | UnsetType = UNSET
+    http_enabled: bool | UnsetType = UNSET
+    allowed_topics: list[Topic] | UnsetType = UNSET
+    topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null takes a topic's rules away
+
+
+class AccessShown(Told, rename=None):
+    """The rules of access. An empty rule is for superusers only."""
+
+    enqueue_rule: str
+    manage_rule: str
+    work_rule: str
+    http_enabled: bool
+    allowed_topics: list[str]
+    topics: dict[str, TopicRules]
+
+
+# ---------------------------------------------------------------- logins
+
+
+@routes.post(
+    "/api/collections/{collection}/auth-with-password",
+    is_open=True,
+    errors=("login_refused", "too_many_logins"),
+)
+async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[LoggedIn]:
+    """Log in with an e-mail address and a password."""
+    account, token = await ask.app.accounts.alogin(
+        collection, body.identity, body.password, client=ask.client
+    )
+    return _logged_in(ask, account, token, as_cookie=body.cookie)
+
+
+@routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
+async def refresh(ask: Ask, collection: Collection) -> Answer[LoggedIn]:
+    """Exchange a token for a new one; the old one holds until it expires."""
+    token, as_cookie = _own_token(ask, collection)
+    account, fresh = await ask.app.accounts.arefresh(token)
+    return _logged_in(ask, account, fresh, as_cookie=as_cookie)
+
+
+@routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
+async def log_out(ask: Ask, collection: Collection) -> Answer[None]:
+    """End this token, and take the cookie away."""
+    token, _ = _own_token(ask, collection)
+    await ask.app.accounts.arevoke(token)
+    return Answer(None, headers=(_cookie(ask, "", 0),))
+
+
+def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:
+    if ask.caller.auth.get("collectionName") != collection:
+        msg = f"log in as one of {collection.value} first"
+        raise InvalidToken(msg)
+    token = token_of(ask.headers)
+    return (token, False) if token else (cookie(ask.headers, COOKIE) or "", True)
+
+
+def _logged_in(ask: Ask, account: Account, token: str, *, as_cookie: bool) -> Answer[LoggedIn]:
+    body = LoggedIn(token=token, record=record_of(account))
+    baked = _cookie(ask, token, int(ask.app.settings.token_lifetime))
+    return Answer(body, headers=(baked,) if as_cookie else ())
+
+
+def _cookie(ask: Ask, token: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "; Secure" if ask.scope["scheme"] == "https" else ""
+    text = f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path=/; Max-Age={seconds}{secure}"
+    return b"set-cookie", text.encode()
+
+
+# ---------------------------------------------------------------- accounts
+
+
+@routes.get("/api/collections/{collection}/records")
+async def list_records(ask: Ask, collection: Collection, query: Numbered) -> Records:
+    """Read accounts, the oldest first."""
+    ask.require_superuser()
+    total = await ask.app.accounts.acount(collection)
+    found = await ask.app.accounts.alist(
+        collection, limit=query.per_page, offset=(query.page - 1) * query.per_page
+    )
+    return Records(
+        page=query.page,
+        per_page=query.per_page,
+        total_items=total,
+        total_pages=-(-total // query.per_page),
+        items=[record_of(account) for account in found],
+    )
+
+
+@routes.post("/api/collections/{collection}/records", status=201, errors=("account_exists",))
+async def create_record(ask: Ask, collection: Collection, body: NewRecord) -> Record:
+    """Add an account."""
+    ask.require_superuser()
+    for name in ("email", "password"):
+        if not isinstance(body.get(name), str):
+            msg = f"{name} is required, as text"
+            raise Invalid(msg)
+    _check_confirmed(body)
+    return record_of(
+        await ask.app.accounts.acreate(
+            collection,
+            body["email"],
+            body["password"],
+            name=body.get("name", ""),
+            fields=_own_fields(body),
+        )
+    )
+
+
+@routes.get("/api/collections/{collection}/records/{id}")
+async def get_record(ask: Ask, collection: Collection, id: str) -> Record:
+    """Read an account; users may read their own."""
+    if ask.caller.auth["id"] != id or ask.caller.auth["collectionName"] != collection:
+        ask.require_superuser()
+    return record_of(await ask.app.accounts.aget(collection, id))
+
+
+@routes.patch("/api/collections/{collection}/records/{id}", errors=("account_exists",))
+async def change_record(ask: Ask, collection: Collection, id: str, body: RecordChange) -> Record:
+    """Change an account. A new password ends all its tokens."""
+    ask.require_superuser()
+    _check_confirmed(body)
+    fields = _own_fields(body)
+    if fields:
+        kept = (await ask.app.accounts.aget(collection, id)).fields | fields
+        fields = {name: value for name, value in kept.items() if value is not None}
+    changed = await ask.app.accounts.aupdate(
+        collection,
+        id,
+        email=body.get("email"),
+        password=body.get("password"),
+        name=body.get("name"),
+        fields=fields or None,
+    )
+    return record_of(changed)
+
+
+@routes.delete("/api/collections/{collection}/records/{id}", status=204, errors=("conflict",))
+async def delete_record(ask: Ask, collection: Collection, id: str) -> None:
+    """Forget an account and end its tokens; the last superuser stays."""
+    ask.require_superuser()
+    await ask.app.accounts.adelete(collection, id)
+
+
+def _check_confirmed(body: Mapping[str, Any]) -> None:
+    if "passwordConfirm" in body and body["passwordConfirm"] != body.get("password"):
+        msg = "passwordConfirm differs from password"
+        raise Invalid(msg)
+
+
+def _own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    for name in OURS & body.keys():
+        msg = f"{name} cannot be set"
+        raise Invalid(msg)
+    return {name: value for name, value in body.items() if name not in KNOWN}
+
+
+# ---------------------------------------------------------------- keys
+
+
+@keys.get("/api/keys")
+async def list_keys(ask: Ask) -> Items[KeyShown]:
+    """Read all keys, but for their secrets."""
+    ask.require_superuser()
+    return Items(items=[_key(key) for key in await ask.app.keys.alist()])
+
+
+@keys.post("/api/keys", status=201)
+async def create_key(ask: Ask, body: NewKey) -> MadeKey:
+    """Make a key; its secret is shown this once."""
+    ask.require_superuser()
+    key, secret = await ask.app.keys.acreate(
+        body.name, scopes=body.scopes, topics=body.topics, expires_in=body.expires_in
+    )
+    made = {name: getattr(key, name) for name in KeyShown.__struct_fields__}
+    return MadeKey(**made, secret=secret)
+
+
+@keys.delete("/api/keys/{id}", status=204)
+async def revoke_key(ask: Ask, id: str) -> None:
+    """End a key."""
+    ask.require_superuser()
+    await ask.app.keys.arevoke(id)
+
+
+def _key(key: ApiKey) -> KeyShown:
+    return shown(KeyShown, key)
+
+
+# ---------------------------------------------------------------- rules
+
+
+@access.get("/api/access")
+async def get_access(ask: Ask) -> AccessShown:
+    """Read the rules."""
+    ask.require_superuser()
+    return _access(await ask.app.access.aget())
+
+
+@access.patch("/api/access", errors=("invalid_rule",))
+async def set_access(ask: Ask, body: AccessChange) -> AccessShown:
+    """Change what is named of the rules; it holds at once, on every instance."""
+    ask.require_superuser()
+    changes: AccessChanges = {}
+    for name in AccessChange.__struct_fields__:
+        value = getattr(body, name)
+        if value is not UNSET:
+            changes[name] = value  # type: ignore[literal-required] # they have the same names
+    if body.topics is not UNSET:
+        changes["topics"] = {topic: _said(rules) for topic, rules in body.topics.items()}
+    return _access(await ask.app.access.aset(**changes))
+
+
+def _said(rules: TopicRules | None) -> dict[str, str | None] | None:
+    if rules is None:
+        return None
+    said = {name: getattr(rules, name) for name in TopicRules.__struct_fields__}
+    return {name: rule for name, rule in said.items() if rule is not None}
+
+
+def _access(found: Access) -> AccessShown:
+    return shown(AccessShown, found)

@@ -1,0 +1,239 @@
+"""What a handler is given: the app, who asks, and whether they may.
+
+superuser   may do everything
+key         may do what its scopes and topics say; rules do not concern it
+others      may do what the rule says: of the topic, or else the general one
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from towpath.errors import NotFound
+from towpath.model.access import Access
+from towpath.model.job import Job
+from towpath.model.rules import Names, Rule
+from towpath.server.callers import Caller
+from towpath.server.errors import Refusal
+from towpath.server.requests import Receive, Scope, query_of
+from towpath.server.shapes import job_shown
+
+if TYPE_CHECKING:
+    from towpath.server.gate import Gate
+
+T = TypeVar("T")
+Verb = Literal["enqueue", "manage", "work"]
+
+parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
+
+
+class Ask:
+    """One request, and who sent it."""
+
+    __slots__ = (
+        "_request", "access", "app", "body", "caller", "gate", "headers", "receive", "scope",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 - made at the gate, in two places
+        self,
+        gate: "Gate",
+        access: Access,
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        headers: dict[bytes, bytes],
+    ) -> None:
+        self.gate = gate
+        self.app = gate.app
+        self.access = access
+        self.caller = caller
+        self.scope = scope
+        self.receive = receive
+        self.headers = headers
+        self.body = b""
+        self._request: dict[str, Any] | None = None
+
+    @property
+    def client(self) -> str:
+        """The network address of who asks."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    @property
+    def is_ruled(self) -> bool:
+        """Say whether rules decide what the caller may do."""
+        return self.caller.kind in {"nobody", "user"}
+
+    # ------------------------------------------------------------ may they?
+
+    def may(self, verb: Verb, topic: str | None = None, job: Job | None = None) -> bool:
+        """Say whether the caller may do this to the jobs of a topic, or to one job."""
+        match self.caller.kind:
+            case "superuser":
+                return True
+            case "key":
+                bound = self.caller.topics
+                return verb in self.caller.scopes and (not bound or topic in bound)
+            case _:
+                return self._fits(self._rule(verb, topic), job)
+
+    def require(self, verb: Verb, topic: str | None = None) -> None:
+        """Refuse a caller who may not do this."""
+        self.refuse_if_closed()
+        if not self.may(verb, topic):
+            raise self._refusal(verb)
+
+    def require_some(self, verb: Verb) -> None:
+        """Refuse a caller who may do this in no topic and to no job."""
+        self.refuse_if_closed()
+        if not self._may_some(verb):
+            raise self._refusal(verb)
+
+    def require_enqueue(self, topic: str, body: object) -> None:
+        """Refuse a caller who may not enqueue this job; `body` is what rules see of it."""
+        if self.caller.kind == "superuser":
+            return
+        self.refuse_if_closed()
+        if self.access.allowed_topics and topic not in self.access.allowed_topics:
+            raise Refusal(403, "forbidden", f"jobs of topic {topic[:200]!r} are not enqueued here")
+        if self.caller.kind == "key":
+            allowed = self.may("enqueue", topic)
+        else:
+            allowed = self._fits(self._rule("enqueue", topic), None, body)
+        if not allowed:
+            raise self._refusal("enqueue")
+
+    def require_superuser(self) -> None:
+        """Refuse everybody else."""
+        if self.caller.kind == "nobody":
+            raise login_required()
+        if self.caller.kind != "superuser":
+            raise Refusal(403, "forbidden", "only superusers may do this")
+
+    async def job(self, verb: Verb, id: UUID) -> Job:
+        """Read a job, if the caller may do this to it; what is hidden from them is not found."""
+        if self.caller.kind == "superuser":
+            return await self.app.jobs.aget(id)
+        self.require_some(verb)
+        try:
+            job = await self.app.jobs.aget(id)
+        except NotFound:
+            if self.caller.kind == "nobody" and not self.may(verb):
+                raise login_required() from None  # strangers do not learn which ids exist
+            raise
+        if self.may(verb, job.topic, job):
+            return job
+        if self.caller.kind == "nobody" or not self._hides(verb, job.topic):
+            raise self._refusal(verb)
+        msg = f"there is no job {id}"
+        raise NotFound(msg)
+
+    def refuse_if_closed(self) -> None:
+        """Refuse all but superusers while HTTP is switched off."""
+        if not self.access.http_enabled and self.caller.kind != "superuser":
+            raise Refusal(403, "http_disabled", "this API is switched off, but for superusers")
+
+    def judges_each(self, verb: Verb, topic: str | None) -> bool:
+        """Say whether the answer may differ from job to job."""
+        match self.caller.kind:
+            case "superuser":
+                return False
+            case "key":
+                return topic is None and bool(self.caller.topics)
+            case _:
+                some = self.access.topics if topic is None else ()
+                return bool(some) or self._rule(verb, topic).needs_job
+
+    def _may_some(self, verb: Verb) -> bool:
+        match self.caller.kind:
+            case "superuser":
+                return True
+            case "key":
+                return verb in self.caller.scopes
+            case _:
+                rules = [self._rule(verb, topic) for topic in (None, *self.access.topics)]
+                return any(rule.needs_job or self._fits(rule, None) for rule in rules)
+
+    def _rule(self, verb: Verb, topic: str | None) -> Rule:
+        name = f"{verb}_rule"
+        own = self.access.topics.get(topic) if topic is not None else None
+        text: str | None = getattr(own, name) if own else None
+        return parsed(getattr(self.access, name) if text is None else text)
+
+    def _fits(self, rule: Rule, job: Job | None, body: object = None) -> bool:
+        if rule.is_public:
+            return True
+        if rule.is_closed:
+            return False
+        request = self._requested()
+        if body is not None:
+            request = {**request, "body": _json(body)}
+        names = Names(request=request, job=lambda: _fields(job))
+        return rule.allows(names, datetime.now(UTC))
+
+    def _hides(self, verb: Verb, topic: str) -> bool:
+        """Say whether a refusal would tell that there is such a job."""
+        return self.caller.kind == "key" or self._rule(verb, topic).needs_job
+
+    def _requested(self) -> dict[str, Any]:
+        """Return what rules see as @request."""
+        if self._request is None:
+            self._request = {
+                "auth": self.caller.auth,
+                "body": _json(self.body),
+                "query": query_of(self.scope),
+                "headers": {
+                    str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
+                    for name, value in self.headers.items()
+                },
+                "method": self.scope["method"],
+                "context": "default",
+            }
+        return self._request
+
+    def _refusal(self, verb: Verb) -> Refusal:
+        if self.caller.kind == "nobody":
+            return login_required()
+        if self.caller.kind == "key":
+            return Refusal(403, "forbidden", f"this key's scopes and topics do not allow: {verb}")
+        return Refusal(403, "forbidden", f"the {verb}_rule does not allow this")
+
+    # ------------------------------------------------------------ waiting
+
+    async def unless_gone(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for something, unless the client goes away or the server ends before it comes."""
+        task = asyncio.ensure_future(waiting)
+        others = [asyncio.ensure_future(each) for each in (self._gone(), self.gate.closing.wait())]
+        try:
+            await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
+        finally:
+            for each in (task, *others):
+                each.cancel()
+
+    async def _gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+def login_required() -> Refusal:
+    """Return what a caller is told who did not say who they are."""
+    return Refusal(
+        401, "login_required", "log in, or send an API key", headers={"www-authenticate": "Bearer"}
+    )
+
+
+def _json(body: object) -> object:
+    if isinstance(body, bytes):
+        return msgspec.json.decode(body) if body else None
+    return body
+
+
+def _fields(job: Job | None) -> dict[str, object]:
+    """Return what rules see as @job: the fields of the job as JSON shows it."""
+    return {} if job is None else msgspec.json.decode(msgspec.json.encode(job_shown(job)))

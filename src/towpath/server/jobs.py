@@ -1,0 +1,216 @@
+"""Jobs over HTTP: in, looking, and what is done without a lease."""
+
+import hashlib
+from typing import Annotated, Final, cast
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from towpath.app.checks import EnqueueOptions
+from towpath.errors import Invalid
+from towpath.model.ids import uuid7
+from towpath.model.job import Lease
+from towpath.server.asks import Ask
+from towpath.server.listing import jobs_for
+from towpath.server.routes import Answer, Routes
+from towpath.server.shapes import (
+    MOST_AT_ONCE,
+    Asked,
+    Change,
+    Epoch,
+    EventShown,
+    FailureShown,
+    Items,
+    JobPage,
+    JobShown,
+    Key,
+    LineShown,
+    MinuteShown,
+    NewJob,
+    NewJobs,
+    RunShown,
+    StatsShown,
+    Topic,
+    all_shown,
+    job_shown,
+    shown,
+)
+
+routes: Final = Routes("jobs")
+
+MOST_BULK: Final = 16 * 2**20  # bytes of a request with many jobs
+MOST_IDEMPOTENCY_KEY: Final = 255
+
+
+class Listing(Asked):
+    """Which jobs a list shows."""
+
+    topic: Topic | None = None
+    status: Annotated[str, Meta(extra_json_schema={"enum": [
+        "pending", "processing", "completed", "failed", "cancelled"]})] | None = None  # fmt: skip
+    key: Key | None = None
+    text: Annotated[str, Meta(extra_json_schema={"maxLength": 255})] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 50
+    offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    before: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+
+
+class Span(Asked):
+    """Which minutes are counted."""
+
+    topic: Topic | None = None
+    minutes: Annotated[int, Meta(ge=1, le=32 * 24 * 60)] = 60
+
+
+class After(Asked):
+    """Which event is known already."""
+
+    after: Annotated[int, Meta(ge=0, le=2**62)] = 0
+
+
+class Holder(Asked):
+    """With the epoch of a lease, its holder speaks."""
+
+    epoch: Epoch | None = None
+
+
+@routes.post("/api/jobs/enqueue", status=201, errors=("job_exists", "max_jobs_reached"))
+async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
+    """Store a job.
+
+    Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
+    unfinished job of the topic holds the key, and that one is shown.
+    """
+    ask.require_enqueue(body.topic, ask.body)
+    options = body.options()
+    key = ask.headers.get(b"idempotency-key")
+    if key is not None:
+        options["id"] = _id_of(ask, body, key)
+    elif body.key is not None and body.id is None:
+        options["id"] = uuid7()
+    job = await ask.app.jobs.aenqueue(body.topic, body.data(), **cast("EnqueueOptions", options))
+    is_other = "id" in options and job.id != options["id"]
+    return Answer(job_shown(job), 200 if is_other else 201)
+
+
+@routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=("job_exists",))
+async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
+    """Store jobs: all of them, or none."""
+    said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
+    for nth, new in enumerate(body.jobs):
+        ask.require_enqueue(new.topic, said[nth] if said else None)
+    jobs = await ask.app.jobs.aenqueue_all(
+        [(new.topic, new.data(), cast("EnqueueOptions", new.options())) for new in body.jobs]
+    )
+    return Items(items=[job_shown(job) for job in jobs])
+
+
+@routes.get("/api/jobs")
+async def list_jobs(ask: Ask, query: Listing) -> JobPage:
+    """Read a page of jobs, newest first.
+
+    Only those that the caller may see. A page may be shorter than its limit, and even empty, where
+    many are hidden or payloads are large: as long as `next` is there, more may follow.
+    """
+    return await jobs_for(ask, query)
+
+
+@routes.get("/api/jobs/stats")
+async def stats(ask: Ask) -> StatsShown:
+    """Count every job."""
+    ask.require("manage")
+    return shown(StatsShown, await ask.app.jobs.astats())
+
+
+@routes.get("/api/jobs/throughput")
+async def throughput(ask: Ask, query: Span) -> Items[MinuteShown]:
+    """Count the outcomes of each of the last minutes."""
+    ask.require("manage", query.topic)
+    return all_shown(MinuteShown, await ask.app.jobs.athroughput(query.topic, query.minutes))
+
+
+@routes.get("/api/jobs/{id}")
+async def get(ask: Ask, id: UUID) -> JobShown:
+    """Read a job."""
+    return job_shown(await ask.job("manage", id))
+
+
+@routes.delete("/api/jobs/{id}", status=204, errors=("invalid_state", "lease_lost"))
+async def delete(ask: Ask, id: UUID, query: Holder) -> None:
+    """Forget a job.
+
+    One that is pending, failed or cancelled; with the epoch of its lease, one that the caller
+    holds: done and gone.
+    """
+    if query.epoch is None:
+        await ask.app.jobs.adelete(await ask.job("manage", id))
+    else:
+        job = await ask.job("work", id)
+        await ask.app.jobs.adelete(Lease(job=job, epoch=query.epoch, until=None))
+
+
+@routes.post("/api/jobs/{id}/requeue", errors=("invalid_state", "key_taken"))
+async def requeue(ask: Ask, id: UUID) -> JobShown:
+    """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
+    return job_shown(await ask.app.jobs.arequeue(await ask.job("manage", id)))
+
+
+@routes.post("/api/jobs/{id}/cancel", errors=("invalid_state",))
+async def cancel(ask: Ask, id: UUID) -> JobShown:
+    """Stop a job; a running one is asked to stop, and ends when its holder answers."""
+    return job_shown(await ask.app.jobs.acancel(await ask.job("manage", id)))
+
+
+@routes.post("/api/jobs/{id}/kick", errors=("not_buried", "key_taken"))
+async def kick(ask: Ask, id: UUID) -> JobShown:
+    """Make a buried or delayed job ready, counters kept."""
+    return job_shown(await ask.app.jobs.akick_job(await ask.job("manage", id)))
+
+
+@routes.patch("/api/jobs/{id}", errors=("invalid_state",))
+async def change(ask: Ask, id: UUID, body: Change) -> JobShown:
+    """Give a pending job another priority."""
+    job = await ask.job("manage", id)
+    return job_shown(await ask.app.jobs.areprioritise(job, body.priority))
+
+
+@routes.get("/api/jobs/{id}/failures")
+async def failures(ask: Ask, id: UUID) -> Items[FailureShown]:
+    """Read the failed tries of a job, oldest first."""
+    job = await ask.job("manage", id)
+    return all_shown(FailureShown, await ask.app.jobs.afailures(job))
+
+
+@routes.get("/api/jobs/{id}/logs")
+async def logs(ask: Ask, id: UUID) -> Items[LineShown]:
+    """Read the lines that the runs of a job have written, oldest first."""
+    return all_shown(LineShown, await ask.app.jobs.alogs(await ask.job("manage", id)))
+
+
+@routes.get("/api/jobs/{id}/events")
+async def events(ask: Ask, id: UUID, query: After) -> Items[EventShown]:
+    """Read what the runs of a job have published, oldest first, at most 1,000 at once."""
+    job = await ask.job("manage", id)
+    return all_shown(EventShown, await ask.app.jobs.aevents(job, query.after))
+
+
+@routes.get("/api/jobs/{id}/runs")
+async def runs(ask: Ask, id: UUID) -> Items[RunShown]:
+    """Read what each worker made of a job that chooses its workers."""
+    return all_shown(RunShown, await ask.app.jobs.aruns(await ask.job("manage", id)))
+
+
+def _id_of(ask: Ask, new: NewJob, key: bytes) -> UUID:
+    """Return the id that an Idempotency-Key stands for: of this caller, in this topic."""
+    if new.id is not None:
+        msg = "give an id or an Idempotency-Key, not both"
+        raise Invalid(msg)
+    if not 0 < len(key) <= MOST_IDEMPOTENCY_KEY:
+        msg = f"an Idempotency-Key has 1 to {MOST_IDEMPOTENCY_KEY} characters"
+        raise Invalid(msg)
+    said = f"{ask.caller.name}\0{new.topic}\0".encode() + key
+    number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")
+    # Version 8: made from a name, by a rule of our own.
+    number = number & ~(0xF << 76) | 8 << 76
+    return UUID(int=number & ~(0b11 << 62) | 0b10 << 62)

@@ -1,0 +1,249 @@
+"""The OpenAPI document, written from the routes and the types that they take and answer."""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from types import NoneType
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from towpath.errors import TowpathError
+from towpath.server.accounts import Login, NewKey
+from towpath.server.errors import status_of
+from towpath.server.routes import Route
+from towpath.server.shapes import (
+    Complaint,
+    Completed,
+    Failed,
+    NewJob,
+    NewJobs,
+    NewSchedule,
+    Touched,
+    Wanted,
+)
+
+REF: Final = "#/components/schemas/{name}"
+STATUS_OF_CODE: Final = {
+    "invalid": 400,
+    "login_refused": 400,
+    "login_required": 401,
+    "forbidden": 403,
+    "http_disabled": 403,
+    "csrf_refused": 403,
+    "method_not_allowed": 405,
+    "too_slow": 408,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "bad_json": 400,
+    "unavailable": 503,
+    "overloaded": 503,
+}
+"""What is refused before it reaches the app; all other codes are those of towpath.errors."""
+
+EXAMPLES: Final[Mapping[Any, Any]] = {
+    NewJob: {"topic": "mail", "payload": {"to": "ada@example.org"}, "delay": 60, "maxRetries": 5},
+    NewJobs: {"jobs": [{"topic": "mail", "payload": 1}, {"topic": "mail", "payload": 2}]},
+    Wanted: {"topics": ["mail"], "limit": 10, "timeout": 0},
+    Completed: {"epoch": 1, "result": {"sent": True}},
+    Failed: {"epoch": 1, "error": "SMTP connection failed"},
+    Touched: {"epoch": 1},
+    NewSchedule: {"topic": "report", "cron": "0 6 * * 1", "tz": "Europe/Berlin"},
+    Login: {"identity": "ada@example.org", "password": "correct horse"},
+    NewKey: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
+}
+HEADERS: Final = {
+    "/api/jobs/enqueue": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Makes a repeated enqueue harmless, for this caller and topic.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    }
+}
+
+
+def document_of(routes: Iterable[Route]) -> dict[str, Any]:
+    """Describe these routes."""
+    routes = list(routes)
+    types: list[Any] = [Complaint]
+    for route in routes:
+        types += [each for each in (route.takes, route.query) if each is not None]
+        if _is_json(route):
+            types.append(route.gives)
+    _, components = msgspec.json.schema_components(types, ref_template=REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, components)
+    queries = {_name(route.query) for route in routes if route.query is not None}
+    kept = {name: schema for name, schema in components.items() if name not in queries}
+    return _renamed(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Towpath",
+                "version": version("towpath"),
+                "description": "Jobs in the database you already have. Errors have one shape.",
+                "license": {"name": "MIT", "identifier": "MIT"},
+            },
+            "servers": [{"url": "/"}],
+            "security": [{"bearer": []}, {"cookie": []}],
+            "tags": [{"name": name} for name in dict.fromkeys(route.group for route in routes)],
+            "paths": paths,
+            "components": {
+                "schemas": kept,
+                "securitySchemes": {
+                    "bearer": {
+                        "type": "http",
+                        "scheme": "bearer",
+                        "description": "The token of a login, an API key, or an external JWT.",
+                    },
+                    "cookie": {"type": "apiKey", "in": "cookie", "name": "towpath_auth"},
+                },
+            },
+        }
+    )
+
+
+def _operation(route: Route, components: Mapping[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "tags": [route.group],
+        "responses": _responses(route),
+    }
+    if route.description:
+        operation["description"] = re.sub(r"\s+", " ", route.description)
+    if route.is_open:
+        operation["security"] = []
+    parameters = [_in_path(name, kind) for name, kind in route.path_types.items()]
+    if route.query is not None:
+        parameters += _in_query(components[_name(route.query)])
+    if route.path in HEADERS:
+        parameters.append(HEADERS[route.path])
+    if parameters:
+        operation["parameters"] = parameters
+    if route.takes is not None:
+        content: dict[str, Any] = {"schema": _schema(route.takes)}
+        if route.takes in EXAMPLES:
+            content["example"] = EXAMPLES[route.takes]
+        operation["requestBody"] = {
+            "required": _has_required(route.takes),
+            "content": {"application/json": content},
+        }
+    return operation
+
+
+def _in_path(name: str, kind: Any) -> dict[str, Any]:
+    schema = {"type": "string", "format": "uuid"} if kind is UUID else _inline(kind)
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _in_query(struct: Mapping[str, Any]) -> list[dict[str, Any]]:
+    required = struct.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _given(schema)}
+        for name, schema in struct["properties"].items()
+    ]
+
+
+def _given(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a parameter: it is left out, never null."""
+    kinds = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
+    return {**kinds[0]} if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": route.summary}
+    if _is_json(route):
+        good["content"] = {"application/json": {"schema": _schema(route.gives)}}
+    elif route.gives is str:
+        good["content"] = {route.media: {"schema": {"type": "string"}}}
+    responses = {str(route.status): good}
+    if route.path == "/api/jobs/enqueue":
+        responses["200"] = {**good, "description": "An unfinished job holds the key: that one"}
+    for code in _codes(route):
+        status = str(status_of_code(code))
+        known = responses.setdefault(
+            status,
+            {
+                "description": "",
+                "content": {"application/json": {"schema": {"$ref": REF.format(name="Complaint")}}},
+            },
+        )
+        known["description"] = f"{known['description']}, {code}".removeprefix(", ")
+    return dict(sorted(responses.items()))
+
+
+def _codes(route: Route) -> list[str]:
+    codes = list(route.errors)
+    if route.takes or route.query or route.path_types or not route.is_open:
+        codes.append("invalid")
+    if route.takes:
+        codes += ["bad_json", "too_slow", "body_too_large", "unsupported_media_type", "overloaded"]
+    if not route.is_open:
+        codes += ["login_required", "invalid_token", "forbidden", "http_disabled", "csrf_refused"]
+    if route.path_types:
+        codes.append("not_found")
+    if route.takes in {NewJob, NewJobs, NewSchedule}:
+        codes += ["invalid_topic", "invalid_payload", "payload_too_large"]
+    return [*dict.fromkeys(codes), "database_unavailable"]
+
+
+def status_of_code(code: str) -> int:
+    """Return the status of an error by its code."""
+    return STATUS_OF_CODE.get(code) or status_of(ERRORS[code])
+
+
+def _tree(kind: type[TowpathError]) -> Iterable[type[TowpathError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _tree(child)
+
+
+ERRORS: Final = {kind.code: kind for kind in _tree(TowpathError)}
+
+
+def _is_json(route: Route) -> bool:
+    return route.gives not in {str, NoneType}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    [schema], _ = msgspec.json.schema_components([kind], ref_template=REF)
+    return schema
+
+
+def _inline(kind: Any) -> dict[str, Any]:
+    [schema], components = msgspec.json.schema_components([kind], ref_template=REF)
+    return components[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+
+
+def _name(kind: Any) -> str:
+    return str(_schema(kind)["$ref"]).rsplit("/", 1)[1]
+
+
+def _has_required(kind: Any) -> bool:
+    schema = _inline(kind)
+    return bool(schema.get("required"))
+
+
+def _renamed(document: dict[str, Any]) -> dict[str, Any]:
+    """Give schemas the names that users know: Job, JobList, Error."""
+    text = msgspec.json.encode(document).decode()
+    names = {name: _public(name) for name in document["components"]["schemas"]}
+    for name, public in names.items():
+        text = text.replace(f'"{name}":', f'"{public}":').replace(f'/{name}"', f'/{public}"')
+        text = text.replace(f'"title":"{name}"', f'"title":"{public}"')
+    renamed: dict[str, Any] = msgspec.json.decode(text)
+    for name, schema in renamed["components"]["schemas"].items():
+        schema["title"] = name
+    return renamed
+
+
+def _public(name: str) -> str:
+    if name == "Complaint":
+        return "Error"
+    if many := re.fullmatch(r"Items_(\w+?)(?:Shown)?_", name):
+        return f"{many[1]}List"
+    return name.removesuffix("Shown")

@@ -1,0 +1,174 @@
+"""One request: what it says, read strictly and within bounds."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from towpath.server.errors import Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+T = TypeVar("T")
+
+MOST_HELD: Final = 128 * 2**20  # bytes of bodies of all requests that are being read
+PATIENCE: Final = 30.0  # seconds for the rest of a body
+LONG: Final = 2**16  # bytes that take so long to check that others should have their turn
+MOST_PARAMETERS: Final = 100
+
+
+class Bodies:
+    """What all requests together may hold in memory while their bodies arrive."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
+        """Read a body of at most so many bytes."""
+        length = headers.get(b"content-length", b"0")
+        if len(length) > len(str(most)) or not length.isdigit() or int(length) > most:
+            raise _too_large(most)
+        message = await receive()
+        first: bytes = message.get("body", b"")
+        if not message.get("more_body") and message["type"] == "http.request":
+            return first
+        chunks, size = [first], len(first)
+        self._held += size
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while message.get("more_body"):
+                    if size > most:
+                        raise _too_large(most)
+                    if self._held > MOST_HELD:
+                        raise Refusal(
+                            503, "overloaded", "too many large requests at once; try again soon",
+                            headers={"retry-after": "1"},
+                        )  # fmt: skip
+                    message = await receive()
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    self._held += len(chunks[-1])
+        except TimeoutError:
+            raise Refusal(
+                408, "too_slow", f"the body did not arrive within {PATIENCE:.0f} s",
+                headers={"connection": "close"},
+            ) from None  # fmt: skip
+        finally:
+            self._held -= size
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "incomplete", "the connection ended before the body did")
+        if size > most:
+            raise _too_large(most)
+        return b"".join(chunks)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(
+        413, "body_too_large", f"a request here has at most {most:,} bytes",
+        headers={"connection": "close"},
+    )  # fmt: skip
+
+
+async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return what a body says, or the reason why it says nothing."""
+    try:
+        # msgspec takes the last of two equal names; which one was meant, nobody knows.
+        if len(body) > LONG:
+            await asyncio.to_thread(_refuse_duplicates, body)
+        else:
+            _refuse_duplicates(body)
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "bad_json", f"the body is not JSON: {_reason(error)}") from None
+
+
+def _refuse_duplicates(body: bytes) -> None:
+    _strict.decode(body.decode())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            msg = f"it has two values for {name[:100]!r}"
+            raise ValueError(msg)
+        seen.add(name)
+
+
+_strict: Final = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return str(error)
+
+
+def _invalid(error: msgspec.ValidationError) -> Refusal:
+    """Return what is wrong with a field, and with which."""
+    text, _, at = str(error).partition(" - at `$")
+    where = at.strip("`.")
+    if unknown := _UNKNOWN.match(text):
+        where = f"{where}.{unknown[1]}".strip(".")
+        text = "there is no such field"
+    message = f"{where}: {text}" if where else text
+    return Refusal(400, "invalid", message, details={"field": where or None})
+
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    """Return the parameters of the query, each once."""
+    query: bytes = scope["query_string"]
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=MOST_PARAMETERS,
+        )
+    except ValueError as error:
+        raise Refusal(400, "invalid", f"the query cannot be read: {error}") from None
+    named = dict(pairs)
+    if len(named) != len(pairs):
+        raise Refusal(400, "invalid", "the query has two values for one name")
+    return named
+
+
+def read_query(named: dict[str, str], kind: type[T]) -> T:
+    """Return the parameters as what they should be."""
+    try:
+        return msgspec.convert(named, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+
+
+def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
+    """Return a cookie."""
+    text = str(headers.get(b"cookie", b""), "latin-1")
+    if name not in text:
+        return None
+    jar: SimpleCookie = SimpleCookie()
+    try:
+        jar.load(text)
+    except CookieError:
+        return None
+    found = jar.get(name)
+    return found.value if found else None

@@ -1,0 +1,182 @@
+"""One process that serves the API, does the upkeep, and runs the tasks of its app."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Generator, Sequence
+from ipaddress import ip_address
+from typing import Any, Final
+
+import uvicorn
+from msgspec import Struct
+from starlette.middleware.cors import CORSMiddleware
+
+from towpath import App
+from towpath.model.accounts import Collection
+from towpath.server.api import Api
+from towpath.server.connections import IDLE, Connection
+from towpath.worker import Worker
+
+log: Final = logging.getLogger("towpath")
+
+BACKLOG: Final = 2_048
+SLOWEST: Final = 600  # seconds for which a browser remembers what other sites may ask
+
+
+class Listening(Struct, frozen=True):
+    """What is served, and where."""
+
+    url: str
+    set_up_link: str | None  # while there is no superuser
+
+
+class Serving(Struct, kw_only=True):
+    """How an app is served."""
+
+    app: App
+    host: str = "127.0.0.1"
+    port: int = 8090
+    worker: Worker | None = None
+    grace: float = 30.0  # seconds for requests that are being answered at the end
+    origins: Sequence[str] = ()  # of pages that may ask, beside our own
+    proxies: Sequence[str] = ()  # whose word about a client's address is taken
+
+    def run(self, listening: Callable[[Listening], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self.arun(listening))
+
+    async def arun(self, listening: Callable[[Listening], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        api = Api(self.app)
+        api.gate.worker = self.worker
+        taken = _bound(self.host, self.port)
+        server = Server(self._config(api))
+        with contextlib.closing(taken), self._stopping(server, api):
+            await self.app.amigrate()
+            link = await self._set_up_link(api, taken.getsockname()[1])
+            said = Listening(_url(self.host, taken.getsockname()[1]), link)
+            server.when_started = lambda: listening(said)
+            self.app.upkeep.start()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    if self.worker is not None:
+                        group.create_task(self.worker.arun())
+                    group.create_task(self._serve(server, taken))
+            finally:
+                await self.app.aclose()
+
+    async def _serve(self, server: "Server", taken: socket.socket) -> None:
+        try:
+            await server.serve(sockets=[taken])
+        finally:
+            if self.worker is not None:
+                self.worker.stop()
+
+    def _config(self, api: Api) -> uvicorn.Config:
+        served: Any = api
+        if self.origins:
+            served = CORSMiddleware(
+                api,
+                allow_origins=self.origins,
+                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+                allow_headers=["authorization", "content-type", "idempotency-key"],
+                expose_headers=["retry-after"],
+                max_age=SLOWEST,
+            )
+        return uvicorn.Config(
+            served,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(self.proxies),
+            forwarded_allow_ips=list(self.proxies),
+            backlog=BACKLOG,
+            timeout_keep_alive=IDLE,
+            timeout_graceful_shutdown=max(1, round(self.grace)),
+        )
+
+    @contextlib.contextmanager
+    def _stopping(self, server: "Server", api: Api) -> Generator[None]:
+        """Stop at the first signal, at once at the second."""
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+            api.gate.closing.set()
+            if self.worker is not None:
+                self.worker.stop()
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for each in signals:
+            loop.add_signal_handler(each, stop)
+        try:
+            yield
+        finally:
+            for each in signals:
+                loop.remove_signal_handler(each)
+
+    async def _set_up_link(self, api: Api, port: int) -> str | None:
+        if await self.app.accounts.acount(Collection.SUPERUSERS):
+            return None
+        api.gate.set_up_token = secrets.token_urlsafe(32)
+        host = self.host if _is_loopback(self.host) else "127.0.0.1"
+        return f"{_url(host, port)}/setup?token={api.gate.set_up_token}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, whose signals are ours to handle."""
+
+    when_started: Callable[[], None]
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave them alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self.when_started()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - where it does not exist, asyncio's own loop will do
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    taken = socket.socket(family, kind, protocol)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except BaseException:
+        taken.close()
+        raise
+    taken.setblocking(False)
+    return taken
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,87 @@
+"""The words of a worker in any language: reserve, and what is said with a lease."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from towpath.model.job import Lease
+from towpath.server.asks import Ask
+from towpath.server.routes import Routes
+from towpath.server.shapes import (
+    Buried,
+    Completed,
+    Failed,
+    Leases,
+    Released,
+    Touched,
+    TouchedLease,
+    Wanted,
+    lease_shown,
+)
+
+routes: Final = Routes("work")
+LOST: Final = ("lease_lost",)
+
+
+@routes.post("/api/jobs/reserve", errors=("too_many_waiters",))
+async def reserve(ask: Ask, body: Wanted) -> Leases:
+    """Lease jobs, most urgent first; wait for one if there is none.
+
+    A lease lives until `until`, unless it is touched. A client that goes away while it waits
+    leaves nothing reserved.
+    """
+    for topic in body.topics:
+        ask.require("work", topic)
+    reserving = ask.app.jobs.areserve(
+        body.topics,
+        limit=body.limit,
+        timeout=body.timeout,
+        token=body.token,
+        worker=body.worker,
+    )
+    leases = await ask.unless_gone(reserving)
+    return Leases(leases=[lease_shown(lease) for lease in leases or ()])
+
+
+@routes.post("/api/jobs/{id}/complete", status=204, errors=LOST)
+async def complete(ask: Ask, id: UUID, body: Completed) -> None:
+    """Finish a job."""
+    result = msgspec.json.decode(body.result)
+    await ask.app.jobs.acomplete(await _lease(ask, id, body.epoch), result)
+
+
+@routes.post("/api/jobs/{id}/fail", status=204, errors=LOST)
+async def fail(ask: Ask, id: UUID, body: Failed) -> None:
+    """Say that this try failed: the job backs off, or is buried if it was the last."""
+    await ask.app.jobs.afail(await _lease(ask, id, body.epoch), body.error, body.delay)
+
+
+@routes.post("/api/jobs/{id}/release", status=204, errors=LOST)
+async def release(ask: Ask, id: UUID, body: Released) -> None:
+    """Give a job back, uncounted."""
+    lease = await _lease(ask, id, body.epoch)
+    await ask.app.jobs.arelease(lease, body.delay, body.priority)
+
+
+@routes.post("/api/jobs/{id}/bury", status=204, errors=LOST)
+async def bury(ask: Ask, id: UUID, body: Buried) -> None:
+    """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
+    await ask.app.jobs.abury(await _lease(ask, id, body.epoch), body.priority)
+
+
+@routes.post("/api/jobs/{id}/touch", errors=LOST)
+async def touch(ask: Ask, id: UUID, body: Touched) -> TouchedLease:
+    """Extend a lease by its ttr, from now."""
+    lease = await _lease(ask, id, body.epoch)
+    touched = await ask.app.jobs.atouch(lease)
+    return TouchedLease(
+        epoch=touched.epoch,
+        until=touched.until,
+        cancel_requested=lease.job.cancel_requested,
+    )
+
+
+async def _lease(ask: Ask, id: UUID, epoch: int) -> Lease:
+    """Return the lease that somebody says to hold; whether it does, the word itself will show."""
+    return Lease(job=await ask.job("work", id), epoch=epoch, until=None)

@@ -1,0 +1,244 @@
+"""Accounts: what is stored of them, and which of their tokens hold."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from towpath.errors import AccountExists, Conflict, InvalidState, InvalidToken, NotFound
+from towpath.model import tokens
+from towpath.model.accounts import Account, Collection
+from towpath.model.instants import as_datetime
+from towpath.model.tokens import Claims
+from towpath.operation import Mode, Operation, Row, Steps
+from towpath.statement import load
+from towpath.store.access import known_secret, raise_version, secret_and_now, wakes
+from towpath.store.rows import uuid_from
+
+sql: Final = load(__name__)
+
+PRUNE_AT_ONCE: Final = 1_000
+
+
+class NewAccount(Struct, frozen=True, kw_only=True):
+    """An account to store, but for its password."""
+
+    id: UUID
+    collection: Collection
+    email: str
+    name: str
+    fields: str
+
+
+class Changes(Struct, frozen=True, kw_only=True):
+    """What is to change of an account; None stays as it is."""
+
+    email: str | None = None
+    name: str | None = None
+    fields: str | None = None
+
+
+def create(new: NewAccount, password: str, *, first: bool = False) -> Operation[Account]:
+    """Store an account and the hash of its password; `first` only if its collection is empty."""
+
+    def steps() -> Steps[Account]:
+        yield from raise_version()
+        if first and (yield from _count(new.collection)):
+            msg = "there is a superuser already: log in, or use `towpath superuser create`"
+            raise InvalidState(msg)
+        if not (yield sql["create"](**asdict(new), password=password)):
+            raise _exists(new.email)
+        return (yield from _get(new.collection, new.id))
+
+    def again() -> Steps[Account]:
+        stored = yield sql["get"](id=new.id, collection=new.collection)
+        return account_from(stored[0]) if stored else (yield from steps())
+
+    return Operation("create_account", steps, wakes=wakes, restart=again)
+
+
+def get(collection: Collection, id: UUID) -> Operation[Account]:
+    """Read one account."""
+    return Operation("get_account", lambda: _get(collection, id), Mode.READ, whole=True)
+
+
+def get_by_email(collection: Collection, email: str) -> Operation[Account]:
+    """Read the account of an e-mail address."""
+
+    def steps() -> Steps[Account]:
+        for row in (yield sql["get_by_email"](collection=collection, email=email)):
+            return account_from(row)
+        raise _missing(collection, email)
+
+    return Operation("get_account_by_email", steps, Mode.READ, whole=True)
+
+
+def list_accounts(collection: Collection, limit: int, offset: int) -> Operation[list[Account]]:
+    """Read accounts, the oldest first."""
+
+    def steps() -> Steps[list[Account]]:
+        rows = yield sql["list"](collection=collection, limit=limit, offset=offset)
+        return [account_from(row) for row in rows]
+
+    return Operation("list_accounts", steps, Mode.SCAN, whole=True)
+
+
+def count(collection: Collection) -> Operation[int]:
+    """Count accounts."""
+    return Operation("count_accounts", lambda: _count(collection), Mode.SCAN, whole=True)
+
+
+def update(
+    collection: Collection, id: UUID, changes: Changes, password: str | None = None
+) -> Operation[Account]:
+    """Change an account; the hash of a new password ends its tokens."""
+
+    def steps() -> Steps[Account]:
+        yield from raise_version()
+        if changes.email is not None:
+            found = yield sql["get_by_email"](collection=collection, email=changes.email)
+            if any(account_from(row).id != str(id) for row in found):
+                raise _exists(changes.email)
+        yield sql["change"](collection=collection, id=id, password=password, **asdict(changes))
+        if password is not None:
+            yield sql["end_tokens"](collection=collection, id=id)
+        return (yield from _get(collection, id))
+
+    return Operation("update_account", steps, wakes=wakes)
+
+
+def end_tokens(collection: Collection, id: UUID) -> Operation[None]:
+    """End every token of an account."""
+
+    def steps() -> Steps[None]:
+        yield from raise_version()
+        if not (yield sql["end_tokens"](collection=collection, id=id)):
+            raise _missing(collection, str(id))
+
+    return Operation("end_tokens", steps, wakes=wakes)
+
+
+def delete(collection: Collection, id: UUID) -> Operation[None]:
+    """Forget an account, and with it its tokens; the last superuser stays."""
+
+    def steps() -> Steps[None]:
+        yield from raise_version()
+        yield from _get(collection, id)
+        if collection == Collection.SUPERUSERS and (yield from _count(collection)) == 1:
+            msg = "the last superuser cannot be deleted: create another one first"
+            raise Conflict(msg)
+        yield sql["delete"](collection=collection, id=id)
+
+    def again() -> Steps[None]:
+        if (yield sql["get"](collection=collection, id=id)):
+            yield from steps()
+
+    return Operation("delete_account", steps, wakes=wakes, restart=again)
+
+
+def sign(account: Account, lifetime: int) -> Operation[str]:
+    """Return a token for an account."""
+
+    def steps() -> Steps[str]:
+        return tokens.signed(account, *(yield from secret_and_now()), lifetime)
+
+    return Operation("sign_token", steps)
+
+
+def refresh(token: str, lifetime: int) -> Operation[tuple[Account, str]]:
+    """Return the account of a token that holds, and a new token."""
+
+    def steps() -> Steps[tuple[Account, str]]:
+        account, _ = yield from _verified(token)
+        return account, tokens.signed(account, *(yield from secret_and_now()), lifetime)
+
+    return Operation("refresh_token", steps, Mode.READ)
+
+
+def verify(token: str) -> Operation[Account]:
+    """Return the account of a token that holds."""
+
+    def steps() -> Steps[Account]:
+        return (yield from _verified(token))[0]
+
+    return Operation("verify_token", steps, Mode.READ)
+
+
+def revoke(token: str) -> Operation[None]:
+    """End a token before its time."""
+
+    def steps() -> Steps[None]:
+        yield from raise_version()
+        _, claims = yield from _verified(token)
+        yield sql["revoke"](token=claims.jti, expires_at=claims.exp * 10**6)
+
+    def again() -> Steps[None]:
+        try:
+            yield from steps()
+        except InvalidToken:
+            return  # as it should be
+
+    return Operation("revoke_token", steps, wakes=wakes, restart=again)
+
+
+def prune_tokens() -> Operation[int]:
+    """Forget revoked tokens that have expired; return how many. Nobody's rights change."""
+
+    def steps() -> Steps[int]:
+        return len((yield sql["prune_tokens"](limit=PRUNE_AT_ONCE)))
+
+    return Operation("prune_tokens", steps, whole=True)
+
+
+def _verified(token: str) -> Steps[tuple[Account, Claims]]:
+    tokens.check_size(token)
+    found = yield from known_secret()
+    if found is None:
+        raise _ended()
+    claims = tokens.read(token, *found)
+    rows = yield sql["of_token"](
+        id=claims.sub, collection=claims.col, generation=claims.gen, token=claims.jti
+    )
+    if not rows:
+        raise _ended()
+    return account_from(rows[0]), claims
+
+
+def _get(collection: Collection, id: UUID) -> Steps[Account]:
+    for row in (yield sql["get"](collection=collection, id=id)):
+        return account_from(row)
+    raise _missing(collection, str(id))
+
+
+def _count(collection: Collection) -> Steps[int]:
+    [[found]] = yield sql["count"](collection=collection)
+    return int(found)
+
+
+def account_from(row: Row) -> Account:
+    """Read a row of accounts."""
+    id, collection, email, name, fields, generation, created_at, updated_at = row
+    return Account(
+        id=str(uuid_from(id)),
+        collection=Collection(collection),
+        email=email,
+        name=name,
+        fields=msgspec.json.decode(fields),
+        generation=generation,
+        created_at=as_datetime(created_at),
+        updated_at=as_datetime(updated_at),
+    )
+
+
+def _exists(email: str) -> AccountExists:
+    return AccountExists(f"there is an account {email} already")
+
+
+def _missing(collection: Collection, name: str) -> NotFound:
+    return NotFound(f"there is no account {name} in {collection.value}")
+
+
+def _ended() -> InvalidToken:
+    return InvalidToken("the token is not valid: it was ended, or its account is gone")

@@ -1,0 +1,56 @@
+-- Logins: how often somebody may try, and whether a password is still the one that was tried.
+
+-- name: password
+select id, password from towpath.account where collection = :collection and email = :email;
+
+-- name: account
+select id, collection, email, name, fields, generation, created_at, updated_at
+  from towpath.account where id = :id and password = :password;
+
+-- name: rehash
+update towpath.account set password = :password where id = :id and password = :was;
+
+-- A row says up to when what was tried is paid for. Each try costs its pace; as many may be owed at
+-- once as there is room for. In the order of their keys, so that none waits round.
+-- name: charge [sqlite]
+insert into towpath.login_attempt as a (key, tat) values (:key, :now + :pace)
+on conflict (key) do update set tat = max(a.tat, :now) + :pace
+ where max(a.tat, :now) + :pace <= :now + :room returning key;
+
+-- name: charge [postgres]
+insert into towpath.login_attempt as a (key, tat)
+select key, {now} + pace from json_to_recordset(cast(:items as json)) as i(
+       key text, pace bigint, room bigint) order by key
+on conflict (key) do update set tat = greatest(a.tat, {now}) + (excluded.tat - {now})
+ where greatest(a.tat, {now}) + (excluded.tat - {now}) <= {now} + (
+       select i.room from json_to_recordset(cast(:items as json)) as i(key text, room bigint)
+        where i.key = a.key)
+returning key;
+
+-- name: owed [sqlite]
+select :now + :room - :pace, tat from towpath.login_attempt where key = :key;
+
+-- name: owed [postgres]
+select {now} + i.room - i.pace, a.tat from towpath.login_attempt a
+  join json_to_recordset(cast(:items as json)) as i(key text, pace bigint, room bigint)
+    on a.key = i.key;
+
+-- name: forgive [sqlite]
+delete from towpath.login_attempt where key = :key;
+
+-- name: forgive [postgres]
+delete from towpath.login_attempt a using json_to_recordset(cast(:items as json)) as i(key text)
+ where a.key = i.key;
+
+-- name: refund [sqlite]
+update towpath.login_attempt set tat = tat - :pace where key = :key;
+
+-- name: refund [postgres]
+update towpath.login_attempt a set tat = a.tat - i.pace
+  from json_to_recordset(cast(:items as json)) as i(key text, pace bigint) where a.key = i.key;
+
+-- name: prune_attempts
+delete from towpath.login_attempt where key in (
+    select key from towpath.login_attempt where tat <= {now}
+     order by tat limit cast(:limit as bigint))
+returning key;

@@ -1,0 +1,336 @@
+"""Jobs over HTTP, asked by a superuser."""
+
+import base64
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.server.conftest import refused
+from towpath import Job, State
+from towpath.server.shapes import JobShown, job_shown
+
+
+@pytest.fixture
+def ask(web, root):
+    """Ask as a superuser."""
+    return lambda method, path, json=None, **more: web(method, path, json, as_=root, **more)
+
+
+def enqueued(ask, topic="mail", payload=None, **more):
+    response = ask("POST", "/api/jobs/enqueue", {"topic": topic, "payload": payload, **more})
+    assert response.status_code == 201, response.text
+    return response.json()
+
+
+def buried(web, topic="mail"):
+    web.app.jobs.enqueue(topic, {})
+    [lease] = web.app.jobs.reserve(topic)
+    web.app.jobs.bury(lease)
+    return str(lease.job.id)
+
+
+def test_us7_1_an_enqueued_job_has_an_id_and_is_pending(web, ask):
+    said = enqueued(ask, "mail_digest", {"userId": "123"})
+
+    assert said["status"] == "pending"
+    job = web.app.jobs.get(said["id"])
+    assert (job.topic, job.payload) == ("mail_digest", {"userId": "123"})
+
+
+def test_us7_2_a_job_is_shown_as_it_was_stored(ask):
+    said = enqueued(ask, payload={"a": [1, None, "ä"]}, maxRetries=5, headers={"x": "y"})
+
+    shown = ask("GET", f"/api/jobs/{said['id']}").json()
+
+    assert shown == said
+    assert shown["payload"] == {"a": [1, None, "ä"]}
+    assert (shown["retries"], shown["maxRetries"], shown["headers"]) == (0, 5, {"x": "y"})
+    assert shown["runAt"].endswith("Z")
+
+
+def test_us7_3_jobs_are_listed_by_topic_and_status(web, ask):
+    wanted = [enqueued(ask, "mail", n)["id"] for n in range(3)]
+    enqueued(ask, "other")
+    failed = buried(web, "elsewhere")
+
+    listed = ask("GET", "/api/jobs?topic=mail&status=pending").json()
+    assert [job["id"] for job in listed["items"]] == wanted[::-1]
+    assert listed["next"] is None
+    [only] = ask("GET", "/api/jobs?status=failed").json()["items"]
+    assert only["id"] == failed
+
+
+def test_us7_3_pages_follow_each_other_by_cursor_and_by_offset(ask):
+    made = [enqueued(ask, payload=n)["id"] for n in range(7)][::-1]
+
+    found, cursor = [], ""
+    while cursor is not None:
+        page = ask("GET", f"/api/jobs?limit=3{cursor and f'&before={cursor}'}").json()
+        found += [job["id"] for job in page["items"]]
+        cursor = page["next"]
+    by_offset = ask("GET", "/api/jobs?limit=3&offset=3").json()["items"]
+
+    assert found == made
+    assert [job["id"] for job in by_offset] == made[3:6]
+
+
+def test_a_page_of_large_payloads_is_cut_and_goes_on(ask):
+    made = [enqueued(ask, payload="x" * 2**20 if n else 0)["id"] for n in range(1)]
+    large = "y" * (2**20 - 2)
+    made += [enqueued(ask, payload=large)["id"] for _ in range(9)]
+
+    page = ask("GET", "/api/jobs").json()
+    rest = ask("GET", f"/api/jobs?before={page['next']}").json()
+
+    assert len(page["items"]) == 8
+    assert [job["id"] for job in page["items"] + rest["items"]] == made[::-1]
+
+
+def test_us7_4_a_failed_job_is_requeued(web, ask):
+    id = buried(web)
+
+    said = ask("POST", f"/api/jobs/{id}/requeue")
+
+    assert (said.status_code, said.json()["status"], said.json()["retries"]) == (200, "pending", 0)
+
+
+@pytest.mark.parametrize("state", ["pending", "failed", "cancelled"])
+def test_us7_5_a_job_that_does_not_run_is_deleted(web, ask, state):
+    id = buried(web) if state == "failed" else enqueued(ask)["id"]
+    if state == "cancelled":
+        web.app.jobs.cancel(id)
+
+    assert ask("DELETE", f"/api/jobs/{id}").status_code == 204
+    assert refused(ask("GET", f"/api/jobs/{id}")) == (404, "not_found")
+
+
+def test_ec_7_deleting_a_running_job_is_refused(web, ask):
+    id = enqueued(ask)["id"]
+    [lease] = web.app.jobs.reserve("mail")
+
+    assert refused(ask("DELETE", f"/api/jobs/{id}")) == (409, "invalid_state")
+
+    web.app.jobs.complete(lease)
+    assert refused(ask("DELETE", f"/api/jobs/{id}")) == (409, "invalid_state")
+
+
+def test_ec_1_a_payload_over_the_limit_is_refused(web, ask):
+    said = ask("POST", "/api/jobs/enqueue", {"topic": "mail", "payload": "x" * 2**20})
+
+    assert refused(said) == (400, "payload_too_large")
+    assert web.app.jobs.list() == []
+
+
+def test_ec_6_an_id_is_a_uuid_of_version_7(ask):
+    assert UUID(enqueued(ask)["id"]).version == 7
+
+
+def test_stats_say_what_the_document_says(web, ask):
+    enqueued(ask)
+    web.app.jobs.enqueue("mail", {})
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.complete(lease)
+
+    said = ask("GET", "/api/jobs/stats").json()
+
+    assert (said["pending"], said["processing"], said["completed"]) == (1, 0, 1)
+    assert (said["failed"], said["successRate"]) == (0, 1.0)
+    assert said["avgExecutionTime"] == 0
+
+
+def test_throughput_is_counted_by_the_minute(web, ask):
+    enqueued(ask)
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.complete(lease)
+    web.app.upkeep.run()
+
+    items = ask("GET", "/api/jobs/throughput?topic=mail&minutes=5").json()["items"]
+
+    assert sum(minute["completed"] for minute in items) == 1
+
+
+def test_a_job_waits_for_its_delay_or_its_time(web, ask, clock):
+    enqueued(ask, delay=60)
+    enqueued(ask, runAt=(clock.now + timedelta(seconds=60)).isoformat())
+
+    assert web.app.jobs.reserve("mail", limit=2) == []
+    clock.advance(60)
+    assert len(web.app.jobs.reserve("mail", limit=2)) == 2
+
+
+def test_raw_bytes_travel_as_base64(web, ask):
+    raw = bytes(range(256))
+    said = enqueued(ask, payload=base64.b64encode(raw).decode(), encoding="base64")
+
+    assert web.app.jobs.get(said["id"]).payload == raw
+    assert said["encoding"] == "base64"
+    assert base64.b64decode(said["payload"]) == raw
+
+
+@pytest.mark.parametrize("payload", ["a", "a b", 5, {"x": 1}, "é===", None])
+def test_what_is_not_base64_is_refused(ask, payload):
+    said = ask(
+        "POST", "/api/jobs/enqueue", {"topic": "a", "payload": payload, "encoding": "base64"}
+    )
+
+    assert refused(said) == (400, "invalid_payload")
+
+
+def test_an_enqueue_is_repeated_by_id_without_harm(web, ask):
+    new = {"topic": "mail", "payload": 1, "id": str(uuid4())}
+
+    first, again = (ask("POST", "/api/jobs/enqueue", new) for _ in range(2))
+    other = ask("POST", "/api/jobs/enqueue", {**new, "payload": 2})
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    assert refused(other) == (409, "job_exists")
+    assert len(web.app.jobs.list()) == 1
+
+
+def test_an_idempotency_key_makes_a_repeated_enqueue_harmless(web, ask, root, ada):
+    web.app.access.set(access_rule="@request.auth.id != ''")
+    key = {"headers": {"idempotency-key": "order-7"}}
+    new = {"topic": "mail", "payload": 1}
+
+    first, again = (ask("POST", "/api/jobs/enqueue", new, **key) for _ in range(2))
+    elsewhere = ask("POST", "/api/jobs/enqueue", {"topic": "other"}, **key)
+    of_ada = web.post("/api/jobs/enqueue", new, as_=ada, **key)
+    changed = ask("POST", "/api/jobs/enqueue", {**new, "payload": 2}, **key)
+
+    assert first.json() == again.json()
+    assert len({r.json()["id"] for r in (first, elsewhere, of_ada)}) == 3
+    assert refused(changed) == (409, "job_exists")
+
+
+def test_a_key_that_is_held_answers_with_its_holder(ask):
+    first = ask("POST", "/api/jobs/enqueue", {"topic": "mail", "key": "k", "payload": 1})
+    second = ask("POST", "/api/jobs/enqueue", {"topic": "mail", "key": "k", "payload": 2})
+
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.json() == first.json()
+
+
+def test_many_jobs_are_stored_together(web, ask):
+    first = enqueued(ask, "first")
+    said = ask(
+        "POST",
+        "/api/jobs/enqueue-many",
+        {
+            "jobs": [
+                {"topic": "mail", "payload": 1, "priority": 3},
+                {"topic": "other", "payload": "AAE=", "encoding": "base64"},
+                {"topic": "later", "after": [first["id"]]},
+            ]
+        },
+    )
+
+    assert said.status_code == 201
+    mail, other, later = said.json()["items"]
+    assert (mail["priority"], other["encoding"], later["state"]) == (3, "base64", "blocked")
+
+
+def test_many_jobs_are_stored_all_or_none(web, ask):
+    standing = enqueued(ask)
+    said = ask(
+        "POST",
+        "/api/jobs/enqueue-many",
+        {"jobs": [{"topic": "mail"}, {"topic": "mail", "id": standing["id"], "payload": "other"}]},
+    )
+
+    assert refused(said) == (409, "job_exists")
+    assert len(web.app.jobs.list()) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_none_or_too_many_jobs_at_once_are_refused(ask, count):
+    said = ask("POST", "/api/jobs/enqueue-many", {"jobs": [{"topic": "a"}] * count})
+
+    assert refused(said) == (400, "invalid")
+
+
+def test_a_job_is_cancelled_kicked_and_reprioritised(web, ask):
+    id = enqueued(ask, delay=60)["id"]
+
+    assert ask("POST", f"/api/jobs/{id}/kick").json()["state"] == "ready"
+    assert ask("PATCH", f"/api/jobs/{id}", {"priority": 7}).json()["priority"] == 7
+    assert ask("POST", f"/api/jobs/{id}/cancel").json()["status"] == "cancelled"
+    assert refused(ask("POST", f"/api/jobs/{id}/kick")) == (409, "not_buried")
+
+
+def test_the_history_of_a_job_is_shown(web, ask):
+    id = enqueued(ask)["id"]
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.fail(lease, ValueError("no luck"))
+
+    [failure] = ask("GET", f"/api/jobs/{id}/failures").json()["items"]
+
+    assert (failure["epoch"], failure["error"]) == (1, "ValueError: no luck")
+    assert ask("GET", f"/api/jobs/{id}").json()["lastError"] == "ValueError: no luck"
+    for what in ("logs", "events", "runs"):
+        assert ask("GET", f"/api/jobs/{id}/{what}").json() == {"items": []}
+
+
+def test_topics_are_counted_paused_kicked_and_purged(web, ask):
+    buried(web)
+    enqueued(ask)
+
+    assert ask("POST", "/api/topics/mail/pause", {"duration": 60}).status_code == 204
+    [topic] = ask("GET", "/api/topics").json()["items"]
+    assert (topic["topic"], topic["ready"], topic["buried"], topic["paused"]) == (
+        "mail", 1, 1, True,
+    )  # fmt: skip
+    assert ask("POST", "/api/topics/mail/resume").status_code == 204
+    assert ask("POST", "/api/topics/mail/kick", {"limit": 5}).json() == {"kicked": 1}
+    assert ask("POST", "/api/topics/mail/purge").json() == {"purged": 2}
+
+
+def test_pause_without_a_body_is_until_it_is_resumed(web, ask):
+    enqueued(ask)
+
+    assert ask("POST", "/api/topics/mail/pause").status_code == 204
+    assert web.app.jobs.reserve("mail") == []
+
+
+def test_schedules_are_stored_paused_run_and_deleted(web, ask, clock):
+    rule = {"topic": "report", "cron": "0 6 * * *", "payload": {"kind": "daily"}}
+    stored = ask("PUT", "/api/schedules/daily", rule)
+
+    assert (stored.status_code, stored.json()["cron"]) == (200, "0 6 * * *")
+    assert ask("GET", "/api/schedules").json()["items"] == [stored.json()]
+    job = ask("POST", "/api/schedules/daily/run").json()
+    assert (job["topic"], job["payload"]) == ("report", {"kind": "daily"})
+    assert ask("POST", "/api/schedules/daily/pause").status_code == 204
+    assert ask("GET", "/api/schedules/daily").json()["paused"] is True
+    assert ask("POST", "/api/schedules/daily/resume").status_code == 204
+    every = ask("PUT", "/api/schedules/daily", {"topic": "report", "every": 90})
+    assert every.json()["every"] == 90
+    assert ask("DELETE", "/api/schedules/daily").status_code == 204
+    assert refused(ask("GET", "/api/schedules/daily")) == (404, "not_found")
+
+
+def test_workers_are_listed(web, ask):
+    web.app.sessions.start("gold", ["mail"])
+
+    [worker] = ask("GET", "/api/workers").json()["items"]
+
+    assert (worker["worker"], worker["topics"], worker["leases"]) == ("gold", ["mail"], 0)
+
+
+def test_every_field_of_a_job_stands_in_its_own_place(web):
+    """Its answer is made by position, so a change of the order would mix them up."""
+    job = web.app.jobs.enqueue("mail", {"a": 1}, key="k", headers={"h": "v"})
+
+    shown = job_shown(job)
+
+    for name in JobShown.__struct_fields__:
+        theirs = getattr(job, name, None)
+        if name in {"payload", "headers", "result", "duration_ms", "ttr"}:
+            continue
+        if hasattr(Job, name) or hasattr(job, name):
+            assert getattr(shown, name) == theirs, name
+        else:
+            assert getattr(shown, name) == getattr(job.options, name), name
+    assert shown.ttr == job.ttr.total_seconds()
+    assert shown.state is State.READY

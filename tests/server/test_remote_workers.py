@@ -1,0 +1,186 @@
+"""Workers in any language: reserve by long poll, and the words of a lease."""
+
+import asyncio
+from threading import Thread
+
+import pytest
+
+from tests.conftest import eventually
+from tests.server.conftest import refused
+
+
+@pytest.fixture
+def key(web) -> str:
+    """A key that may work."""
+    return web.app.keys.create("worker", scopes=["work"])[1]
+
+
+def reserved(web, key, **more):
+    said = web.post("/api/jobs/reserve", {"topics": ["mail"], **more}, as_=key)
+    assert said.status_code == 200, said.text
+    return said.json()["leases"]
+
+
+def test_a_job_is_reserved_and_completed(web, key):
+    id = str(web.app.jobs.enqueue("mail", {"a": 1}).id)
+
+    [lease] = reserved(web, key)
+    said = web.post(f"/api/jobs/{id}/complete", {"epoch": lease["epoch"], "result": [1]}, as_=key)
+
+    assert (lease["job"]["id"], lease["job"]["payload"], lease["epoch"]) == (id, {"a": 1}, 1)
+    assert said.status_code == 204
+    job = web.app.jobs.get(id)
+    assert (job.status, job.returned) == ("completed", [1])
+
+
+def test_no_job_is_no_lease(web, key):
+    assert reserved(web, key) == []
+
+
+def test_several_topics_and_jobs_at_once_most_urgent_first(web, key):
+    web.app.jobs.enqueue("mail", 1)
+    web.app.jobs.enqueue("other", 2, priority=1)
+
+    leases = reserved(web, key, topics=["mail", "other"], limit=5)
+
+    assert [lease["job"]["payload"] for lease in leases] == [2, 1]
+
+
+def test_a_stale_epoch_is_refused_and_changes_nothing(web, key, clock):
+    id = web.app.jobs.enqueue("mail", {}, ttr=10).id
+    [old] = reserved(web, key)
+    clock.advance(11)
+    [new] = reserved(web, key)
+
+    for word in ("complete", "fail", "release", "bury", "touch"):
+        body = {"epoch": old["epoch"], **({"error": "x"} if word == "fail" else {})}
+        assert refused(web.post(f"/api/jobs/{id}/{word}", body, as_=key)) == (409, "lease_lost")
+    assert refused(web.delete(f"/api/jobs/{id}?epoch=1", as_=key)) == (409, "lease_lost")
+    assert web.app.jobs.get(id).epoch == new["epoch"]
+    assert web.app.jobs.get(id).state == "reserved"
+
+
+def test_every_word_of_a_lease(web, key, clock):
+    for word, body, state in (
+        ("complete", {}, "completed"),
+        ("fail", {"error": "no luck"}, "delayed"),
+        ("fail", {"error": "no luck", "delay": 0}, "ready"),
+        ("release", {}, "ready"),
+        ("release", {"delay": 5, "priority": 9}, "delayed"),
+        ("bury", {}, "buried"),
+    ):
+        web.app.jobs.purge("mail")
+        id = web.app.jobs.enqueue("mail", {}).id
+        [lease] = reserved(web, key)
+        said = web.post(f"/api/jobs/{id}/{word}", {"epoch": lease["epoch"], **body}, as_=key)
+        assert said.status_code == 204, said.text
+        job = web.app.jobs.get(id)
+        web.app.upkeep.run()
+        assert web.app.jobs.get(id).state == state or job.state == state, word
+
+
+def test_the_same_word_again_holds(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    [lease] = reserved(web, key)
+    body = {"epoch": lease["epoch"], "result": 5}
+
+    said = [web.post(f"/api/jobs/{id}/complete", body, as_=key).status_code for _ in range(2)]
+
+    assert said == [204, 204]
+
+
+def test_touch_extends_a_lease_and_tells_of_a_cancel(web, key, clock):
+    id = web.app.jobs.enqueue("mail", {}, ttr=10).id
+    [lease] = reserved(web, key)
+    clock.advance(6)
+
+    touched = web.post(f"/api/jobs/{id}/touch", {"epoch": lease["epoch"]}, as_=key).json()
+    assert touched["cancelRequested"] is False
+    assert touched["until"] > lease["until"]
+    web.app.jobs.cancel(id)
+    touched = web.post(f"/api/jobs/{id}/touch", {"epoch": lease["epoch"]}, as_=key).json()
+    assert touched["cancelRequested"] is True
+
+
+def test_done_and_gone(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    [lease] = reserved(web, key)
+
+    assert web.delete(f"/api/jobs/{id}?epoch={lease['epoch']}", as_=key).status_code == 204
+    assert web.app.jobs.list() == []
+
+
+def test_a_repeated_reserve_with_its_token_returns_the_same_leases(web, key):
+    for n in range(3):
+        web.app.jobs.enqueue("mail", n)
+
+    first, again = (reserved(web, key, token=77, limit=2) for _ in range(2))
+
+    assert first == again
+    assert len(first) == 2
+
+
+def test_a_long_poll_is_answered_when_a_job_comes(live_web):
+    key = live_web.app.keys.create("worker", scopes=["work"])[1]
+    found = []
+    waiting = Thread(target=lambda: found.extend(reserved(live_web, key, timeout=30)))
+    waiting.start()
+    eventually(lambda: live_web.app.jobs.stats_waiting().get("mail"))
+
+    live_web.app.jobs.enqueue("mail", "now")
+
+    waiting.join(20)
+    assert [lease["job"]["payload"] for lease in found] == ["now"]
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_nothing_reserved(live_web, loop):
+    key = live_web.app.keys.create("worker", scopes=["work"])[1]
+    gone = asyncio.Event()
+    body = b'{"topics": ["mail"], "timeout": 30}'
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+    sent = []
+
+    async def receive():
+        for message in messages:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/jobs/reserve", "root_path": "",
+        "query_string": b"", "headers": [(b"authorization", f"Bearer {key}".encode())],
+        "scheme": "http", "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    asked = asyncio.run_coroutine_threadsafe(live_web.api(scope, receive, send), loop)
+    eventually(lambda: live_web.app.jobs.stats_waiting().get("mail"))
+
+    loop.call_soon_threadsafe(gone.set)
+    asked.result(20)
+    live_web.app.jobs.enqueue("mail", 1)
+
+    eventually(lambda: not live_web.app.jobs.stats_waiting())
+    [job] = live_web.app.jobs.list()
+    assert job.state == "ready"
+
+
+def test_only_who_may_work_works(web, ada):
+    id = web.app.jobs.enqueue("mail", {}).id
+    other = web.app.keys.create("other", scopes=["enqueue", "manage"])[1]
+    elsewhere = web.app.keys.create("elsewhere", scopes=["work"], topics=["reports"])[1]
+
+    for caller, expected in (
+        (None, (401, "login_required")),
+        (ada, (403, "forbidden")),
+        (other, (403, "forbidden")),
+        (elsewhere, (403, "forbidden")),
+    ):
+        said = web.post("/api/jobs/reserve", {"topics": ["mail"]}, as_=caller)
+        assert refused(said) == expected
+    [lease] = web.app.jobs.reserve("mail")
+    said = web.post(f"/api/jobs/{id}/complete", {"epoch": lease.epoch}, as_=elsewhere)
+    assert refused(said) == (404, "not_found")
+    web.app.access.set(work_rule="@request.auth.role = 'editor'")
+    assert web.post(f"/api/jobs/{id}/complete", {"epoch": 1}, as_=ada).status_code == 204
