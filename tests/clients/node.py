@@ -1,10 +1,14 @@
-"""Node and npm, from their wheel."""
+"""Node and npm, from their wheel.
+
+`python -m tests.clients.node run generate` is `npm run generate` in the TypeScript client.
+"""
 
 import fcntl
 import hashlib
 import importlib.util
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -63,3 +67,8 @@ def _wheel() -> Path:
 def _environment() -> dict[str, str]:
     path = f"{_wheel() / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**os.environ, "PATH": path, "NO_COLOR": "1"}
+
+
+if __name__ == "__main__":
+    install()
+    sys.stdout.write(npm(*sys.argv[1:]))

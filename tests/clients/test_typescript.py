@@ -36,7 +36,7 @@ def test_the_types_are_those_of_the_openapi_document(tmp_path):
     npm("run", "generate", cwd=tmp_path)
 
     generated = (tmp_path / "src" / "schema.ts").read_text()
-    assert generated == (CLIENT / "src" / "schema.ts").read_text(), "`npm run generate` renews it"
+    assert generated == (CLIENT / "src" / "schema.ts").read_text(), "see CONTRIBUTING.md"
 
 
 def test_calls_are_repeated_ended_and_refused_as_promised():
@@ -72,7 +72,7 @@ def test_the_package_as_published_typechecks_and_runs(tmp_path):
 def typecheck(directory, files, **options):
     """Check files as a strict user of the package would."""
     strict = {"strict": True, "exactOptionalPropertyTypes": True, "noUncheckedIndexedAccess": True}
-    module = {"module": "nodenext", "target": "es2022", "noEmit": True}
+    module = {"module": "nodenext", "target": "es2022", "noEmit": True, "skipDefaultLibCheck": True}
     config = {"compilerOptions": strict | module | options, "files": files}
     (directory / "tsconfig.json").write_text(json.dumps(config))
     tsc("--project", directory)

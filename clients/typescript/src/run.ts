@@ -57,7 +57,8 @@ export class Run {
     const context = { signal: this.#stop.signal, lease: this.#lease };
     const doing = (async () => handler(job, context))();
     const beating = this.#beat(job.ttr * 1000);
-    this.#limit = setTimeout(() => void this.#overdue(), limitOf(job));
+    const limit = Math.min(job.timeout * 1000, LONGEST_TIMER);
+    this.#limit = setTimeout(() => void this.#overdue(), limit);
     try {
       const word = await doing.then(
         (result): Word =>
@@ -161,8 +162,4 @@ function isLost(error: unknown): boolean {
 function isRefusal(error: unknown): boolean {
   if (!(error instanceof TowpathError)) return true; // it could not even be written
   return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
-}
-
-function limitOf(job: Job): number {
-  return Math.min(job.timeout === null ? Infinity : job.timeout * 1000, LONGEST_TIMER);
 }

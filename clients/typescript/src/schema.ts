@@ -883,10 +883,10 @@ export interface components {
                 [key: string]: string;
             };
             ttr: number;
-            timeout: number | null;
-            retention: number | null;
-            maxRetries: number | null;
-            maxCrashes: number | null;
+            timeout: number;
+            retention: number;
+            maxRetries: number;
+            maxCrashes: number;
             createdAt: string;
             runAt: string;
             epoch: number;
