@@ -1,6 +1,7 @@
-"""Write docs/reference from the code. With --check, say which page is stale."""
+"""Write docs/reference and openapi.json from the code. With --check, say what is stale."""
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
 from towpath.model.states import STATUS, TRANSITIONS, State
+from towpath.server.api import GROUPS
+from towpath.server.openapi import document_of
 from towpath.settings import Settings
 
 HERE = Path(__file__).parent / "reference"
@@ -180,12 +183,21 @@ OPTIONS: dict[str, dict[str, type]] = {
     },
     "app.access": {"Changes of `set`": AccessChanges},
 }
+
+
+def openapi() -> str:
+    """Describe the HTTP API, for the generated types of the TypeScript client."""
+    document = document_of(route for group in GROUPS for route in group.all)
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES = {
     "states.md": states,
     "errors.md": error_pages,
     "settings.md": settings,
     "verbs.md": verbs,
     "commands.md": commands,
+    "../../clients/typescript/openapi.json": openapi,
 }
 
 
