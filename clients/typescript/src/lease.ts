@@ -10,6 +10,12 @@ export interface ReleaseOptions {
   priority?: number | undefined;
 }
 
+export interface BuryOptions {
+  priority?: number | undefined;
+  /** Why; then this try counts as failed by it. */
+  error?: string | undefined;
+}
+
 /**
  * The right to run one job for a while.
  *
@@ -41,7 +47,8 @@ export class Lease<Payload = unknown> {
     options: CallOptions & { delay?: number | undefined } = {},
   ): Promise<void> {
     const { signal, delay } = options;
-    await this.#say("fail", { error: described(error), delay }, { signal });
+    const traceback = error instanceof Error ? described(error) : undefined;
+    await this.#say("fail", { error: String(error), traceback, delay }, { signal });
   }
 
   /** Give the job back, uncounted. */
@@ -51,7 +58,7 @@ export class Lease<Payload = unknown> {
   }
 
   /** Put the job aside as failed, until somebody kicks, requeues or deletes it. */
-  async bury(options: CallOptions & { priority?: number | undefined } = {}): Promise<void> {
+  async bury(options: CallOptions & BuryOptions = {}): Promise<void> {
     const { signal, ...how } = options;
     await this.#say("bury", how, { signal });
   }

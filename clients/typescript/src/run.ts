@@ -92,7 +92,7 @@ export class Run {
 
   #wordFor(error: unknown): Word {
     if (error instanceof Release) return () => this.#lease.release(error.options);
-    if (error instanceof Bury) return () => this.#lease.bury();
+    if (error instanceof Bury) return () => this.#lease.bury({ error: error.message || undefined });
     // If a cancel was requested, the job is cancelled by this.
     if (this.#stop.signal.aborted) return () => this.#lease.release();
     return () => this.#lease.fail(error);

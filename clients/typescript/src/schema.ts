@@ -1099,6 +1099,8 @@ export interface components {
             epoch: number;
             error: string;
             /** @default null */
+            traceback?: string | null;
+            /** @default null */
             delay?: number | null;
         };
         /**
@@ -1120,6 +1122,8 @@ export interface components {
             epoch: number;
             /** @default null */
             priority?: number | null;
+            /** @default null */
+            error?: string | null;
         };
         /**
          * Touched

@@ -151,6 +151,7 @@ class Failed(Asked):
 
     epoch: Epoch
     error: Text
+    traceback: Text | None = None
     delay: Seconds | None = None  # before the next try, instead of its backoff
 
 
@@ -167,6 +168,7 @@ class Buried(Asked):
 
     epoch: Epoch
     priority: Priority | None = None
+    error: Text | None = None  # why; then this try counts as failed
 
 
 class Touched(Asked):

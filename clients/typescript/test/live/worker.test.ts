@@ -102,7 +102,8 @@ test("Release gives the job back uncounted, and Bury puts it aside", async (t) =
   const job = await becomes(id, "failed");
   assert.equal(job.state, "buried");
   assert.equal(job.releases, 1);
-  assert.equal(job.retries, 0);
+  assert.equal(job.lastError, "not for us");
+  assert.equal(job.retries, 1);
   assert.equal(job.priority, 9);
 });
 
