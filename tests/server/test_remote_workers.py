@@ -82,7 +82,12 @@ def test_every_word_of_a_lease(web, key, clock):
 def test_why_a_try_failed_is_kept(web, key):
     id = web.app.jobs.enqueue("mail", {}).id
     [lease] = reserved(web, key)
-    said = {"epoch": lease["epoch"], "error": "no luck", "traceback": "at send (a.ts:1)", "delay": 0}
+    said = {
+        "epoch": lease["epoch"],
+        "error": "no luck",
+        "traceback": "at send (a.ts:1)",
+        "delay": 0,
+    }
     assert web.post(f"/api/jobs/{id}/fail", said, as_=key).status_code == 204
     [lease] = reserved(web, key)
     said = {"epoch": lease["epoch"], "error": "no such address", "priority": 7}
