@@ -77,18 +77,8 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
-        served: Any = api
-        if self.origins:
-            served = CORSMiddleware(
-                api,
-                allow_origins=self.origins,
-                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-                allow_headers=["authorization", "content-type", "idempotency-key"],
-                expose_headers=["retry-after"],
-                max_age=SLOWEST,
-            )
         return uvicorn.Config(
-            served,
+            with_origins(api, self.origins) if self.origins else api,
             http=Connection,
             ws="none",
             lifespan="off",
@@ -146,6 +136,18 @@ class Server(uvicorn.Server):
         """Begin to listen, and say so."""
         await super().startup(sockets)
         self.when_started()
+
+
+def with_origins(api: Api, origins: Sequence[str]) -> Any:
+    """Let pages of other sites ask as well: with a token, never with our cookie."""
+    return CORSMiddleware(
+        api,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "idempotency-key"],
+        expose_headers=["retry-after"],
+        max_age=SLOWEST,
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
