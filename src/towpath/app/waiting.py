@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final
 
+from towpath.database.calls import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.wakeups import COALESCE, Bell, Rung
 from towpath.errors import AppClosed, TooManyWaiters
@@ -55,6 +56,9 @@ class TaskWaiter(Waiter):
         self._event = asyncio.Event()
 
         def wake() -> None:
+            if running_loop() is loop:
+                self._event.set()
+                return
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._event.set)
 

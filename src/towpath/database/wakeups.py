@@ -22,7 +22,7 @@ from towpath.settings import Settings
 log: Final = logging.getLogger("towpath")
 
 LOOK_EVERY: Final = 0.01  # seconds between two looks at PRAGMA data_version
-SOON: Final = 0.0005  # seconds from the first write of a commit to the first look for it
+SOON: Final = 0.001  # seconds from the first write of a commit to the first look for it
 LONGEST_COMMIT: Final = 1.0  # seconds; one that takes longer is found by the safety net
 COALESCE: Final = 0.005  # seconds within which announcements share one NOTIFY
 Rung = frozenset[str] | None
@@ -276,6 +276,7 @@ class PostgresBell:
             row = connection.execute("select pg_backend_pid()").fetchone()
             self._listens = not postgres.behind_a_pooler(connection, row)
             if self._listens:
+                connection.execute("set synchronous_commit = off")  # a ring has nothing to keep
                 connection.add_notify_handler(self._overheard.append)
                 connection.execute(f'listen "{self.channel}"'.encode())
             else:
