@@ -63,18 +63,18 @@ def _stored(new: NewJob, row: Row) -> Job:
     seq, created, due, _ = row
     created_at = as_datetime(created)
     return Job(
-        seq=seq,
-        id=new.id,
-        topic=new.topic,
-        state=State.DELAYED if due > created else State.READY,
-        priority=new.priority,
-        key=new.key,
-        body=new.body,
-        encoding=new.encoding,
-        ttr=as_timedelta(new.ttr),
-        options=new.options,
-        created_at=created_at,
-        run_at=created_at if due == created else as_datetime(due),
+        seq,
+        new.id,
+        new.topic,
+        State.DELAYED if due > created else State.READY,
+        new.priority,
+        new.key,
+        new.body,
+        new.encoding,
+        as_timedelta(new.ttr),
+        new.options,
+        created_at,
+        created_at if due == created else as_datetime(due),
     )
 
 
