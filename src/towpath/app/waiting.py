@@ -137,6 +137,8 @@ class WaitingRoom:
 
     def ring(self, topics: Iterable[str]) -> None:
         """Wake whoever is first in line, here and in other processes."""
+        if not self._lines and not self._announces:
+            return  # who gets in line now looks after that
         with self._lock:
             news = set(topics)
             if not news or self._closing:

@@ -40,30 +40,30 @@ item as materialized (
       from json_to_recordset(cast(:items as json)) as i(
            nth integer, seq bigint, epoch bigint, retention bigint, result text)
      order by seq, epoch),
-gone as (
+deleted as (
     delete from towpath.lease l
      where l.seq = any(array(select seq from item))
        and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
     returning l.*),
 matched as materialized (
-    select g.*, i.nth, i.retention, i.result
-      from gone g full join item i on i.seq = g.seq and i.epoch = g.epoch),
-ended as materialized (select * from matched where seq is not null),
+    select d.*, i.nth, i.retention, i.result
+      from deleted d full join item i on i.seq = d.seq and i.epoch = d.epoch),
+gone as materialized (select * from matched where seq is not null),
 finished as (
     insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
-    select {ticket}, now, now + retention, now - reserved_at, false, result from ended, clock),
+    select {ticket}, now, now + retention, now - reserved_at, false, result from gone, clock),
 unkeyed as (
     delete from towpath.unique_key where ctid = any(array(
-        select k.tid from ended e cross join lateral (
-            select ctid as tid from towpath.unique_key where topic = e.topic and key = e.key limit 1) k
-         where e.key is not null))),
+        select k.tid from gone g cross join lateral (
+            select ctid as tid from towpath.unique_key where topic = g.topic and key = g.key limit 1) k
+         where g.key is not null))),
 told as (
     insert into towpath.ended (parent, completed, result)
-    select seq, true, result from ended where awaited on conflict do nothing),
+    select seq, true, result from gone where awaited on conflict do nothing),
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
-    select now, topic, count(*), 0, sum(now - reserved_at) from ended, clock group by now, topic)
-select {ticket}, null, nth from ended;
+    select now, topic, count(*), 0, sum(now - reserved_at) from gone, clock group by now, topic)
+select {ticket}, null, nth from gone;
 
 -- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
 -- name: settle [sqlite]
