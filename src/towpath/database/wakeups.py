@@ -276,7 +276,6 @@ class PostgresBell:
             row = connection.execute("select pg_backend_pid()").fetchone()
             self._listens = not postgres.behind_a_pooler(connection, row)
             if self._listens:
-                connection.execute("set synchronous_commit = off")  # a ring has nothing to keep
                 connection.add_notify_handler(self._overheard.append)
                 connection.execute(f'listen "{self.channel}"'.encode())
             else:
