@@ -8,6 +8,8 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
+
 from towpath import App, errors
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Context
@@ -20,6 +22,7 @@ from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
 from towpath.model.states import STATUS, TRANSITIONS, State
+from towpath.server.api import document
 from towpath.settings import Settings
 
 HERE = Path(__file__).parent / "reference"
@@ -126,6 +129,11 @@ def commands() -> str:
     return "\n".join(lines) + "\n"
 
 
+def openapi() -> str:
+    """Describe the HTTP API for programs."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
+
+
 def is_twin(verb: str, kind: type) -> bool:
     """Say whether it is the async form of another."""
     return verb.startswith("a") and verb[1:] in vars(kind)
@@ -179,6 +187,7 @@ PAGES = {
     "settings.md": settings,
     "verbs.md": verbs,
     "commands.md": commands,
+    "openapi.json": openapi,
 }
 
 
