@@ -44,7 +44,7 @@ class Api:
         self.gate = Gate(app)
         self.routes = ROUTES
         self.gate.document = document()
-        self._paths = Paths(self.gate, self.routes)
+        self.paths = Paths(self.gate, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -54,7 +54,7 @@ class Api:
         begun = time.perf_counter()
         path = "other"
         try:
-            endpoint, named = self._paths.find(scope)
+            endpoint, named = self.paths.find(scope)
             path = endpoint.path
             written = await endpoint.answer(scope, receive, named)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
