@@ -34,11 +34,11 @@ class Web:
             headers["authorization"] = f"Bearer {as_}"
         if json is not None:
             more["json"] = json
-        return self.send(self._client.build_request(method, path, headers=headers, **more))
+        return self.request(method, path, headers=headers, **more)
 
-    def send(self, request: httpx.Request) -> httpx.Response:
+    def request(self, method: str, url: str, **more: Any) -> httpx.Response:
         """Send what may be no good request at all."""
-        asking = self._client.send(request)
+        asking = self._client.request(method, url, **more)
         response = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         self._check(response)
         return response
@@ -49,7 +49,8 @@ class Web:
         try:
             endpoint, _ = self.api.paths.find({"path": request.url.path, "method": request.method})
         except Refusal as refusal:
-            assert (response.status_code, response.json()["code"]) == (refusal.status, refusal.code)
+            expected = refusal.status, refusal.code
+            assert (response.status_code, response.json()["code"]) == expected
             return
         method = "get" if request.method == "HEAD" else request.method.lower()
         documented = self.api.gate.document["paths"][endpoint.path][method]["responses"]

@@ -159,9 +159,7 @@ def read_query(named: dict[str, str], kind: type[T]) -> T:
     for name in named.keys() & _numbers(kind):
         # msgspec would also take 1e3, 1.0 and, where there may be none, null.
         if not _NUMBER.fullmatch(named[name]):
-            raise Refusal(
-                400, "invalid", f"{name}: it is a whole number", details={"field": name}
-            )
+            raise Refusal(400, "invalid", f"{name}: it is a whole number", details={"field": name})
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
