@@ -1,13 +1,14 @@
 """Write docs/reference and openapi.json from the code. With --check, say what is stale."""
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from towpath import App, errors
 from towpath.app.access import AccessChanges, AccessVerbs
@@ -24,8 +25,7 @@ from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
 from towpath.model.states import STATUS, TRANSITIONS, State
-from towpath.server.api import GROUPS
-from towpath.server.openapi import document_of
+from towpath.server.api import document
 from towpath.settings import Settings
 
 HERE = Path(__file__).parent / "reference"
@@ -132,6 +132,11 @@ def commands() -> str:
     return "\n".join(lines) + "\n"
 
 
+def openapi() -> str:
+    """Describe the HTTP API for programs; the types of the TypeScript client are made of it."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
+
+
 def is_twin(verb: str, kind: type) -> bool:
     """Say whether it is the async form of another."""
     return verb.startswith("a") and verb[1:] in vars(kind)
@@ -183,12 +188,6 @@ OPTIONS: dict[str, dict[str, type]] = {
     },
     "app.access": {"Changes of `set`": AccessChanges},
 }
-
-
-def openapi() -> str:
-    """Describe the HTTP API, for the generated types of the TypeScript client."""
-    document = document_of(route for group in GROUPS for route in group.all)
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 PAGES = {

@@ -9,6 +9,7 @@ import pytest
 
 from towpath import App
 from towpath.server import Api
+from towpath.server.errors import Refusal
 
 PASSWORD = "correct horse"
 
@@ -33,8 +34,27 @@ class Web:
             headers["authorization"] = f"Bearer {as_}"
         if json is not None:
             more["json"] = json
-        asking = self._client.request(method, path, headers=headers, **more)
-        return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        return self.request(method, path, headers=headers, **more)
+
+    def request(self, method: str, url: str, **more: Any) -> httpx.Response:
+        """Send what may be no good request at all."""
+        asking = self._client.request(method, url, **more)
+        response = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        self._check(response)
+        return response
+
+    def _check(self, response: httpx.Response) -> None:
+        """Whatever a test is about: the status is one that the OpenAPI document names."""
+        request = response.request
+        try:
+            endpoint, _ = self.api.paths.find({"path": request.url.path, "method": request.method})
+        except Refusal as refusal:
+            expected = refusal.status, refusal.code
+            assert (response.status_code, response.json()["code"]) == expected
+            return
+        method = "get" if request.method == "HEAD" else request.method.lower()
+        documented = self.api.gate.document["paths"][endpoint.path][method]["responses"]
+        assert str(response.status_code) in documented, (endpoint.path, response.text)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self("GET", path, **more)
@@ -61,6 +81,15 @@ def web(make_app, clock, loop, quick_passwords) -> Iterator[Web]:
     web = Web(make_app(clock=clock), loop)
     yield web
     web.close()
+
+
+@pytest.fixture
+def quick_web(clock, loop, quick_passwords) -> Iterator[Web]:
+    """The API on memory only, where the database does not matter."""
+    with App("memory://", clock=clock) as app:
+        web = Web(app, loop)
+        yield web
+        web.close()
 
 
 @pytest.fixture

@@ -1513,6 +1513,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description too_slow */
             408: {
                 headers: {
@@ -1549,7 +1558,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description max_jobs_reached */
+            /** @description max_jobs_reached, max_topics_reached */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -1632,6 +1641,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description too_slow */
             408: {
                 headers: {
@@ -1661,6 +1679,15 @@ export interface operations {
             };
             /** @description unsupported_media_type */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description max_jobs_reached, max_topics_reached */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2012,6 +2039,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "priority": 10
+                 *     }
+                 */
                 "application/json": components["schemas"]["Change"];
             };
         };
@@ -2946,6 +2978,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "epoch": 1,
+                 *       "delay": 60
+                 *     }
+                 */
                 "application/json": components["schemas"]["Released"];
             };
         };
@@ -3051,6 +3089,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "epoch": 1
+                 *     }
+                 */
                 "application/json": components["schemas"]["Buried"];
             };
         };
@@ -3324,6 +3367,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "duration": 3600
+                 *     }
+                 */
                 "application/json": components["schemas"]["Pause"];
             };
         };
@@ -3485,6 +3533,11 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "limit": 100
+                 *     }
+                 */
                 "application/json": components["schemas"]["Kick"];
             };
         };
@@ -4118,6 +4171,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description max_jobs_reached */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description database_unavailable */
             503: {
                 headers: {
@@ -4493,6 +4555,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "email": "eve@example.org",
+                 *       "password": "a long password",
+                 *       "team": "red"
+                 *     }
+                 */
                 "application/json": {
                     /** Format: email */
                     email: string;
@@ -4772,6 +4841,12 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Ada",
+                 *       "team": "blue"
+                 *     }
+                 */
                 "application/json": {
                     /** Format: email */
                     email?: string;
@@ -5169,6 +5244,14 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "access_rule": "@request.auth.id != ''",
+                 *       "allowed_topics": [
+                 *         "mail"
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["AccessChange"];
             };
         };
@@ -5466,6 +5549,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description invalid_state */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description database_unavailable */
             503: {
                 headers: {
@@ -5486,6 +5578,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "token": "from the link",
+                 *       "email": "root@example.org",
+                 *       "password": "a long password"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SetUp"];
             };
         };

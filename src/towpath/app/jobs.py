@@ -424,11 +424,11 @@ class Jobs:
 
     def throughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
         """Count the outcomes of each of the last minutes, up to 32 days back."""
-        return self._app.run(counts.throughput(topic, past_minutes(minutes)))
+        return self._app.run(_throughput(topic, minutes))
 
     async def athroughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
         """Count the outcomes of each of the last minutes, up to 32 days back."""
-        return await self._app.arun(counts.throughput(topic, past_minutes(minutes)))
+        return await self._app.arun(_throughput(topic, minutes))
 
     # ------------------------------------------------------------ without a lease
 
@@ -514,3 +514,7 @@ class Jobs:
         One that only a newer version can read is shown as an UnreadableJob.
         """
         return self._app.run(lookup.list_jobs(page(filters)))
+
+
+def _throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
+    return counts.throughput(None if topic is None else checked(topic), past_minutes(minutes))

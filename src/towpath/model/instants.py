@@ -24,20 +24,27 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 def microseconds(duration: Duration, name: str = "duration") -> int:
     """Read a duration, which is never negative."""
-    match duration:
-        case timedelta():
-            us = duration // _MICROSECOND
-        case str() if _TEXT.fullmatch(duration):
-            us = round(sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(duration)))
-        case int() | float() if not isinstance(duration, bool) and math.isfinite(duration):
-            us = round(duration * 10**6)
-        case _:
-            msg = f'{name} {duration!r} is not a timedelta, seconds, or text such as "15m"'
-            raise Invalid(msg)
+    try:
+        us = _read(duration, name)
+    except OverflowError:
+        us = -1  # it is beyond all bounds, even those of a float
     if not 0 <= us <= LONGEST // _MICROSECOND:
         msg = f"{name} {duration!r} is not between 0 and {LONGEST.days} days"
         raise Invalid(msg)
     return us
+
+
+def _read(duration: Duration, name: str) -> int:
+    match duration:
+        case timedelta():
+            return duration // _MICROSECOND
+        case str() if _TEXT.fullmatch(duration):
+            return round(sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(duration)))
+        case int() | float() if not isinstance(duration, bool) and math.isfinite(duration):
+            return round(duration * 10**6)
+        case _:
+            msg = f'{name} {duration!r} is not a timedelta, seconds, or text such as "15m"'
+            raise Invalid(msg)
 
 
 def instant(at: datetime, name: str = "run_at") -> int:

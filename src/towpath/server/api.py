@@ -27,7 +27,13 @@ GROUPS: Final[tuple[Routes, ...]] = (
     accounts.access,
     system.routes,
 )
-NAMED: Final = "{}"  # stands for any part of a path that has a name
+ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)
+NAMED: Final = "/"  # stands for any part of a path that has a name, and is itself none
+
+
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    return document_of(ROUTES)
 
 
 class Api:
@@ -36,9 +42,9 @@ class Api:
     def __init__(self, app: App) -> None:
         self.app = app
         self.gate = Gate(app)
-        self.routes = [route for group in GROUPS for route in group.all]
-        self.gate.document = document_of(self.routes)
-        self._paths = Paths(self.gate, self.routes)
+        self.routes = ROUTES
+        self.gate.document = document()
+        self.paths = Paths(self.gate, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -48,7 +54,7 @@ class Api:
         begun = time.perf_counter()
         path = "other"
         try:
-            endpoint, named = self._paths.find(scope)
+            endpoint, named = self.paths.find(scope)
             path = endpoint.path
             written = await endpoint.answer(scope, receive, named)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer

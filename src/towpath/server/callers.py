@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from towpath import App
+from towpath.app.external import External
 from towpath.errors import InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
@@ -46,6 +47,7 @@ class Callers:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._external = External(app.settings)
         self._known: dict[bytes, tuple[Caller, float]] = {}  # and until when
         self._version = -1
         self._noted: dict[str, float] = {}  # when the use of a key was noted
@@ -96,7 +98,7 @@ class Callers:
                 scopes=frozenset(key.scopes),
                 topics=frozenset(key.topics),
             )
-        account = await self._app.accounts.averify(token)
+        account = await self._account(token)
         is_user = account.collection is Collection.USERS
         return Caller(
             kind="user" if is_user else "superuser",
@@ -110,6 +112,15 @@ class Callers:
         if now - self._noted.get(key.id, -NOTED_EVERY) >= NOTED_EVERY:
             self._noted[key.id] = now
             await self._app.keys.aused([key.id])
+
+    async def _account(self, token: str) -> Account:
+        """Return whom a token of ours names, or one that was signed elsewhere."""
+        try:
+            return await self._app.accounts.averify(token)
+        except InvalidToken:
+            if not self._external.is_set_up:
+                raise
+        return await self._external.averify(token)
 
 
 def token_of(headers: Headers) -> str | None:

@@ -1,6 +1,7 @@
 """Jobs over HTTP: in, looking, and what is done without a lease."""
 
 import hashlib
+import re
 from typing import Annotated, Final, cast
 from uuid import UUID
 
@@ -40,7 +41,8 @@ from towpath.server.shapes import (
 routes: Final = Routes("jobs")
 
 MOST_BULK: Final = 16 * 2**20  # bytes of a request with many jobs
-MOST_IDEMPOTENCY_KEY: Final = 255
+IDEMPOTENCY_KEY: Final = re.compile(rb"[!-~]{1,255}")
+STORING: Final = ("job_exists", "max_jobs_reached", "max_topics_reached", "not_found")
 
 
 class Listing(Asked):
@@ -75,7 +77,7 @@ class Holder(Asked):
     epoch: Epoch | None = None
 
 
-@routes.post("/api/jobs/enqueue", status=201, errors=("job_exists", "max_jobs_reached"))
+@routes.post("/api/jobs/enqueue", status=201, errors=STORING)
 async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     """Store a job.
 
@@ -94,7 +96,7 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     return Answer(job_shown(job), 200 if is_other else 201)
 
 
-@routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=("job_exists",))
+@routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=STORING)
 async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
     """Store jobs: all of them, or none."""
     said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
@@ -206,8 +208,8 @@ def _id_of(ask: Ask, new: NewJob, key: bytes) -> UUID:
     if new.id is not None:
         msg = "give an id or an Idempotency-Key, not both"
         raise Invalid(msg)
-    if not 0 < len(key) <= MOST_IDEMPOTENCY_KEY:
-        msg = f"an Idempotency-Key has 1 to {MOST_IDEMPOTENCY_KEY} characters"
+    if not IDEMPOTENCY_KEY.fullmatch(key):
+        msg = "an Idempotency-Key has 1 to 255 characters of ASCII, without spaces"
         raise Invalid(msg)
     said = f"{ask.caller.name}\0{new.topic}\0".encode() + key
     number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")

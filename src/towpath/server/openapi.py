@@ -10,19 +10,25 @@ from uuid import UUID
 import msgspec
 
 from towpath.errors import TowpathError
-from towpath.server.accounts import Login, NewKey
+from towpath.server.accounts import AccessChange, Login, NewKey, NewRecord, RecordChange
 from towpath.server.errors import status_of
 from towpath.server.routes import Route
 from towpath.server.shapes import (
+    Buried,
+    Change,
     Complaint,
     Completed,
     Failed,
+    Kick,
     NewJob,
     NewJobs,
     NewSchedule,
+    Pause,
+    Released,
     Touched,
     Wanted,
 )
+from towpath.server.system import SetUp
 
 REF: Final = "#/components/schemas/{name}"
 STATUS_OF_CODE: Final = {
@@ -48,9 +54,18 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
     Wanted: {"topics": ["mail"], "limit": 10, "timeout": 0},
     Completed: {"epoch": 1, "result": {"sent": True}},
     Failed: {"epoch": 1, "error": "SMTP connection failed"},
+    Released: {"epoch": 1, "delay": 60},
+    Buried: {"epoch": 1},
     Touched: {"epoch": 1},
+    Change: {"priority": 10},
+    Kick: {"limit": 100},
+    Pause: {"duration": 3600},
     NewSchedule: {"topic": "report", "cron": "0 6 * * 1", "tz": "Europe/Berlin"},
     Login: {"identity": "ada@example.org", "password": "correct horse"},
+    NewRecord: {"email": "eve@example.org", "password": "a long password", "team": "red"},
+    RecordChange: {"name": "Ada", "team": "blue"},
+    SetUp: {"token": "from the link", "email": "root@example.org", "password": "a long password"},
+    AccessChange: {"access_rule": "@request.auth.id != ''", "allowed_topics": ["mail"]},
     NewKey: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
 }
 HEADERS: Final = {

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import inspect
 
 from towpath.server.errors import Refusal
 
@@ -154,10 +156,33 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 def read_query(named: dict[str, str], kind: type[T]) -> T:
     """Return the parameters as what they should be."""
+    for name in named.keys() & _numbers(kind):
+        # msgspec would also take 1e3, 1.0 and, where there may be none, null.
+        if not _NUMBER.fullmatch(named[name]):
+            raise Refusal(400, "invalid", f"{name}: it is a whole number", details={"field": name})
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+
+
+@cache
+def _numbers(kind: type) -> frozenset[str]:
+    """Return the names of the parameters that are whole numbers."""
+    described = inspect.type_info(kind)
+    fields = described.fields if isinstance(described, inspect.StructType) else ()
+    return frozenset(
+        field.encode_name
+        for field in fields
+        if any(isinstance(each, inspect.IntType) for each in _kinds(field.type))
+    )
+
+
+def _kinds(described: inspect.Type) -> Iterable[inspect.Type]:
+    return described.types if isinstance(described, inspect.UnionType) else (described,)
 
 
 def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:

@@ -10,6 +10,7 @@ table is what requests are matched with and what the OpenAPI document is written
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from enum import EnumType
 from typing import Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -137,8 +138,9 @@ def from_path(text: str, kind: type) -> Any:
         except msgspec.ValidationError:
             msg = f"{text[:100]!r} is not the id of a job"
             raise Invalid(msg) from None
-    if kind is int:
-        if not text.isascii() or not text.isdecimal():
-            raise Refusal(404, "not_found", f"there is nothing at {text[:100]!r}")
-        return int(text)
+    if isinstance(kind, EnumType):
+        try:
+            return kind(text)
+        except ValueError:
+            raise Refusal(404, "not_found", f"there is nothing at {text[:100]!r}") from None
     return text

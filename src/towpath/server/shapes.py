@@ -87,7 +87,9 @@ class NewJob(Asked):
     timeout: Seconds | None = None  # how long one run by a worker may last
     retention: Seconds | None = None  # how long it is kept when it has finished
     workers: Annotated[int, _bounds(minimum=1, maximum=1_000)] | None = None
-    only_workers: list[Text] | None = None
+    only_workers: (
+        Annotated[list[Annotated[str, _bounds(minLength=1)]], _bounds(minItems=1)] | None
+    ) = None
     after: list[UUID] | None = None  # waits until these have completed
     limit: NewLimit | None = None
     headers: dict[Text, Text] | None = None

@@ -4,8 +4,6 @@ import hmac
 from ipaddress import ip_address
 from typing import Any, Final
 
-from msgspec import Struct
-
 from towpath.errors import InvalidState, TowpathError
 from towpath.server.accounts import Email, LoggedIn, Password
 from towpath.server.asks import Ask, login_required
@@ -23,6 +21,7 @@ POLICY: Final = (
     b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     b"connect-src 'self'; frame-ancestors 'none'; form-action 'self'"
 )
+SET_UP: Final = ("forbidden", "login_required", "invalid_state")
 PAGE_HEADERS: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 
 
@@ -40,7 +39,7 @@ class Health(Told):
     status: str
 
 
-class SetUpQuery(Struct):
+class SetUpQuery(Asked):
     """The link that `towpath serve` has printed."""
 
     token: str = ""
@@ -84,7 +83,7 @@ async def docs(ask: Ask) -> Answer[str]:
     return Answer(page("docs", ask.gate.document), headers=PAGE_HEADERS)
 
 
-@routes.get("/setup", is_open=True, media=HTML, errors=("forbidden", "login_required"))
+@routes.get("/setup", is_open=True, media=HTML, errors=SET_UP)
 async def set_up_page(ask: Ask, query: SetUpQuery) -> Answer[str]:
     """Ask for the first superuser."""
     await _require_set_up(ask, query.token)
@@ -95,7 +94,7 @@ async def set_up_page(ask: Ask, query: SetUpQuery) -> Answer[str]:
     "/api/setup",
     is_open=True,
     status=201,
-    errors=("forbidden", "login_required", "invalid_state"),
+    errors=SET_UP,
 )
 async def set_up(ask: Ask, body: SetUp) -> LoggedIn:
     """Make the first superuser: once, from this machine, with the link's token."""

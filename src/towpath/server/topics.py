@@ -124,7 +124,7 @@ async def resume_schedule(ask: Ask, name: Text) -> None:
     await ask.app.schedules.aresume((await _schedule(ask, name)).name)
 
 
-@schedules.post("/api/schedules/{name}/run")
+@schedules.post("/api/schedules/{name}/run", errors=("max_jobs_reached",))
 async def run_schedule(ask: Ask, name: Text) -> JobShown:
     """Enqueue its job now, beside its fires."""
     return job_shown(await ask.app.schedules.arun((await _schedule(ask, name)).name))
