@@ -1,4 +1,4 @@
-"""HTTP: one server process asked over 50 connections, beside a bare Starlette echo of the same size."""
+"""HTTP: one server process asked over 50 connections, beside a bare Starlette echo."""
 
 import contextlib
 import json
@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx
 import psutil
+from msgspec import Struct
 
 from bench.places import Place
-from bench.rounds import Floor, Plan, Rate, Result, by_turns, compared, p50_p99, percentile
+from bench.rounds import Floor, Plan, Rate, Result, by_turns, compared, p50_p99
 
 CONNECTIONS = 50
 BODY = json.dumps(
@@ -27,7 +28,11 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
         _, secret = app.keys.create("bench", scopes=["enqueue", "manage", "work"])
         job = app.jobs.enqueue("looked-at", {"to": "ada@example.org", "n": [1, 2, 3]})
         shown = httpx.get(f"{server.url}/api/jobs/{job.id}", headers=_bearer(secret)).text
-        yield from _loads(place, plan, server, echo, secret, str(job.id), shown)
+        for kind in (
+            Load("enqueue", "POST", "/api/jobs/enqueue", BODY, BODY),
+            Load("get", "GET", f"/api/jobs/{job.id}", "", shown),
+        ):
+            yield from _compared(place, plan, kind, secret, (server, echo))
         yield bulk(place, plan, server, secret)
         yield remote_worker(place, plan, server, secret)
 
@@ -80,45 +85,48 @@ def _process(command: list[str], environment: dict[str, str]) -> Iterator["subpr
         process.wait(30)
 
 
-def _loads(
-    place: Place, plan: Plan, server: Server, echo: Server, secret: str, job: str, shown: str
+class Load(Struct, frozen=True):
+    """A kind of request, and what the echo gets instead: a body of the same size."""
+
+    what: str
+    method: str
+    path: str
+    body: str
+    echoed: str
+
+
+def _compared(
+    place: Place, plan: Plan, kind: Load, secret: str, sides: tuple[Server, Server]
 ) -> Iterator[Result]:
-    for what, method, path, body, same_size in (
-        ("enqueue", "POST", "/api/jobs/enqueue", BODY, BODY),
-        ("get", "GET", f"/api/jobs/{job}", "", shown),
-    ):
-        count = plan.count(10_000)
-        taken: list[float] = []
-
-        def ours(
-            method: str = method, path: str = path, body: str = body, taken: list[float] = taken
-        ) -> Rate:
-            return load(server, count, taken, method=method, path=path, body=body, token=secret)
-
-        def bare(body: str = same_size) -> Rate:
-            return load(echo, count, [], method="POST", path="/echo", body=body, token=secret)
-
-        ours()
-        taken.clear()
-        found, by_hand = by_turns(plan.rounds, ours, bare)
-        said = p50_p99(taken)
-        yield compared(
-            place.name,
-            f"HTTP {what}, {CONNECTIONS} connections; bare = Starlette echo",
-            found,
-            by_hand,
-            floor=Floor("ratio", ">", 0.6),
-            note=f"p50 {said['p50_ms']:.1f} ms, p99 {said['p99_ms']:.1f} ms",
-            details=said,
-        )
-        yield Result(
-            database=place.name,
-            what=f"SC-6: HTTP {what}, {CONNECTIONS} connections, p99",
-            unit="ms",
-            ours=[percentile(taken, 0.99) * 1e3],
-            floor=Floor("ours", "<", 20),
-            less_is_better=True,
-        )
+    count = plan.count(10_000)
+    taken: list[float] = []
+    server, echo = sides
+    asked = {"method": kind.method, "path": kind.path, "body": kind.body, "token": secret}
+    echoed = {"method": "POST", "path": "/echo", "body": kind.echoed, "token": secret}
+    load(server, count, [], **asked)
+    found, by_hand = by_turns(
+        plan.rounds,
+        lambda: load(server, count, taken, **asked),
+        lambda: load(echo, count, [], **echoed),
+    )
+    said = p50_p99(taken)
+    yield compared(
+        place.name,
+        f"HTTP {kind.what}, {CONNECTIONS} connections; bare = Starlette echo",
+        found,
+        by_hand,
+        floor=Floor("ratio", ">", 0.6),
+        note=f"p50 {said['p50_ms']:.1f} ms, p99 {said['p99_ms']:.1f} ms",
+        details=said,
+    )
+    yield Result(
+        database=place.name,
+        what=f"SC-6: HTTP {kind.what}, {CONNECTIONS} connections, p99",
+        unit="ms",
+        ours=[said["p99_ms"]],
+        floor=Floor("ours", "<", 20),
+        less_is_better=True,
+    )
 
 
 def load(server: Server, count: int, taken: list[float], **spec: str) -> Rate:
