@@ -341,11 +341,11 @@ class Jobs:
 
     def get(self, job: JobRef, *, connection: object = None) -> Job:
         """Read a job. With a connection, as that transaction sees it."""
-        return self._app.run(lookup.get(job_id(job)), connection)
+        return answered(self._app.run(lookup.get_all([job_id(job)]), connection)[0])
 
     async def aget(self, job: JobRef, *, connection: object = None) -> Job:
         """Read a job. With a connection, as that transaction sees it."""
-        return await self._app.arun(lookup.get(job_id(job)), connection)
+        return answered((await self._app.arun(lookup.get_all([job_id(job)]), connection))[0])
 
     def numbered(self, seq: int) -> Job:
         """Read the job of this number."""
