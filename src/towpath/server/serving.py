@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from towpath import App
 from towpath.model.accounts import Collection
 from towpath.server.api import Api
-from towpath.server.connections import IDLE, Connection
+from towpath.server.connections import Connection, Patience
 from towpath.worker import Worker
 
 log: Final = logging.getLogger("towpath")
@@ -43,6 +44,7 @@ class Serving(Struct, kw_only=True):
     grace: float = 30.0  # seconds for requests that are being answered at the end
     origins: Sequence[str] = ()  # of pages that may ask, beside our own
     proxies: Sequence[str] = ()  # whose word about a client's address is taken
+    patience: Patience = Patience()  # with slow clients
 
     def run(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
@@ -53,6 +55,7 @@ class Serving(Struct, kw_only=True):
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
         api = Api(self.app)
         api.gate.worker = self.worker
+        api.gate.bodies.patience = self.patience.body
         taken = _bound(self.host, self.port)
         server = Server(self._config(api))
         with contextlib.closing(taken), self._stopping(server, api):
@@ -78,6 +81,7 @@ class Serving(Struct, kw_only=True):
 
     def _config(self, api: Api) -> uvicorn.Config:
         served: Any = api
+        connection: Any = partial(Connection, patience=self.patience)
         if self.origins:
             served = CORSMiddleware(
                 api,
@@ -89,17 +93,17 @@ class Serving(Struct, kw_only=True):
             )
         return uvicorn.Config(
             served,
-            http=Connection,
+            http=connection,
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # strangers who do not speak HTTP are no news
             access_log=False,
             server_header=False,
             proxy_headers=bool(self.proxies),
             forwarded_allow_ips=list(self.proxies),
             backlog=BACKLOG,
-            timeout_keep_alive=IDLE,
+            timeout_keep_alive=self.patience.idle,
             timeout_graceful_shutdown=max(1, round(self.grace)),
         )
 
