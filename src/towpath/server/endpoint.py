@@ -41,6 +41,8 @@ class Endpoint:
         route = self._route
         gate = self._gate
         ask = gate.known(scope, receive) or await gate.enter(scope, receive, is_open=route.is_open)
+        if not route.is_open:
+            ask.refuse_if_closed()
         given: dict[str, Any] = {}
         for name, text in named.items():
             given[name] = from_path(text, route.path_types[name])
