@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import psutil
 
-from towpath import App
+from tests.conftest import eventually
+from towpath import App, Job
 
 SCOPES = ("enqueue", "manage", "work", "metrics")
 SECONDS = 60.0  # for anything to happen, on a machine that stalls
@@ -21,8 +22,8 @@ from towpath import App
 from towpath.server.connections import Patience
 from towpath.server.serving import Serving
 
-url, settings, patience = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-serving = Serving(app=App(url, **settings), port=0, patience=Patience(**patience))
+url, patience = sys.argv[1], json.loads(sys.argv[2])
+serving = Serving(app=App(url), port=0, patience=Patience(**patience))
 serving.run(lambda found: print(json.dumps({"url": found.url}), flush=True))
 """
 
@@ -33,11 +34,11 @@ class Served:
     def __init__(self, url: str, tmp_path: Path, *more: str, **patience: float) -> None:
         command = ["-m", "towpath", "serve", "--port", "0", "--json", "--database", url, *more]
         if patience:
-            command = ["-c", PROGRAM, url, "{}", json.dumps(patience)]
+            command = ["-c", PROGRAM, url, json.dumps(patience)]
         self.errors = tmp_path / "stderr"
         with self.errors.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, *command],
+            self.process = subprocess.Popen(  # as a shell starts it, with 1,024 files at first
+                ["/bin/sh", "-c", 'ulimit -Sn 1024; exec "$0" "$@"', sys.executable, *command],
                 stdout=subprocess.PIPE, stderr=errors, text=True, cwd=tmp_path,
             )  # fmt: skip
         assert self.process.stdout
@@ -170,3 +171,24 @@ class Wire:
             while self.socket.recv(2**16):
                 pass
         return True
+
+
+def jobs(server: Served, topic: str) -> list[Job]:
+    """Read the jobs of a topic, newest first."""
+    with App(server.database) as app:
+        return app.jobs.list(topic=topic)
+
+
+def waiting(server: Served, topic: str, nth: int = 1) -> Wire:
+    """Begin a long poll; return when it waits as the nth of its topic."""
+    wire = server.connect()
+    wire.send(wire.request("POST", "/api/jobs/reserve", {"topics": [topic], "timeout": 60}))
+    eventually(lambda: f'towpath_waiting{{topic="{topic}"}} {nth}\n' in metrics(server))
+    return wire
+
+
+def metrics(server: Served) -> str:
+    """Read what the server counts."""
+    with server.connect() as wire:
+        wire.send(wire.request("GET", "/metrics"))
+        return wire.answer_as_it_is()[1].decode()

@@ -1,6 +1,6 @@
 """One route: reads a request, has its handler answer it, and writes the answer."""
 
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -55,10 +55,9 @@ class Endpoint:
         answered = await route.handler(ask, **given)
         status = route.status
         headers: Headers = ()
-        if isinstance(answered, Answer):
-            special = cast("Answer[Any]", answered)
-            status, headers = special.status or status, special.headers
-            answered = special.body
+        if is_special(answered):
+            status, headers = answered.status or status, answered.headers
+            answered = answered.body
         if answered is None:
             return status, b"", b"", headers
         if isinstance(answered, str):
@@ -73,6 +72,11 @@ class Endpoint:
         if not ask.body and self._may_be_empty:
             return decoder.decode(b"{}")
         return await decoded(ask.body, decoder)
+
+
+def is_special(answered: Any) -> TypeGuard[Answer[Any]]:
+    """Say whether a handler has answered more than a value."""
+    return isinstance(answered, Answer)
 
 
 def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:

@@ -48,6 +48,7 @@ class Serving(Struct, kw_only=True):
 
     def run(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        _allow_connections()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.arun(listening))
 
@@ -150,6 +151,17 @@ class Server(uvicorn.Server):
         """Begin to listen, and say so."""
         await super().startup(sockets)
         self.when_started()
+
+
+def _allow_connections() -> None:
+    """Take all the files that we may have open: each connection is one, and 1,024 are few."""
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
