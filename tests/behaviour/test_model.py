@@ -30,24 +30,9 @@ def test_durations_are_read(text, expected):
 
 
 @pytest.mark.parametrize(
-    "nonsense",
-    [
-        "",
-        "m",
-        "15",
-        "-5s",
-        "5 s",
-        "1m1",
-        "٣s",
-        True,
-        None,
-        -0.1,
-        float("inf"),
-        10**12,
-        1e305,
-        10**400,
-    ],
-)
+    "nonsense", ["", "m", "15", "-5s", "5 s", "1m1", "٣s", True, None, -0.1, float("inf"), 10**12,
+                 1e305, 10**400]
+)  # fmt: skip
 def test_nonsense_is_no_duration(nonsense):
     with pytest.raises(Invalid):
         microseconds(nonsense)

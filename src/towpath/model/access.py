@@ -21,3 +21,9 @@ class Access(Struct, frozen=True, kw_only=True):
     allowed_topics: tuple[str, ...] = ()  # that others than superusers may enqueue; none: all
     topics: dict[str, TopicAccess] = {}
     version: int = 0  # grows with every change of accounts, keys and rules
+
+    @property
+    def has_rules(self) -> bool:
+        """Say whether any rule lets others in than superusers."""
+        rules: list[Access | TopicAccess] = [self, *self.topics.values()]
+        return any(each.enqueue_rule or each.manage_rule or each.work_rule for each in rules)

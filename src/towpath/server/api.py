@@ -3,6 +3,7 @@
 Starlette(routes=[Mount("/queue", Api(app))])
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -57,6 +58,10 @@ class Api:
             endpoint, named = self.paths.find(scope)
             path = endpoint.path
             written = await endpoint.answer(scope, receive, named)
+        except asyncio.CancelledError:
+            if not self.gate.closing.is_set():
+                raise
+            written = refused(Refusal(503, "unavailable", "this server has stopped; ask again"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             written = refused(error)
         await write(send, written)

@@ -84,29 +84,29 @@ class Ask:
 
     def require(self, verb: Verb, topic: str | None = None) -> None:
         """Refuse a caller who may not do this."""
-        self.refuse_if_closed()
         if not self.may(verb, topic):
             raise self._refusal(verb)
 
     def require_some(self, verb: Verb) -> None:
         """Refuse a caller who may do this in no topic and to no job."""
-        self.refuse_if_closed()
         if not self._may_some(verb):
             raise self._refusal(verb)
 
     def require_enqueue(self, topic: str, body: object) -> None:
         """Refuse a caller who may not enqueue this job; `body` is what rules see of it."""
-        if self.caller.kind == "superuser":
-            return
-        self.refuse_if_closed()
-        if self.access.allowed_topics and topic not in self.access.allowed_topics:
-            raise Refusal(403, "forbidden", f"jobs of topic {topic[:200]!r} are not enqueued here")
-        if self.caller.kind == "key":
+        self.require_allowed(topic)
+        if self.caller.kind in {"superuser", "key"}:
             allowed = self.may("enqueue", topic)
         else:
             allowed = self._fits(self._rule("enqueue", topic), None, body)
         if not allowed:
             raise self._refusal("enqueue")
+
+    def require_allowed(self, topic: str) -> None:
+        """Refuse jobs of topics that only superusers may enqueue."""
+        allowed = self.access.allowed_topics
+        if allowed and topic not in allowed and self.caller.kind != "superuser":
+            raise Refusal(403, "forbidden", f"jobs of topic {topic[:200]!r} are not enqueued here")
 
     def require_superuser(self) -> None:
         """Refuse everybody else."""
@@ -134,9 +134,13 @@ class Ask:
         raise NotFound(msg)
 
     def refuse_if_closed(self) -> None:
-        """Refuse all but superusers while HTTP is switched off."""
-        if not self.access.http_enabled and self.caller.kind != "superuser":
+        """Refuse all but superusers while HTTP is switched off, and strangers without any rule."""
+        if self.caller.kind == "superuser":
+            return
+        if not self.access.http_enabled:
             raise Refusal(403, "http_disabled", "this API is switched off, but for superusers")
+        if self.caller.kind == "nobody" and not self.access.has_rules:
+            raise login_required()  # before their bodies cost anything
 
     def judges_each(self, verb: Verb, topic: str | None) -> bool:
         """Say whether the answer may differ from job to job."""

@@ -72,6 +72,9 @@ async def _queue_text(app: App) -> list[str]:
         for each in topics
         if each.oldest_at
     ]
+    lines += _head("towpath_waiting", "gauge", "Reservations of this process that wait for a job.")
+    waiting = app.jobs.stats_waiting()
+    lines += [f'towpath_waiting{{topic="{topic}"}} {waiting[topic]}' for topic in sorted(waiting)]
     lines += _head("towpath_workers", "gauge", "Workers that live.")
     lines.append(f"towpath_workers {len(await app.sessions.alist())}")
     return lines

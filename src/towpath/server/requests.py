@@ -30,6 +30,7 @@ class Bodies:
     """What all requests together may hold in memory while their bodies arrive."""
 
     def __init__(self) -> None:
+        self.patience = PATIENCE
         self._held = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
@@ -44,7 +45,7 @@ class Bodies:
         chunks, size = [first], len(first)
         self._held += size
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 while message.get("more_body"):
                     if size > most:
                         raise _too_large(most)
@@ -59,7 +60,7 @@ class Bodies:
                     self._held += len(chunks[-1])
         except TimeoutError:
             raise Refusal(
-                408, "too_slow", f"the body did not arrive within {PATIENCE:.0f} s",
+                408, "too_slow", f"the body did not arrive within {self.patience:g} s",
                 headers={"connection": "close"},
             ) from None  # fmt: skip
         finally:
@@ -72,10 +73,7 @@ class Bodies:
 
 
 def _too_large(most: int) -> Refusal:
-    return Refusal(
-        413, "body_too_large", f"a request here has at most {most:,} bytes",
-        headers={"connection": "close"},
-    )  # fmt: skip
+    return Refusal(413, "body_too_large", f"a request here has at most {most:,} bytes")
 
 
 async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
@@ -156,7 +154,8 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 def read_query(named: dict[str, str], kind: type[T]) -> T:
     """Return the parameters as what they should be."""
-    for name in named.keys() & _numbers(kind):  # type: ignore[arg-type] # mypy doubts that a type has a hash
+    described: Any = kind
+    for name in named.keys() & _numbers(described):
         # msgspec would also take 1e3, 1.0 and, where there may be none, null.
         if not _NUMBER.fullmatch(named[name]):
             raise Refusal(400, "invalid", f"{name}: it is a whole number", details={"field": name})
@@ -170,7 +169,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 @cache
-def _numbers(kind: type) -> frozenset[str]:
+def _numbers(kind: Any) -> frozenset[str]:
     """Return the names of the parameters that are whole numbers."""
     described = inspect.type_info(kind)
     fields = described.fields if isinstance(described, inspect.StructType) else ()

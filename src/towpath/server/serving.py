@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from towpath import App
 from towpath.model.accounts import Collection
 from towpath.server.api import Api
-from towpath.server.connections import IDLE, Connection
+from towpath.server.connections import Connection, Patience
 from towpath.worker import Worker
 
 log: Final = logging.getLogger("towpath")
@@ -43,9 +44,11 @@ class Serving(Struct, kw_only=True):
     grace: float = 30.0  # seconds for requests that are being answered at the end
     origins: Sequence[str] = ()  # of pages that may ask, beside our own
     proxies: Sequence[str] = ()  # whose word about a client's address is taken
+    patience: Patience = Patience()  # with slow clients
 
     def run(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        _allow_connections()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.arun(listening))
 
@@ -53,6 +56,7 @@ class Serving(Struct, kw_only=True):
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
         api = Api(self.app)
         api.gate.worker = self.worker
+        api.gate.bodies.patience = self.patience.body
         taken = _bound(self.host, self.port)
         server = Server(self._config(api))
         with contextlib.closing(taken), self._stopping(server, api):
@@ -77,19 +81,20 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
+        connection: Any = partial(Connection, patience=self.patience)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
-            http=Connection,
+            http=connection,
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # strangers who do not speak HTTP are no news
             access_log=False,
             server_header=False,
             proxy_headers=bool(self.proxies),
             forwarded_allow_ips=list(self.proxies),
             backlog=BACKLOG,
-            timeout_keep_alive=IDLE,
+            timeout_keep_alive=self.patience.idle,
             timeout_graceful_shutdown=max(1, round(self.grace)),
         )
 
@@ -148,6 +153,17 @@ def with_origins(api: Api, origins: Sequence[str]) -> Any:
         expose_headers=["retry-after"],
         max_age=SLOWEST,
     )
+
+
+def _allow_connections() -> None:
+    """Take all the files that we may have open: each connection is one, and 1,024 are few."""
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -87,6 +87,7 @@ async def get_schedule(ask: Ask, name: Text) -> ScheduleShown:
 async def set_schedule(ask: Ask, name: Text, body: NewSchedule) -> ScheduleShown:
     """Store a schedule, or change the one of this name."""
     ask.require("manage", body.topic)
+    ask.require_allowed(body.topic)
     with contextlib.suppress(NotFound):  # it may be new
         ask.require("manage", (await ask.app.schedules.aget(name)).topic)
     options: dict[str, Any] = {}
@@ -127,7 +128,9 @@ async def resume_schedule(ask: Ask, name: Text) -> None:
 @schedules.post("/api/schedules/{name}/run", errors=("max_jobs_reached",))
 async def run_schedule(ask: Ask, name: Text) -> JobShown:
     """Enqueue its job now, beside its fires."""
-    return job_shown(await ask.app.schedules.arun((await _schedule(ask, name)).name))
+    schedule = await _schedule(ask, name)
+    ask.require_allowed(schedule.topic)
+    return job_shown(await ask.app.schedules.arun(schedule.name))
 
 
 @workers.get("/api/workers")

@@ -1,0 +1,232 @@
+"""What rules, topics and keys allow, and that every change of them holds at once."""
+
+from tests.conftest import eventually
+from tests.server.conftest import Web, refused, token_of
+from towpath import App
+
+SCOPES = ("enqueue", "manage", "work", "metrics")
+JOB = "/api/jobs/enqueue"
+WHO, NOT_YOU, BAD = (401, "login_required"), (403, "forbidden"), (401, "invalid_token")
+
+
+def may(web, token, topic="mail"):
+    """Whether somebody may enqueue and look, by the statuses of both."""
+    return (
+        web.post(JOB, {"topic": topic}, as_=token).status_code,
+        web.get(f"/api/jobs?topic={topic}", as_=token).status_code,
+    )
+
+
+def test_us9_1_an_empty_rule_is_for_superusers_only(web, root, ada):
+    web.app.access.set(access_rule="")
+
+    assert may(web, None) == (401, 401)
+    assert may(web, ada) == (403, 403)
+    assert may(web, root) == (201, 200)
+
+
+def test_us9_2_true_is_for_everybody(web, root, ada):
+    web.app.access.set(access_rule="true")
+
+    assert may(web, None) == may(web, ada) == may(web, root) == (201, 200)
+
+
+def test_us9_3_a_rule_about_the_login_is_for_users(web, root, ada):
+    """US7-7: the rule says whether others than superusers may."""
+    web.app.access.set(access_rule="@request.auth.id != ''")
+
+    assert may(web, None) == (401, 401)
+    assert may(web, ada) == may(web, root) == (201, 200)
+
+
+def test_us9_4_enqueueing_and_managing_have_rules_of_their_own(web, root, ada):
+    assert web.patch("/api/access", {"access_rule": "true"}, as_=root).status_code == 200
+    changed = web.patch("/api/access", {"manage_rule": "@request.auth.role = 'editor'"}, as_=root)
+
+    assert changed.json()["enqueue_rule"] == "true"
+    assert may(web, None) == (201, 401)
+    assert may(web, ada) == (201, 200)
+    assert refused(web.post("/api/jobs/reserve", {"topics": ["mail"]}, as_=ada))[0] == 403
+    web.app.access.set(work_rule="@request.auth.role = 'editor'")
+    assert len(web.post("/api/jobs/reserve", {"topics": ["mail"]}, as_=ada).json()["leases"]) == 1
+
+
+def test_a_bad_rule_is_refused_with_its_position(quick_web, clock):
+    web = quick_web
+    root = token_of(web.app, "_superusers", "root@example.org")
+
+    said = web.patch("/api/access", {"enqueue_rule": "@request.auth.id = "}, as_=root)
+
+    assert refused(said) == (400, "invalid_rule")
+    assert said.json()["details"]["position"] >= 18
+    assert web.get("/api/access", as_=root).json()["enqueue_rule"] == ""
+
+
+def test_rules_see_the_request(web, ada):
+    web.app.access.set(
+        enqueue_rule="@request.body.payload.public = true || @request.headers.x_team = 'red'",
+        manage_rule="@request.method = 'GET' && @request.query.limit = '5'",
+    )
+
+    def enqueue(payload, **headers):
+        return web.post(JOB, {"topic": "a", "payload": payload}, headers=headers).status_code
+
+    assert enqueue({"public": True}) == 201
+    assert enqueue({"public": False}) == 401
+    assert enqueue(None, **{"x-team": "red"}) == 201
+    assert web.get("/api/jobs?limit=5").status_code == 200
+    assert web.get("/api/jobs?limit=6").status_code == 401
+    many = {"jobs": [{"topic": "a", "payload": {"public": flag}} for flag in (True, False)]}
+    assert web.post("/api/jobs/enqueue-many", many).status_code == 401
+    many["jobs"].pop()
+    assert web.post("/api/jobs/enqueue-many", many).status_code == 201
+
+
+def test_a_topic_has_rules_of_its_own(web, root, ada):
+    web.app.access.set(access_rule="@request.auth.id != ''")
+    rules = {"secret": {"enqueue_rule": "", "manage_rule": ""}, "open": {"enqueue_rule": "true"}}
+    assert web.patch("/api/access", {"topics": rules}, as_=root).status_code == 200
+    for topic in ("secret", "open", "mail"):
+        assert web.post(JOB, {"topic": topic}, as_=root).status_code == 201
+
+    assert may(web, ada, "secret") == (403, 403)
+    assert may(web, None, "open") == (201, 401)
+    assert may(web, ada, "mail") == (201, 200)
+    listed = web.get("/api/jobs", as_=ada).json()["items"]
+    assert {job["topic"] for job in listed} == {"open", "mail"}
+    assert {each["topic"] for each in web.get("/api/topics", as_=ada).json()["items"]} == {
+        "open", "mail",
+    }  # fmt: skip
+
+
+def test_allowed_topics_bound_all_but_superusers(web, root, ada):
+    web.app.access.set(access_rule="true", allowed_topics=["mail"])
+    _, key = web.app.keys.create("k", scopes=SCOPES)
+    every = {"topic": "other", "every": 60}
+
+    for token in (None, ada, key):
+        assert may(web, token, "mail")[0] == 201
+        assert may(web, token, "other")[0] == 403
+        assert refused(web.put("/api/schedules/s", every, as_=token)) == NOT_YOU
+    assert may(web, root, "other")[0] == 201
+    assert web.put("/api/schedules/s", every, as_=root).status_code == 200
+    assert refused(web.post("/api/schedules/s/run", as_=ada)) == NOT_YOU
+    web.app.access.set(allowed_topics=[])
+    assert may(web, ada, "other")[0] == 201
+
+
+OWN = "@request.auth.id != '' && @job.payload.owner = @request.auth.id"
+
+
+def test_a_rule_over_jobs_shows_each_user_only_their_own(web, ada, bob):
+    web.app.access.set(enqueue_rule="@request.auth.id != ''", manage_rule=OWN)
+    ids = {}
+    for name, token in (("ada", ada), ("bob", bob)):
+        owner = web.app.accounts.get("users", f"{name}@example.org").id
+        said = web.post(JOB, {"topic": "mail", "payload": {"owner": owner}}, as_=token)
+        ids[name] = said.json()["id"]
+    verbs = [("GET", ""), ("POST", "/requeue"), ("POST", "/cancel"), ("POST", "/kick"),
+             ("DELETE", ""), ("GET", "/failures"), ("GET", "/logs"), ("GET", "/events"),
+             ("GET", "/runs")]  # fmt: skip
+
+    for method, verb in verbs:
+        path = f"/api/jobs/{ids['bob']}{verb}"
+        assert refused(web(method, path, as_=ada)) == (404, "not_found"), path
+        assert refused(web(method, path)) == WHO, path
+    said = web.patch(f"/api/jobs/{ids['bob']}", {"priority": 1}, as_=ada)
+    assert refused(said) == (404, "not_found")
+    gone = web.get("/api/jobs/018f0000-0000-7000-8000-000000000000", as_=ada)
+    hidden = web.get(f"/api/jobs/{ids['bob']}", as_=ada)
+    assert gone.json()["message"][:16] == hidden.json()["message"][:16]
+    assert [job["id"] for job in web.get("/api/jobs", as_=ada).json()["items"]] == [ids["ada"]]
+    assert web.get(f"/api/jobs/{ids['ada']}", as_=ada).status_code == 200
+    assert web.post(f"/api/jobs/{ids['ada']}/cancel", as_=ada).json()["status"] == "cancelled"
+    assert web.delete(f"/api/jobs/{ids['bob']}", as_=bob).status_code == 204
+
+
+def test_pages_go_on_where_most_jobs_are_hidden(web, ada):
+    owner = web.app.accounts.get("users", "ada@example.org").id
+    web.app.access.set(manage_rule=OWN)
+    payloads = [{"owner": owner if n % 25 == 0 else "somebody"} for n in range(200)]
+    jobs = web.app.jobs.enqueue_many("mail", payloads)
+    wanted = [str(job.id) for job in jobs if job.payload["owner"] == owner][::-1]
+
+    found, cursor = [], ""
+    while cursor is not None:
+        page = web.get(f"/api/jobs?limit=3{cursor and f'&before={cursor}'}", as_=ada).json()
+        assert len(page["items"]) <= 3
+        found += [job["id"] for job in page["items"]]
+        cursor = page["next"]
+
+    assert found == wanted
+    skipped = web.get("/api/jobs?limit=2&offset=3", as_=ada).json()["items"]
+    assert [job["id"] for job in skipped] == wanted[3:5]
+
+
+def test_a_key_sees_only_its_topics(web):
+    _, key = web.app.keys.create("k", scopes=["enqueue", "manage", "work"], topics=["mail"])
+    mine, other = web.app.jobs.enqueue("mail", 1), web.app.jobs.enqueue("other", 2)
+    web.app.schedules.set("mine", topic="mail", every=60)
+    web.app.schedules.set("other", topic="other", every=60)
+
+    listed = web.get("/api/jobs", as_=key).json()["items"]
+    assert [job["id"] for job in listed] == [str(mine.id)]
+    assert [t["topic"] for t in web.get("/api/topics", as_=key).json()["items"]] == ["mail"]
+    assert [s["name"] for s in web.get("/api/schedules", as_=key).json()["items"]] == ["mine"]
+    assert refused(web.get(f"/api/jobs/{other.id}", as_=key)) == (404, "not_found")
+    assert refused(web.get("/api/schedules/other", as_=key)) == (404, "not_found")
+    for topics in (["other"], ["mail", "other"]):
+        assert refused(web.post("/api/jobs/reserve", {"topics": topics}, as_=key)) == NOT_YOU
+    for path in (
+        "/api/jobs?topic=other",
+        "/api/jobs/stats",
+        "/api/jobs/throughput",
+        "/api/workers",
+    ):
+        assert refused(web.get(path, as_=key)) == NOT_YOU
+    assert refused(web.post(JOB, {"topic": "other"}, as_=key)) == NOT_YOU
+    assert refused(web.post("/api/topics/other/purge", as_=key)) == NOT_YOU
+    both = {"jobs": [{"topic": "mail"}, {"topic": "other"}]}
+    assert refused(web.post("/api/jobs/enqueue-many", both, as_=key)) == NOT_YOU
+    assert len(web.app.jobs.list()) == 2
+
+
+# ---------------------------------------------------------------- changes
+
+
+def test_changes_hold_at_once(web, root, ada):
+    """In this process: for the very next request."""
+    web.app.access.set(access_rule="@request.auth.id != ''")
+    assert may(web, ada) == (201, 200)
+    for rule, status in (("", 403), ("true", 201), ("@request.auth.role = 'none'", 403)):
+        web.patch("/api/access", {"access_rule": rule}, as_=root)
+        assert web.post(JOB, {"topic": "mail"}, as_=ada).status_code == status
+    made = web.post("/api/keys", {"name": "k", "scopes": ["enqueue"]}, as_=root).json()
+    assert may(web, made["secret"])[0] == 201
+    web.delete(f"/api/keys/{made['id']}", as_=root)
+    assert refused(web.post(JOB, {"topic": "mail"}, as_=made["secret"])) == BAD
+    user = web.app.accounts.get("users", "ada@example.org")
+    web.patch(f"/api/collections/users/records/{user.id}", {"password": "another one"}, as_=root)
+    assert refused(web.post(JOB, {"topic": "mail"}, as_=ada)) == BAD
+
+
+def test_changes_hold_on_another_instance_within_moments(durable_place, loop, quick_passwords):
+    url, needed = durable_place
+    with App(url, **needed) as one, App(url, **needed) as two:
+        here, there = Web(one, loop), Web(two, loop)
+        ada = token_of(one, "users", "ada@example.org")
+        _, key = one.keys.create("k", scopes=["enqueue"])
+        assert may(there, ada) == (403, 403)
+        assert may(there, key)[0] == 201
+
+        one.access.set(access_rule="true")
+        eventually(lambda: may(there, None) == (201, 200))
+        one.access.set(http_enabled=False)
+        eventually(lambda: may(there, ada) == (403, 403))
+        one.access.set(http_enabled=True)
+        one.keys.revoke(one.keys.list()[0].id)
+        eventually(lambda: may(there, key)[0] == 401)
+        one.accounts.revoke(ada)
+        eventually(lambda: may(there, ada)[0] == 401)
+        here.close()
+        there.close()

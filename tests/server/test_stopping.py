@@ -1,0 +1,127 @@
+"""A server that is told to stop, is killed, or loses its database: nothing acknowledged is lost."""
+
+import json
+import socket
+
+import pytest
+
+from tests.conftest import eventually
+from tests.server.live import SECONDS, Served, jobs, waiting
+from tests.servers import PostgresServer
+
+JOB = "/api/jobs/enqueue"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start servers on one SQLite file; whoever still runs in the end is stopped, as it should."""
+    made = []
+
+    def start(*more, **patience):
+        made.append(Served(f"sqlite:///{tmp_path}/jobs.db", tmp_path, *more, **patience))
+        return made[-1]
+
+    try:
+        yield start
+        for server in made:
+            if server.process.poll() is None:
+                server.end()
+    finally:
+        for server in made:
+            server.kill()
+
+
+def test_sigterm_ends_a_long_poll_at_once_and_leaves_nothing_reserved(start):
+    server = start()
+    wires = [waiting(server, "mail", nth) for nth in (1, 2, 3)]
+    server.signal()
+
+    for wire in wires:
+        assert wire.answer() == (200, {"leases": []})
+        wire.close()
+    server.ended(0)
+    assert "Traceback" not in server.said
+
+
+def test_sigterm_lets_what_runs_be_finished(start):
+    server = start()
+    with server.connect() as wire:
+        body = json.dumps({"topic": "mail"}).encode()
+        wire.send(wire.head("POST", JOB, content_length=len(body)) + body[:-1])
+        eventually(lambda: server.ask("GET", "/healthz")[0] == 200)
+        server.signal()
+        wire.send(body[-1:])
+
+        assert wire.answer()[0] == 201
+    server.ended(0)
+    assert len(jobs(server, "mail")) == 1
+
+
+def test_a_second_sigterm_ends_it_now(start):
+    server = start("--grace", "10m")
+    with server.connect() as wire:
+        wire.send(wire.head("POST", JOB, content_length=100))
+        eventually(lambda: server.ask("GET", "/healthz")[0] == 200)
+        server.signal()
+        eventually(lambda: not _listens(server))
+        server.signal()
+
+        server.ended(0)
+    assert "Traceback" not in server.said
+
+
+def test_the_grace_period_ends(start):
+    server = start("--grace", "1s")
+    with server.connect() as wire:
+        wire.send(wire.head("POST", JOB, content_length=100))
+        eventually(lambda: server.ask("GET", "/healthz")[0] == 200)
+        server.signal()
+
+        server.ended(0)
+    assert "Traceback" not in server.said
+
+
+def _listens(server):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", server.port)) == 0
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(start):
+    server = start()
+    with server.connect() as wire:
+        told = [wire.ask("POST", JOB, {"topic": "mail", "payload": n})[1]["id"] for n in range(50)]
+        wire.send(wire.request("POST", JOB, {"topic": "mail"}))
+        server.kill()
+
+    again = start()
+
+    with again.connect() as wire:
+        for id in told:
+            assert wire.ask("GET", f"/api/jobs/{id}")[0] == 200
+    assert len(jobs(again, "mail")) in {50, 51}
+
+
+# ---------------------------------------------------------------- the database goes away
+
+
+def test_ec_4_a_database_that_goes_away_is_told_and_served_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWPATH_CONNECT_TIMEOUT", "1")
+    with PostgresServer() as postgres:
+        server = Served(postgres.url(), tmp_path)
+        try:
+            assert server.ask("POST", JOB, {"topic": "mail"})[0] == 201
+            postgres.stop("immediate")
+
+            status, said = server.ask("POST", JOB, {"topic": "mail"})
+            assert (status, said["code"]) == (503, "database_unavailable")
+            assert str(postgres.port) not in json.dumps(said)
+            assert server.ask("GET", "/readyz")[0] == 503
+            assert server.ask("GET", "/healthz")[0] == 200
+
+            postgres.start()
+            eventually(lambda: server.ask("GET", "/readyz")[0] == 200, SECONDS)
+            assert server.ask("POST", JOB, {"topic": "mail"})[0] == 201
+            assert server.ask("GET", "/healthz")[0] == 200
+            server.end()
+        finally:
+            server.kill()
