@@ -206,3 +206,27 @@ def test_only_who_may_work_works(web, ada):
     assert refused(said) == (404, "not_found")
     web.app.access.set(work_rule="@request.auth.role = 'editor'")
     assert web.post(f"/api/jobs/{id}/complete", {"epoch": 1}, as_=ada).status_code == 204
+
+
+def test_a_client_that_goes_away_as_its_job_comes_leaves_it_ready(web, key, loop):
+    """Both are true in the same tick: there is a lease, and nobody to have it."""
+    web.app.jobs.enqueue("mail", 1)
+    messages = [
+        {"type": "http.request", "body": b'{"topics": ["mail"]}', "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive():
+        return messages.pop(0) if len(messages) > 1 else messages[0]
+
+    async def send(message):
+        """Nobody is there."""
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/jobs/reserve", "root_path": "",
+        "query_string": b"", "headers": [(b"authorization", f"Bearer {key}".encode())],
+        "scheme": "http", "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    asyncio.run_coroutine_threadsafe(web.api(scope, receive, send), loop).result(20)
+
+    eventually(lambda: web.app.jobs.list()[0].state == "ready")

@@ -36,7 +36,8 @@ class Ask:
     """One request, and who sent it."""
 
     __slots__ = (
-        "_request", "access", "app", "body", "caller", "gate", "headers", "receive", "scope",
+        "_request", "access", "app", "body", "caller", "gate", "headers", "is_gone", "receive",
+        "scope",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made at the gate, in two places
@@ -56,6 +57,7 @@ class Ask:
         self.receive = receive
         self.headers = headers
         self.body = b""
+        self.is_gone = False  # nobody reads the answer any more
         self._request: dict[str, Any] | None = None
 
     @property
@@ -215,7 +217,10 @@ class Ask:
         others = [asyncio.ensure_future(each) for each in (self._gone(), self.gate.closing.wait())]
         try:
             await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
-            return await task if task.done() else None
+            if not task.done():
+                return None
+            self.is_gone = others[0].done()
+            return await task
         finally:
             for each in (task, *others):
                 each.cancel()

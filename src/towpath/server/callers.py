@@ -24,6 +24,7 @@ Headers = Mapping[bytes, bytes]
 COOKIE: Final = "towpath_auth"
 NOTED_EVERY: Final = 60.0  # seconds
 MOST_REMEMBERED: Final = 10_000
+LONGEST_REMEMBERED: Final = 4_096  # bytes
 REMEMBERED: Final = 1.0  # seconds; then a token may have expired
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
 NOT_LOGGED_IN: Final = {"id": "", "collectionId": "", "collectionName": "", "email": ""}
@@ -82,10 +83,13 @@ class Callers:
         known = self._known.get(said)
         if known and time.monotonic() < known[1]:
             return known[0]
+        version = self._version
         caller = await self._verified(token)
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[said] = (caller, time.monotonic() + REMEMBERED)
+        # What has changed meanwhile may have ended this very token.
+        if version == self._version and len(said) <= LONGEST_REMEMBERED:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[said] = (caller, time.monotonic() + REMEMBERED)
         return caller
 
     async def _verified(self, token: str) -> Caller:

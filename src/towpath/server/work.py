@@ -1,5 +1,6 @@
 """The words of a worker in any language: reserve, and what is said with a lease."""
 
+import asyncio
 from typing import Final
 from uuid import UUID
 
@@ -41,6 +42,8 @@ async def reserve(ask: Ask, body: Wanted) -> Leases:
         worker=body.worker,
     )
     leases = await ask.unless_gone(reserving)
+    if ask.is_gone:  # at the very moment that a job came
+        await asyncio.gather(*map(ask.app.jobs.arelease, leases or ()))
     return Leases(leases=[lease_shown(lease) for lease in leases or ()])
 
 
