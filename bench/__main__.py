@@ -10,6 +10,7 @@ from typing import Any, Final
 from bench import (
     cycle,
     enqueue,
+    http,
     latency,
     memory,
     open_transaction,
@@ -32,6 +33,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "open_transaction": open_transaction.measure,
     "memory": memory.measure,
     "worker": worker.measure,
+    "http": http.measure,
     "peers": peers.measure,
 }
 ASKED_FOR: Final = {"peers"}  # installs what others have made

@@ -1,4 +1,4 @@
-"""Write docs/reference from the code. With --check, say which page is stale."""
+"""Write docs/reference and openapi.json from the code. With --check, say what is stale."""
 
 import inspect
 import re
@@ -11,9 +11,12 @@ from pathlib import Path
 import msgspec
 
 from towpath import App, errors
+from towpath.app.access import AccessChanges, AccessVerbs
+from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Context
 from towpath.app.jobs import Jobs
+from towpath.app.keys import Keys
 from towpath.app.queue import Queue
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
@@ -130,7 +133,7 @@ def commands() -> str:
 
 
 def openapi() -> str:
-    """Describe the HTTP API for programs."""
+    """Describe the HTTP API for programs; the types of the TypeScript client are made of it."""
     return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
 
 
@@ -171,6 +174,9 @@ DOORS = {
     "app.topics": Topics,
     "app.schedules": Schedules,
     "app.sessions": Sessions,
+    "app.accounts": Accounts,
+    "app.keys": Keys,
+    "app.access": AccessVerbs,
     "app.upkeep": Upkeep,
     "ctx": Context,
 }
@@ -180,14 +186,17 @@ OPTIONS: dict[str, dict[str, type]] = {
         "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
         "Filters of `list`": Filters,
     },
+    "app.access": {"Changes of `set`": AccessChanges},
 }
+
+
 PAGES = {
     "states.md": states,
     "errors.md": error_pages,
     "settings.md": settings,
     "verbs.md": verbs,
     "commands.md": commands,
-    "openapi.json": openapi,
+    "../../clients/typescript/openapi.json": openapi,
 }
 
 

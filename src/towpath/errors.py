@@ -102,13 +102,17 @@ class InvalidTouchTime(Invalid):
 
 
 class InvalidRule(Invalid):
-    """An access rule that cannot be read; `position` is the character at which it goes wrong."""
+    """An access rule that cannot be read; `position` is the character at which it goes wrong.
+
+    Where it was to be stored, `rule` is its name.
+    """
 
     code = "invalid_rule"
 
-    def __init__(self, message: str, position: int = 0) -> None:
+    def __init__(self, message: str, position: int = 0, rule: str = "") -> None:
         super().__init__(message)
         self.position = position
+        self.rule = rule
 
 
 class InvalidUrl(Invalid):

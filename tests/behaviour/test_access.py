@@ -6,7 +6,7 @@ import pytest
 
 from towpath import App
 from towpath.app.waiting import ThreadWaiter
-from towpath.errors import Invalid, InvalidTopic
+from towpath.errors import Invalid, InvalidRule, InvalidTopic
 from towpath.model.access import Access, TopicAccess
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
@@ -68,6 +68,8 @@ WRONG = [
     ({"topics": {"mail": {"enqueue_rule": "id = "}}}, Invalid),
     ({"version": 7}, Invalid),
     ({"nonsense": 7}, Invalid),
+    ({"enqueue_rule": "@request.auth.name = '\ud800'"}, Invalid),
+    ({"enqueue_rule": "true" + " " * 10**6}, Invalid),
 ]
 
 
@@ -75,10 +77,22 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(app):
     before = app.access.set(enqueue_rule="true")
     for wrong, error in WRONG:
         with pytest.raises(error):
-            app.access.set(manage_rule="true", **wrong) if "manage_rule" not in wrong else (
-                app.access.set(**wrong)
-            )
+            app.access.set(**{"manage_rule": "true", **wrong})
     assert app.access.get() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"enqueue_rule": "true && ("}, "enqueue_rule"),
+        ({"access_rule": "true && ("}, "enqueue_rule"),
+        ({"topics": {"mail": {"work_rule": "true && ("}}}, "topics.mail.work_rule"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_refused_with_its_name_and_the_place(app, changes, name):
+    with pytest.raises(InvalidRule, match=name) as refused:
+        app.access.set(**changes)
+    assert (refused.value.rule, refused.value.position) == (name, 9)
 
 
 def test_changes_at_once_are_all_kept(durable_place):

@@ -1,13 +1,17 @@
 """Accounts: who may log in, and which tokens hold."""
 
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Barrier
 
 import jwt
+import psycopg
 import pytest
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, Type
 
+from tests.conftest import eventually
 from towpath import App
 from towpath.errors import (
     AccountExists,
@@ -21,8 +25,12 @@ from towpath.errors import (
     TooManyLogins,
 )
 from towpath.model import passwords
+from towpath.model.ids import uuid7
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import accounts as store
+from towpath.store import schema
+from towpath.store.accounts import NewAccount
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -230,7 +238,7 @@ def test_of_many_that_set_up_at_once_one_succeeds(durable_place):
 
     def set_up(app):
         try:
-            return app.accounts.create_first("root@example.com", PASSWORD).id
+            return app.accounts.create_first(f"root{id(app)}@example.com", PASSWORD).id
         except InvalidState:
             return None
 
@@ -240,6 +248,28 @@ def test_of_many_that_set_up_at_once_one_succeeds(durable_place):
     assert [id for id in made if id] == [stored.id]
     for app in apps:
         app.close()
+
+
+def test_who_sets_up_waits_for_another_who_has_not_committed_yet(postgres, postgres_schema):
+    first = NewAccount(
+        id=uuid7(), collection="_superusers", email="root@example.com", name="", fields="{}"
+    )
+    patient = App(postgres.url(), schema=postgres_schema, busy_timeout=60)
+    with patient as app, ThreadPoolExecutor(1) as pool:
+        app.migrate()
+        with psycopg.connect(postgres.url()) as theirs, psycopg.connect(postgres.url()) as watch:
+            watch.autocommit = True
+            app.run(store.create(first, "a hash", first=True), theirs)
+            second = pool.submit(app.accounts.create_first, "toor@example.com", PASSWORD)
+
+            def waits():
+                waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+                return second.done() or watch.execute(waiting).fetchall()
+
+            eventually(waits)
+        with pytest.raises(InvalidState):
+            second.result(60)
+        assert app.accounts.count("_superusers") == 1
 
 
 # ---------------------------------------------------------------- logins
@@ -278,6 +308,22 @@ def test_whatever_was_wrong_is_answered_alike_and_takes_the_same_work(app, ada, 
             "failed to log in: there is no such account, or the password is another"
         )
         assert hashes == ["verify"]
+
+
+def test_a_password_that_is_changed_during_a_login_is_not_let_in(app, ada, monkeypatch):
+    real = passwords.matches
+
+    def steps():
+        yield Statement("x", {"any": "update towpath.account set password = 'another'"})()
+
+    def matches(*args):
+        right = real(*args)
+        app.run(Operation("change", steps))
+        return right
+
+    monkeypatch.setattr(passwords, "matches", matches)
+    with pytest.raises(LoginRefused):
+        app.accounts.login("users", ada.email, PASSWORD)
 
 
 def test_a_user_is_no_superuser(app, ada):
@@ -643,3 +689,50 @@ def test_without_pyjwt_a_token_says_what_to_install(app, ada, monkeypatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'towpath\[server\]'"):
         app.accounts.verify(token)
+
+
+def test_passwords_are_hashed_as_rfc_9106_asks_where_memory_is_short():
+    hasher = HASHER()
+    assert (hasher.type, hasher.time_cost) == (Type.ID, 3)
+    assert (hasher.memory_cost, hasher.parallelism) == (64 * 1024, 4)
+
+
+# ---------------------------------------------------------------- the caller's transaction
+
+
+def test_an_account_is_made_in_the_callers_transaction_or_not_at_all(tmp_path):
+    url = f"sqlite:///{tmp_path}/test.db"
+    with App(url) as app, closing(sqlite3.connect(tmp_path / "test.db")) as connection:
+        app.migrate()
+        connection.execute("begin")
+        app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        with pytest.raises(AccountExists):
+            app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        connection.rollback()
+        assert app.accounts.count("users") == 0
+        connection.execute("begin")
+        app.accounts.create("users", "ada@example.com", PASSWORD, connection=connection)
+        connection.commit()
+        app.accounts.login("users", "ada@example.com", PASSWORD)
+
+
+# ---------------------------------------------------------------- the migration
+
+
+def test_tables_of_before_are_brought_up_to_date_and_old_code_goes_on(
+    make_app, place, clock, monkeypatch
+):
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        old = make_app(clock=clock)
+        job = old.jobs.enqueue("mail")
+        new = old if old.url == "memory://" else make_app(clock=clock)
+    new._migrated = False
+    new.accounts.create("users", "ada@example.com", PASSWORD)
+    assert new.run(schema.applied()) == schema.Applied(2, 1)
+    assert new.jobs.get(job.id) == job
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        old._migrated = False
+        [lease] = old.jobs.reserve("mail")
+        old.jobs.complete(lease)

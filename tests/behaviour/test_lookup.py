@@ -1,5 +1,8 @@
 """Looking: lists, peeks, failures and statistics."""
 
+import asyncio
+from uuid import uuid4
+
 import pytest
 
 from towpath import State, Status
@@ -240,3 +243,36 @@ def test_dq_6_a_job_shows_its_counters(app, clock):
         1,
         1,
     )
+
+
+def test_who_asks_at_the_same_time_is_answered_together_and_each_for_itself(make_app, loop):
+    app = make_app()
+    made = [app.jobs.enqueue("mail", n) for n in range(20)]
+
+    async def ask():
+        wanted = [*(job.id for job in made), uuid4(), made[0].id]
+        return await asyncio.gather(*map(app.jobs.aget, wanted), return_exceptions=True)
+
+    for _ in range(2):  # in the second round they are known to come together
+        *found, missing, again = asyncio.run_coroutine_threadsafe(ask(), loop).result()
+
+        assert [job.payload for job in found] == list(range(20))
+        assert isinstance(missing, NotFound)
+        assert again == found[0]
+
+
+def test_one_who_stops_waiting_takes_no_answer_from_the_others(make_app, loop):
+    app = make_app()
+    made = [app.jobs.enqueue("mail", n) for n in range(10)]
+
+    async def ask():
+        asked = [asyncio.ensure_future(app.jobs.aget(job)) for job in made * 2]
+        await asyncio.sleep(0)
+        asked[3].cancel()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    for _ in range(2):
+        found = asyncio.run_coroutine_threadsafe(ask(), loop).result()
+
+        others = [job.payload for n, job in enumerate(found) if n != 3]
+        assert others == [0, 1, 2, *range(4, 10), *range(10)]

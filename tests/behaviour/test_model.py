@@ -30,9 +30,24 @@ def test_durations_are_read(text, expected):
 
 
 @pytest.mark.parametrize(
-    "nonsense", ["", "m", "15", "-5s", "5 s", "1m1", "٣s", True, None, -0.1, float("inf"), 10**12,
-                 1e305, 10**400]
-)  # fmt: skip
+    "nonsense",
+    [
+        "",
+        "m",
+        "15",
+        "-5s",
+        "5 s",
+        "1m1",
+        "٣s",
+        True,
+        None,
+        -0.1,
+        float("inf"),
+        10**12,
+        1e305,
+        10**400,
+    ],
+)
 def test_nonsense_is_no_duration(nonsense):
     with pytest.raises(Invalid):
         microseconds(nonsense)

@@ -79,11 +79,12 @@ class Towpath:
         words = [*PROGRAM, *map(str, words)]
         return subprocess.Popen(words, cwd=self.directory, env=self.environment, **pipes)
 
-    def in_terminal(self, *words, typed="", interrupt_at=None, columns=80):
+    def in_terminal(self, *words, typed="", answers=(), interrupt_at=None, columns=80):
         """Run it in a terminal; return exit code and what it showed.
 
-        Ctrl-C is pressed when it shows `interrupt_at`.
+        An answer is typed when its question is shown, and Ctrl-C pressed at `interrupt_at`.
         """
+        asked = list(answers)
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, columns))
         environment = {**self.environment, "TERM": "xterm-256color"}
@@ -94,12 +95,15 @@ class Towpath:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
+            start_new_session=True,  # so that it asks here, not at the terminal of the tests
         ) as process:
             os.close(theirs)
             os.write(ours, typed.encode())
             shown = b""
             while chunk := _read(ours):
                 shown += chunk
+                if asked and shown.decode(errors="replace").endswith(asked[0][0]):
+                    os.write(ours, asked.pop(0)[1].encode())
                 if interrupt_at and interrupt_at in shown.decode(errors="replace"):
                     process.send_signal(signal.SIGINT)
                     interrupt_at = None

@@ -1,6 +1,10 @@
 """Doorbells between processes: every ring is heard, and whoever does not listen holds up nobody."""
 
+import contextlib
+import os
 import select
+import sqlite3
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -8,7 +12,7 @@ import pytest
 
 from tests.faults.processes import wait_until
 from towpath import App
-from towpath.database.wakeups import PostgresBell
+from towpath.database.wakeups import PostgresBell, SqliteBell
 from towpath.settings import Settings
 
 
@@ -77,3 +81,107 @@ def test_a_process_that_listens_while_nobody_waits_holds_up_no_notifications(
 
         usage = "select pg_notification_queue_usage()"
         wait_until(lambda: other.execute(usage).fetchone() == (0,))
+
+
+# ------------------------------------------------------------ SQLite
+
+
+@pytest.fixture(params=["linux", "elsewhere"])
+def watched(request, monkeypatch, tmp_path):
+    """Yield a bell on a file, where the system tells of writes and where it does not."""
+    if request.param == "elsewhere":
+        monkeypatch.setattr(sys, "platform", request.param)
+    path = tmp_path / "watched.db"
+    bell = SqliteBell(path, Settings())
+    assert bell.wait(0, listening=True) == set()  # it has seen what there is
+    assert bell.wait(0, listening=True) == set()
+    yield bell, path
+    bell.close()
+
+
+@contextlib.contextmanager
+def ringing(bell):
+    """Expect a ring of what is done meanwhile, and nothing but a ring ends the wait."""
+
+    def wait():
+        while bell.wait(None, listening=True) is not None:
+            pass
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait)
+        yield
+        try:
+            waiting.result(20)
+        except TimeoutError:
+            bell.interrupt()  # let the thread look and end
+            raise
+
+
+def silent(bell):
+    return all(bell.wait(0.01, listening=True) == set() for _ in range(5))
+
+
+@contextlib.contextmanager
+def another(path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def test_each_commit_rings_once(watched):
+    bell, path = watched
+    with another(path) as other:
+        with ringing(bell):
+            other.execute("create table mail (text)")
+        assert silent(bell)
+        with ringing(bell):
+            other.execute("insert into mail values ('again')")
+        assert silent(bell)
+
+
+def test_a_commit_rings_that_comes_long_after_its_first_write(watched):
+    """A large transaction writes to the log what nobody may see yet."""
+    bell, path = watched
+    with another(path) as other:
+        other.execute("pragma cache_size = 1")
+        with ringing(bell):
+            other.execute("create table mail (text)")
+        other.execute("begin")
+        other.executemany("insert into mail values (?)", [("x" * 4_000,)] * 100)
+        assert silent(bell)
+        with ringing(bell):
+            other.execute("commit")
+
+
+def test_after_a_write_it_looks_again_by_itself(watched):
+    """A commit is on the disk before it can be seen, and no further write tells of it."""
+    bell, path = watched
+    with path.with_name(f"{path.name}-wal").open("ab") as log, ThreadPoolExecutor(1) as threads:
+        log.write(b"no frame")
+        log.flush()
+        looks = threads.submit(lambda: [bell.wait(None, listening=True) for _ in range(5)])
+        try:
+            assert looks.result(20) == [set()] * 5
+        finally:
+            bell.interrupt()
+
+
+def test_what_was_committed_while_nobody_listened_rings_afterwards(watched):
+    bell, path = watched
+    with another(path) as other:
+        other.execute("create table mail (text)")
+        assert bell.wait(0, listening=False) == set()
+        with ringing(bell):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_fork_closes_the_file_and_the_bell_goes_on(watched):
+    """Nobody else has it open, so the log is another one afterwards."""
+    bell, path = watched
+    with ringing(bell):  # anything may have come meanwhile
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    with ringing(bell), another(path) as other:
+        other.execute("create table mail (text)")

@@ -79,6 +79,28 @@ def test_every_word_of_a_lease(web, key, clock):
         assert web.app.jobs.get(id).state == state or job.state == state, word
 
 
+def test_why_a_try_failed_is_kept(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    [lease] = reserved(web, key)
+    said = {
+        "epoch": lease["epoch"],
+        "error": "no luck",
+        "traceback": "at send (a.ts:1)",
+        "delay": 0,
+    }
+    assert web.post(f"/api/jobs/{id}/fail", said, as_=key).status_code == 204
+    [lease] = reserved(web, key)
+    said = {"epoch": lease["epoch"], "error": "no such address", "priority": 7}
+    assert web.post(f"/api/jobs/{id}/bury", said, as_=key).status_code == 204
+
+    first, last = web.app.jobs.failures(id)
+    job = web.app.jobs.get(id)
+
+    assert (first.error, first.traceback) == ("no luck", "at send (a.ts:1)")
+    assert (last.error, last.traceback) == ("no such address", None)
+    assert (job.state, job.retries, job.priority) == ("buried", 2, 7)
+
+
 def test_the_same_word_again_holds(web, key):
     id = web.app.jobs.enqueue("mail", {}).id
     [lease] = reserved(web, key)

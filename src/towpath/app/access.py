@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from towpath.app.current import CurrentAccess
 from towpath.app.waiting import WaitingRoom
-from towpath.errors import Invalid
+from towpath.errors import Invalid, InvalidRule
 from towpath.model.access import Access, TopicAccess
 from towpath.model.topics import checked
 from towpath.store import access
@@ -81,7 +81,11 @@ def check_rule(name: str, text: str) -> str:
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = f"{name} is text, not {type(text).__name__}"
         raise Invalid(msg)
-    Rule.parse(text)
+    try:
+        Rule.parse(text)
+    except InvalidRule as error:
+        msg = f"{name}: {error}"
+        raise InvalidRule(msg, error.position, name) from error
     return text
 
 

@@ -260,15 +260,30 @@ class Jobs:
         answers = await self._app.arun(store.complete([self._completion(each) for each in leases]))
         return outcomes.lost(leases, answers)
 
-    def fail(self, lease: Lease, error: BaseException | str, delay: Duration | None = None) -> None:
-        """Say that this try failed: the job backs off, or is buried if it was the last."""
-        self._settle(outcomes.failure(lease, error, delay))
+    def fail(
+        self,
+        lease: Lease,
+        error: BaseException | str,
+        delay: Duration | None = None,
+        *,
+        traceback: str | None = None,
+    ) -> None:
+        """Say that this try failed: the job backs off, or is buried if it was the last.
+
+        An exception brings its own traceback.
+        """
+        self._settle(outcomes.failure(lease, error, delay, traceback))
 
     async def afail(
-        self, lease: Lease, error: BaseException | str, delay: Duration | None = None
+        self,
+        lease: Lease,
+        error: BaseException | str,
+        delay: Duration | None = None,
+        *,
+        traceback: str | None = None,
     ) -> None:
         """Say that this try failed: the job backs off, or is buried if it was the last."""
-        await self._asettle(outcomes.failure(lease, error, delay))
+        await self._asettle(outcomes.failure(lease, error, delay, traceback))
 
     def release(self, lease: Lease, delay: Duration = 0, priority: int | None = None) -> None:
         """Give a job back, uncounted."""
@@ -280,13 +295,28 @@ class Jobs:
         """Give a job back, uncounted."""
         await self._asettle(outcomes.release(lease, delay, priority))
 
-    def bury(self, lease: Lease, priority: int | None = None) -> None:
-        """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
-        self._settle(outcomes.burial(lease, priority))
+    def bury(
+        self,
+        lease: Lease,
+        priority: int | None = None,
+        *,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Put a job aside as failed, until somebody kicks, requeues or deletes it.
 
-    async def abury(self, lease: Lease, priority: int | None = None) -> None:
+        With an error, this try counts as failed by it.
+        """
+        self._settle(outcomes.burial(lease, priority, error))
+
+    async def abury(
+        self,
+        lease: Lease,
+        priority: int | None = None,
+        *,
+        error: BaseException | str | None = None,
+    ) -> None:
         """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
-        await self._asettle(outcomes.burial(lease, priority))
+        await self._asettle(outcomes.burial(lease, priority, error))
 
     def touch(self, lease: Lease) -> Lease:
         """Extend a lease by its ttr, from now; return it as it is then."""
@@ -311,11 +341,11 @@ class Jobs:
 
     def get(self, job: JobRef, *, connection: object = None) -> Job:
         """Read a job. With a connection, as that transaction sees it."""
-        return self._app.run(lookup.get(job_id(job)), connection)
+        return answered(self._app.run(lookup.get_all([job_id(job)]), connection)[0])
 
     async def aget(self, job: JobRef, *, connection: object = None) -> Job:
         """Read a job. With a connection, as that transaction sees it."""
-        return await self._app.arun(lookup.get(job_id(job)), connection)
+        return answered((await self._app.arun(lookup.get_all([job_id(job)]), connection))[0])
 
     def numbered(self, seq: int) -> Job:
         """Read the job of this number."""

@@ -1,7 +1,7 @@
 """How a lease ends, in the words of the store."""
 
-import traceback
 from collections.abc import Sequence
+from traceback import format_exception
 from typing import Any, Final
 
 import msgspec
@@ -41,8 +41,10 @@ def job_of(lease: Lease) -> Job:
     raise Invalid(msg)
 
 
-def failure(lease: Lease, error: BaseException | str, delay: Duration | None) -> Outcome:
-    """Back off, or die if this try was the last."""
+def failure(
+    lease: Lease, error: BaseException | str, delay: Duration | None, traceback: str | None = None
+) -> Outcome:
+    """Back off, or die if this try was the last. Text has no traceback unless one is given."""
     options, failures = job_of(lease).options, lease.job.retries + 1
     last = failures >= options.max_retries
     wait = options.backoff.seconds(failures, lease.job.id) if delay is None else delay
@@ -54,8 +56,8 @@ def failure(lease: Lease, error: BaseException | str, delay: Duration | None) ->
         retried=1,
         retention=microseconds(options.retention),
         kind="error",
-        error=payloads.clean_text(_message(error), MOST_ERROR),
-        traceback=_traceback(error),
+        error=clean(_message(error)),
+        traceback=_traceback(error) if traceback is None else clean(traceback),
     )
 
 
@@ -78,7 +80,12 @@ def _text(error: BaseException) -> str:
 def _traceback(error: BaseException | str) -> str | None:
     if isinstance(error, str) or error.__traceback__ is None:
         return None
-    return payloads.clean_text("".join(traceback.format_exception(error)), MOST_ERROR)
+    return clean("".join(format_exception(error)))
+
+
+def clean(text: str) -> str:
+    """Return an error or a traceback as it can be stored."""
+    return payloads.clean_text(text, MOST_ERROR)
 
 
 def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
@@ -97,8 +104,11 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
     )
 
 
-def burial(lease: Lease, priority: int | None) -> Outcome:
-    """Put aside."""
+def burial(lease: Lease, priority: int | None, error: BaseException | str | None) -> Outcome:
+    """Put aside; an error is kept as that of a failed try."""
+    if error is not None:
+        moved = None if priority is None else priority_of(priority)
+        return msgspec.structs.replace(final_failure(lease, error), priority=moved)
     return Outcome(
         seq=job_of(lease).seq,
         epoch=lease.epoch,

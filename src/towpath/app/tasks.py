@@ -21,6 +21,7 @@ from typing import (
 )
 
 import msgspec
+from msgspec.structs import astuple
 
 from towpath.app.checks import (
     Defaults,
@@ -275,8 +276,7 @@ class Task(Generic[P, R]):
 
     def job(self, job: Job) -> TaskJob[R]:
         """Return a stored call of this task as what it is."""
-        fields = {name: getattr(job, name) for name in job.__struct_fields__}
-        return TaskJob(task=self, **fields)
+        return TaskJob(*astuple(job), task=self)
 
 
 def _concurrency(options: TaskOptions) -> int | None:

@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final
 
+from towpath.database.calls import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.wakeups import COALESCE, Bell, Rung
 from towpath.errors import AppClosed, TooManyWaiters
@@ -55,6 +56,9 @@ class TaskWaiter(Waiter):
         self._event = asyncio.Event()
 
         def wake() -> None:
+            if running_loop() is loop:
+                self._event.set()
+                return
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._event.set)
 
@@ -133,6 +137,8 @@ class WaitingRoom:
 
     def ring(self, topics: Iterable[str]) -> None:
         """Wake whoever is first in line, here and in other processes."""
+        if not self._lines and not self._announces:
+            return  # who gets in line now looks after that
         with self._lock:
             news = set(topics)
             if not news or self._closing:

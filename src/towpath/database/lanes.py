@@ -215,6 +215,9 @@ class Lanes(Generic[L]):
     def hand_on(self, lane: L) -> None:
         """Let the next one lead, or let the lane rest."""
         with self._mutex:
+            if not self._inbox:
+                self._idle.append(lane)
+                return
             loops: dict[object, LeadingLoopCall] = {}
             for call in self._inbox:
                 if isinstance(call, LeadingLoopCall):
@@ -223,5 +226,5 @@ class Lanes(Generic[L]):
                     return
             # Each loop is asked, for one may stop before it ticks. Till then the lane is anybody's.
             asked = [call for call in loops.values() if call.ask()]
-            if asked or not self._inbox or not self._lead_in_thread(lane):
+            if asked or not self._lead_in_thread(lane):
                 self._idle.append(lane)

@@ -272,6 +272,7 @@ class LoopInbox:
         self.lanes = list(self._idle)
         self._starting: set[AsyncLane] = set()  # those that will look here in the next tick
         self._tasks: set[asyncio.Task[None]] = set()
+        self._led: dict[AsyncLane, asyncio.Task[None]] = {}
 
     def take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that nobody waits for."""
@@ -289,6 +290,7 @@ class LoopInbox:
             # A task of its own: a cancelled caller must not abort its neighbours.
             task = asyncio.get_running_loop().create_task(self._lead(lane))
             self._tasks.add(task)
+            self._led[lane] = task
             task.add_done_callback(lambda task: self._ended(task, lane))
 
     async def _lead(self, lane: "AsyncLane") -> None:
@@ -303,10 +305,16 @@ class LoopInbox:
             for call in batch:
                 call.settle(None, interrupted())
             raise
+        self._let_rest(lane)  # at once: who asks again in the next tick finds it still warm
 
     def _ended(self, task: asyncio.Task[None], lane: "AsyncLane") -> None:
-        """Let a lane rest, or start it anew for those who wait: somebody may have cancelled it."""
         self._tasks.discard(task)
+        if self._led.get(lane) is task:  # somebody has cancelled it
+            self._let_rest(lane)
+
+    def _let_rest(self, lane: "AsyncLane") -> None:
+        """Let a lane rest, or start it anew for those who wait."""
+        del self._led[lane]
         self._starting.discard(lane)
         self._idle.append(lane)
         self._start()

@@ -95,7 +95,7 @@ def _check(path: Path, *, may_create: bool) -> None:
 
 def patiently(connection: sqlite3.Connection, text: str, patience: float) -> None:
     """Execute what needs a lock, waiting for one that somebody else has."""
-    deadline = time.monotonic() + patience
+    deadline: float | None = None
     pause = 0.0005
     while True:
         try:
@@ -103,6 +103,7 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _PRIMARY != sqlite3.SQLITE_BUSY:
                 raise
+            deadline = deadline or time.monotonic() + patience
             if time.monotonic() > deadline:
                 raise
             time.sleep(pause)

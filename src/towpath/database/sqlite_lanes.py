@@ -6,14 +6,14 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, Final, TypeVar
 
-from towpath.database.batch import tell
-from towpath.database.calls import LeadingLoopCall, running_loop
+from towpath.database.batch import run_batch, tell
+from towpath.database.calls import LeadingLoopCall, LoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
@@ -57,6 +57,8 @@ class SqliteDatabase:
             (DatabaseBusy, DatabaseUnavailable),
         )
         self._alone = Alone()
+        self._reading = Alone()
+        self._together = Together(self._read, self._reading)
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = Condition()
         self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
@@ -108,7 +110,10 @@ class SqliteDatabase:
                 loop.call_soon(self._look_in_loop)
             return await call.answer()  # type: ignore[no-any-return] # the operation's own
         if operation.mode is Mode.READ and self._readers:
-            return self._read(operation)
+            loop = asyncio.get_running_loop()
+            if operation.merge is None or self._reading.may_go(loop):
+                return self._read(operation)
+            return await self._together.read(operation, loop)
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
     async def aquiet(self) -> None:
@@ -209,6 +214,40 @@ class Alone:
 
     def _end(self) -> None:
         self._loop = None
+
+
+class Together:
+    """Reads of one kind that several callers of an event loop want in the same tick."""
+
+    def __init__(self, read: Callable[[Operation[Any]], Any], alone: Alone) -> None:
+        self._read = read
+        self._alone = alone
+        self._calls: dict[asyncio.AbstractEventLoop, list[LoopCall]] = {}
+
+    async def read(self, operation: Operation[T], loop: asyncio.AbstractEventLoop) -> T:
+        """Read in the next tick, with whoever else comes until then."""
+        call = LoopCall(operation, loop, _undo_nothing)
+        calls = self._calls.setdefault(loop, [])
+        if not calls:
+            loop.call_soon(self._run, loop)
+        calls.append(call)
+        result: T = await call.answer()
+        return result
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        calls = self._calls.pop(loop)
+        self._alone.crowded = len(calls) > 1
+        run_batch(
+            calls, lambda operations: [self._read(each) for each in operations], _tell_nobody, ()
+        )
+
+
+def _undo_nothing(_: Operation[Any]) -> None:
+    """Nothing was done by reading."""
+
+
+def _tell_nobody(_: Operation[Any], __: object) -> None:
+    """Nothing was changed by reading."""
 
 
 class Loan:

@@ -16,11 +16,14 @@ from typing import Any, Final, Protocol
 
 from towpath.database import sqlite
 from towpath.database.forks import hold_still_at_fork
+from towpath.database.inotify import Watch
 from towpath.settings import Settings
 
 log: Final = logging.getLogger("towpath")
 
 LOOK_EVERY: Final = 0.01  # seconds between two looks at PRAGMA data_version
+SOON: Final = 0.001  # seconds from the first write of a commit to the first look for it
+LONGEST_COMMIT: Final = 1.0  # seconds; one that takes longer is found by the safety net
 COALESCE: Final = 0.005  # seconds within which announcements share one NOTIFY
 Rung = frozenset[str] | None
 """The topics in which something is new; None if that may be anywhere."""
@@ -111,7 +114,11 @@ class QuietBell:
 
 
 class SqliteBell:
-    """Watches the file's data_version, which every commit of another connection changes."""
+    """Looks at the file's data_version, which every commit of another connection changes.
+
+    It looks when the log is written to; where nobody tells of that, every 10 ms. A commit is seen
+    only some time after its first write: so it looks again and again, at twice the time each time.
+    """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
@@ -119,23 +126,19 @@ class SqliteBell:
         self._pipe = Pipe()
         self.interrupt = self._pipe.interrupt
         self._connection: sqlite3.Connection | None = None
+        self._log: Watch | None = None
+        self._written_at = 0.0  # whence the time to the next look is doubled
         self._in_use = Lock()
         self._seen: int | None = None
         hold_still_at_fork(self)
 
     def wait(self, timeout: float | None, *, listening: bool) -> Rung:
-        """Look every 10 ms while somebody listens."""
+        """Sleep until it is worth looking, and look."""
         if not listening:
             self._pipe.sleep(timeout)
             return NOTHING
-        deadline = time.monotonic() + (FOREVER if timeout is None else timeout)
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            interrupted = self._pipe.is_interrupted(min(left, LOOK_EVERY))
-            if self._changed():
-                return None
-            if interrupted or left <= LOOK_EVERY:
-                return NOTHING
+        self._sleep(FOREVER if timeout is None else timeout)
+        return None if self._changed() else NOTHING
 
     def announce(self, topics: Iterable[str]) -> None:
         """Do nothing: the commit itself was the ring."""
@@ -154,22 +157,47 @@ class SqliteBell:
     def after_fork(self) -> None:
         """Go on."""
         self._in_use.release()
+        self.interrupt()  # it sleeps on a watch that was closed
 
     def _disconnect(self) -> None:
         if self._connection:
             self._connection.close()
             self._connection, self._seen = None, -1  # whatever comes next is news
+        if self._log:
+            self._log.close()
+            self._log = None
+
+    def _sleep(self, timeout: float) -> None:
+        log = self._log
+        if log is None:
+            self._pipe.is_interrupted(min(timeout, LOOK_EVERY))
+            return
+        pause = max(SOON, time.monotonic() - self._written_at)
+        if pause <= LOOK_EVERY:  # deaf, or many writes would be as many looks
+            self._pipe.is_interrupted(min(timeout, pause))
+        else:
+            pause = timeout if pause > LONGEST_COMMIT else min(timeout, pause)
+            if self._pipe.sleep(None if pause == FOREVER else pause, log.fileno):
+                self._pipe.is_interrupted(SOON)
 
     def _changed(self) -> bool:
         try:
             with self._in_use:
                 if self._connection is None:
                     self._connection = sqlite.connect(self._path, self._settings)
+                    self._connection.execute("pragma data_version").fetchone()  # now there is a log
+                    self._log = Watch.on(Path(f"{self._path.resolve()}-wal"))
+                written = self._log is not None and self._log.was_written()
                 [version] = self._connection.execute("pragma data_version").fetchone()
         except sqlite3.Error:
             return False  # the safety net still looks
         changed = self._seen is not None and version != self._seen
         self._seen = version
+        now = time.monotonic()
+        if changed:
+            self._written_at = now - LOOK_EVERY  # it rests for so long
+        elif written and now - self._written_at > LOOK_EVERY:
+            self._written_at = now
         return changed
 
 

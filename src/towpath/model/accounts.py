@@ -78,11 +78,10 @@ def name_of(text: str) -> str:
 
 def fields_of(fields: Mapping[str, Any] | None) -> str:
     """Return the fields of an account as they are stored."""
-    given: object = {} if fields is None else fields
-    if not isinstance(given, Mapping):
+    if fields is not None and not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = "the fields of an account are an object"
         raise Invalid(msg)
-    known = dict(cast("Mapping[object, object]", given))
+    known: dict[Any, Any] = dict(fields or {})
     for name in known:
         if not isinstance(name, str) or not _FIELD.fullmatch(name):
             msg = (

@@ -29,8 +29,10 @@ class Options(Struct, frozen=True, omit_defaults=True):
     headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True):
     """One piece of work, as it was when it was read."""
+
+    # Read from rows by position: so many names would take ten times as long.
 
     seq: int  # its number: allocation order, never reused
     id: UUID

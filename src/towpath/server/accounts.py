@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
@@ -180,7 +181,7 @@ class AccessShown(Told, rename=None):
 async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
     account, token = await ask.app.accounts.alogin(
-        collection, body.identity, body.password, client=ask.client
+        collection, body.identity, body.password, client=network_of(ask.client)
     )
     return _logged_in(ask, account, token, as_cookie=body.cookie)
 
@@ -199,6 +200,17 @@ async def log_out(ask: Ask, collection: Collection) -> Answer[None]:
     token, _ = _own_token(ask, collection)
     await ask.app.accounts.arevoke(token)
     return Answer(None, headers=(_cookie(ask, "", 0),))
+
+
+def network_of(client: str) -> str:
+    """Return what stands for a client: of IPv6, the network in which one can have any address."""
+    try:
+        address = ip_address(client)
+    except ValueError:
+        return client
+    if address.version == 4:  # noqa: PLR2004 - the old one
+        return client
+    return str(ip_network((address, 64), strict=False))
 
 
 def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:

@@ -15,13 +15,14 @@ from towpath.app.external import External
 from towpath.errors import InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
-from towpath.model.keys import PREFIX
+from towpath.model.keys import PREFIX, ApiKey
 from towpath.server.errors import Refusal
 from towpath.server.requests import Scope, cookie
 
 Headers = Mapping[bytes, bytes]
 
 COOKIE: Final = "towpath_auth"
+NOTED_EVERY: Final = 60.0  # seconds
 MOST_REMEMBERED: Final = 10_000
 REMEMBERED: Final = 1.0  # seconds; then a token may have expired
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
@@ -49,6 +50,7 @@ class Callers:
         self._external = External(app.settings)
         self._known: dict[bytes, tuple[Caller, float]] = {}  # and until when
         self._version = -1
+        self._noted: dict[str, float] = {}  # when the use of a key was noted
 
     def known(self, headers: Headers, access: Access) -> Caller | None:
         """Return who sent a request, if that is known already."""
@@ -91,6 +93,7 @@ class Callers:
     async def _verified(self, token: str) -> Caller:
         if token.startswith(PREFIX):
             key = await self._app.keys.averify(token)
+            await self._note_use(key)
             return Caller(
                 kind="key",
                 name=f"key {key.id}",
@@ -104,6 +107,13 @@ class Callers:
             name=f"{account.collection} {account.id}",
             auth=record_of(account),
         )
+
+    async def _note_use(self, key: ApiKey) -> None:
+        """Note that a key was used: once a minute, so never in the way of many requests."""
+        now = time.monotonic()
+        if now - self._noted.get(key.id, -NOTED_EVERY) >= NOTED_EVERY:
+            self._noted[key.id] = now
+            await self._app.keys.aused([key.id])
 
     async def _account(self, token: str) -> Account:
         """Return whom a token of ours names, or one that was signed elsewhere."""

@@ -86,7 +86,7 @@ def refusal(error: Exception) -> Refusal:
         return Refusal(status, error.code, type(error).__doc__ or error.code, headers=headers)
     details: dict[str, Any] = {}
     if isinstance(error, errors.InvalidRule):
-        details = {"position": error.position}
+        details = {"rule": error.rule, "position": error.position}
     return Refusal(status, error.code, str(error), details=details, headers=headers)
 
 

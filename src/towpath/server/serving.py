@@ -81,19 +81,9 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
-        served: Any = api
         connection: Any = partial(Connection, patience=self.patience)
-        if self.origins:
-            served = CORSMiddleware(
-                api,
-                allow_origins=self.origins,
-                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-                allow_headers=["authorization", "content-type", "idempotency-key"],
-                expose_headers=["retry-after"],
-                max_age=SLOWEST,
-            )
         return uvicorn.Config(
-            served,
+            with_origins(api, self.origins) if self.origins else api,
             http=connection,
             ws="none",
             lifespan="off",
@@ -162,6 +152,18 @@ def _allow_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def with_origins(api: Api, origins: Sequence[str]) -> Any:
+    """Let pages of other sites ask as well: with a token, never with our cookie."""
+    return CORSMiddleware(
+        api,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "idempotency-key"],
+        expose_headers=["retry-after"],
+        max_age=SLOWEST,
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -153,6 +153,7 @@ class Failed(Asked):
 
     epoch: Epoch
     error: Text
+    traceback: Text | None = None
     delay: Seconds | None = None  # before the next try, instead of its backoff
 
 
@@ -169,6 +170,7 @@ class Buried(Asked):
 
     epoch: Epoch
     priority: Priority | None = None
+    error: Text | None = None  # why; then this try counts as failed
 
 
 class Touched(Asked):

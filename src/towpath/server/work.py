@@ -63,7 +63,8 @@ async def complete(ask: Ask, id: UUID, body: Completed) -> None:
 @routes.post("/api/jobs/{id}/fail", status=204, errors=LOST)
 async def fail(ask: Ask, id: UUID, body: Failed) -> None:
     """Say that this try failed: the job backs off, or is buried if it was the last."""
-    await ask.app.jobs.afail(await _lease(ask, id, body.epoch), body.error, body.delay)
+    lease = await _lease(ask, id, body.epoch)
+    await ask.app.jobs.afail(lease, body.error, body.delay, traceback=body.traceback)
 
 
 @routes.post("/api/jobs/{id}/release", status=204, errors=LOST)
@@ -76,7 +77,8 @@ async def release(ask: Ask, id: UUID, body: Released) -> None:
 @routes.post("/api/jobs/{id}/bury", status=204, errors=LOST)
 async def bury(ask: Ask, id: UUID, body: Buried) -> None:
     """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
-    await ask.app.jobs.abury(await _lease(ask, id, body.epoch), body.priority)
+    lease = await _lease(ask, id, body.epoch)
+    await ask.app.jobs.abury(lease, body.priority, error=body.error)
 
 
 @routes.post("/api/jobs/{id}/touch", errors=LOST)

@@ -63,18 +63,18 @@ def _stored(new: NewJob, row: Row) -> Job:
     seq, created, due, _ = row
     created_at = as_datetime(created)
     return Job(
-        seq=seq,
-        id=new.id,
-        topic=new.topic,
-        state=State.DELAYED if due > created else State.READY,
-        priority=new.priority,
-        key=new.key,
-        body=new.body,
-        encoding=new.encoding,
-        ttr=as_timedelta(new.ttr),
-        options=new.options,
-        created_at=created_at,
-        run_at=created_at if due == created else as_datetime(due),
+        seq,
+        new.id,
+        new.topic,
+        State.DELAYED if due > created else State.READY,
+        new.priority,
+        new.key,
+        new.body,
+        new.encoding,
+        as_timedelta(new.ttr),
+        new.options,
+        created_at,
+        created_at if due == created else as_datetime(due),
     )
 
 
@@ -92,6 +92,10 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     A job whose id is stored already with the same content, or whose key an unfinished job of its
     topic holds, is not stored again: the standing job is the answer.
     """
+    if len(new) == 1 and new[0].key is None:  # the short way, for it is the usual one
+        rows = yield sql["enqueue"]([new[0].as_item(0)])
+        if rows:
+            return [_stored(new[0], rows[0])]
     answers: dict[int, Answer[Job]] = {}
     for _ in range(TRIES):
         left = [job.as_item(nth) for nth, job in enumerate(new) if nth not in answers]

@@ -32,22 +32,31 @@ select l.seq, true, i.value ->> 'result'
 delete from towpath.lease where seq in (select value from json_each(:ended));
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
--- so many; the array makes it look up.
+-- so many; the array makes it look up. It joins by comparing each with each, unless the join is full.
 -- name: complete [postgres]
 with clock as materialized (select {now} as now),
 item as materialized (
-    select * from json_to_recordset(cast(:items as json)) as i(
-           nth integer, seq bigint, epoch bigint, retention bigint, result text)),
-gone as (
-    delete from towpath.lease l using item i
-     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
-    returning l.*, i.nth, i.retention, i.result),
+    select distinct on (seq, epoch) *
+      from json_to_recordset(cast(:items as json)) as i(
+           nth integer, seq bigint, epoch bigint, retention bigint, result text)
+     order by seq, epoch),
+deleted as (
+    delete from towpath.lease l
+     where l.seq = any(array(select seq from item))
+       and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
+    returning l.*),
+matched as materialized (
+    select d.*, i.nth, i.retention, i.result
+      from deleted d full join item i on i.seq = d.seq and i.epoch = d.epoch),
+gone as materialized (select * from matched where seq is not null),
 finished as (
     insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
     select {ticket}, now, now + retention, now - reserved_at, false, result from gone, clock),
 unkeyed as (
-    delete from towpath.unique_key k using gone g
-     where g.key is not null and k.topic = g.topic and k.key = g.key),
+    delete from towpath.unique_key where ctid = any(array(
+        select k.tid from gone g cross join lateral (
+            select ctid as tid from towpath.unique_key where topic = g.topic and key = g.key limit 1) k
+         where g.key is not null))),
 told as (
     insert into towpath.ended (parent, completed, result)
     select seq, true, result from gone where awaited on conflict do nothing),

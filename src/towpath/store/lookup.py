@@ -2,19 +2,19 @@
 
 from __future__ import annotations  # to make one for each call takes longer than the rest
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
-from towpath.errors import NotFound
+from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import Failure, Job
 from towpath.model.states import State, Status
-from towpath.operation import Mode, Operation, Row, Steps
+from towpath.operation import Answer, Mode, Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.rows import job_from, listed_from
+from towpath.store.rows import job_from, listed_from, uuid_from
 
 sql: Final = load(__name__)
 
@@ -25,11 +25,35 @@ def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
     def steps() -> Steps[Job]:
         rows = yield sql["get"](id=id)
         if not rows:
-            msg = f"there is no job {id}"
-            raise NotFound(msg)
+            raise _missing(id)
         return read(rows[0])
 
     return Operation("get", steps, Mode.READ, whole=True)
+
+
+def get_all(ids: Sequence[UUID]) -> Operation[list[Answer[Job]]]:
+    """Read jobs, each for itself; those who ask at the same time are answered together."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        if len(ids) == 1:
+            rows = yield sql["get"](id=ids[0])
+        else:
+            rows = yield sql["get_all"]([{"id": id} for id in dict.fromkeys(ids)])
+        found = {uuid_from(row[1]): _answer(row) for row in rows}
+        return [found.get(id) or _missing(id) for id in ids]
+
+    return Operation("get_all", steps, Mode.READ, whole=True, items=ids, merge=get_all)
+
+
+def _answer(row: Row) -> Answer[Job]:
+    try:
+        return job_from(row)
+    except IncompatibleData as error:
+        return error
+
+
+def _missing(id: UUID) -> NotFound:
+    return NotFound(f"there is no job {id}")
 
 
 def numbered(seq: int) -> Operation[Job]:

@@ -3,6 +3,13 @@
 -- name: get
 select * from towpath.located where id = :id;
 
+-- name: get_all [sqlite]
+select * from towpath.located where id = :id;
+
+-- name: get_all [postgres]
+select l.* from json_to_recordset(cast(:items as json)) as i(id uuid),
+       lateral (select * from towpath.located where id = i.id limit 1) l;
+
 -- name: numbered
 select * from towpath.located where seq = :seq;
 

@@ -66,7 +66,6 @@ def reserve(
     """
     wanted = most or {}
     everywhere = _plain([Range(topic) for topic in topics], wanted)
-    regardless = _plain([Range(topic, due_from=FOREVER) for topic in topics], wanted)
     marked = _plain(ranges, wanted) or everywhere
 
     def look(where: object) -> Steps[list[Row]]:
@@ -90,7 +89,8 @@ def reserve(
             where = everywhere  # what comes back into line may sort before the marks
             if not (yield from _came_due(topics)):
                 # Somebody else has it in hand: do not wait for them.
-                rows = yield from look(regardless)
+                regardless = [Range(topic, due_from=FOREVER) for topic in topics]
+                rows = yield from look(_plain(regardless, wanted))
                 nothing = Reserved([], LOOK_AGAIN, now)
                 return (yield from _admitted(rows, limited=limited)) if rows else nothing
 

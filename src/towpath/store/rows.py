@@ -1,6 +1,6 @@
 """From rows to values."""
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import msgspec
@@ -14,50 +14,52 @@ from towpath.model.payload import Encoding
 from towpath.model.states import State
 from towpath.operation import Row
 
+_STATES: Final = {state.value: state for state in State}
 _ENCODINGS: Final = frozenset(Encoding)
 _DEFAULTS: Final = Options()
-_TICKET_ENDS: Final = 27  # columns of `located`, before what a job says of itself
 _options: Final = msgspec.json.Decoder(Options)
 
 
 def job_from(row: Row) -> Job:
     """Read a row of the view `located`."""
-    id = uuid_from(row[1])
+    id = row[1] if type(row[1]) is UUID else uuid_from(row[1])
+    text, encoding = row[9], row[7]
     try:
-        encoding, options = _encoding(row[7]), options_from(row[9])
+        options = _DEFAULTS if text is None else options_from(text)
+        if encoding not in _ENCODINGS:
+            _refuse(encoding)
     except IncompatibleData as error:
         msg = f"job {id}: {error}; upgrade this process, or delete the job"
         raise IncompatibleData(msg) from error
+    created_at = as_datetime(row[10])
     return Job(
-        seq=row[0],
-        id=id,
-        topic=row[2],
-        state=State(row[3]),
-        priority=row[4],
-        key=row[5],
-        body=row[6],
-        encoding=encoding,
-        ttr=as_timedelta(row[8]),
-        options=options,
-        created_at=as_datetime(row[10]),
-        run_at=as_datetime(row[11]),
-        epoch=row[12],
-        retries=row[13],
-        crashes=row[14],
-        timeouts=row[15],
-        releases=row[16],
-        buries=row[17],
-        kicks=row[18],
-        reserved_at=None if row[19] is None else as_datetime(row[19]),
-        until=None if row[20] is None else as_datetime(row[20]),
-        cancel_requested=bool(row[21]),
-        finished_at=None if row[22] is None else as_datetime(row[22]),
-        duration=None if row[23] is None else as_timedelta(row[23]),
-        result_body=row[24],
-        last_error=row[25],
-        # The row of a reservation ends before: this run has not said anything yet.
-        progress=row[27] if len(row) > _TICKET_ENDS else None,
-        progress_message=row[28] if len(row) > _TICKET_ENDS else None,
+        row[0],
+        id,
+        row[2],
+        _STATES[row[3]],
+        row[4],
+        row[5],
+        row[6],
+        encoding,
+        as_timedelta(row[8]),
+        options,
+        created_at,
+        created_at if row[11] == row[10] else as_datetime(row[11]),
+        row[12],
+        row[13],
+        row[14],
+        row[15],
+        row[16],
+        row[17],
+        row[18],
+        None if row[19] is None else as_datetime(row[19]),
+        None if row[20] is None else as_datetime(row[20]),
+        bool(row[21]),
+        None if row[22] is None else as_datetime(row[22]),
+        None if row[23] is None else as_timedelta(row[23]),
+        row[24],
+        row[25],
+        *row[27:29],  # the row of a reservation ends before: this run has not said anything yet
     )
 
 
@@ -109,11 +111,9 @@ def known_options(text: str | None) -> Options:
         return _DEFAULTS
 
 
-def _encoding(name: str) -> str:
-    if name not in _ENCODINGS:
-        msg = f"the payload of this job is encoded as {name!r}, which this version cannot read"
-        raise IncompatibleData(msg)
-    return name
+def _refuse(encoding: str) -> NoReturn:
+    msg = f"the payload of this job is encoded as {encoding!r}, which this version cannot read"
+    raise IncompatibleData(msg)
 
 
 def uuid_from(value: UUID | bytes | str) -> UUID:

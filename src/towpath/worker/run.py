@@ -1,12 +1,11 @@
 """One run of one job: from its lease to what became of it."""
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent import futures
 from typing import Any, Final, TypeVar
 
@@ -66,14 +65,18 @@ class Run:
     async def end(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
         """Run to the end, whatever that is."""
         self._doing = asyncio.current_task()
+        runs = self.lease.job.options.runs
+        every = runs.ping_interval if runs else None
+        pinging = None if every is None else asyncio.create_task(self._ping(every))
         try:
-            async with self._pinging():
-                return await self._tried(task, sandboxes)
+            return await self._tried(task, sandboxes)
         except asyncio.CancelledError:
             if self._ends is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
             return self._ends
         finally:
+            if pinging:
+                pinging.cancel()
             for _ in range(self._cancels):  # they were ours, and the slot goes on
                 if self._doing:
                     self._doing.uncancel()
@@ -94,20 +97,8 @@ class Run:
             left -= 1
             await asyncio.sleep(runs.unexpected_retry_delay)
 
-    @contextlib.asynccontextmanager
-    async def _pinging(self) -> AsyncGenerator[None]:
-        """Show that a run with a `ping_interval` lives, until it has ended."""
-        runs = self.lease.job.options.runs
-        if runs is None or runs.ping_interval is None:
-            yield
-            return
-        pinging = asyncio.create_task(self._ping(runs.ping_interval))
-        try:
-            yield
-        finally:
-            pinging.cancel()
-
     async def _ping(self, every: float | None) -> None:
+        """Show that a run with a `ping_interval` lives, until it has ended."""
         job = self.lease.job
         while every:
             await asyncio.sleep(every)

@@ -237,6 +237,7 @@ class Worker:
             self._held.update(lease.job.topic for lease in leases)
             self._buffer.extend(leases)
             self._fill_slots(outbox)
+            await asyncio.sleep(0)  # what was reserved begins before the next look
 
     async def _reserve(self, limit: int, session: int) -> list[Lease]:
         """Reserve what can run; look anew when a topic that was full has room again."""

@@ -1,0 +1,121 @@
+import { Access, Keys, Workers } from "./access.ts";
+import { Accounts } from "./accounts.ts";
+import { Jobs } from "./jobs.ts";
+import type { Handler } from "./run.ts";
+import { Schedules } from "./schedules.ts";
+import { Topics } from "./topics.ts";
+import { type CallOptions, Transport, type TransportOptions, path } from "./transport.ts";
+import type { AccountRecord, Login } from "./types.ts";
+import { Worker, type WorkerOptions } from "./worker.ts";
+
+export interface TowpathOptions extends TransportOptions {
+  /** An API key, or the token of an earlier login. */
+  token?: string | undefined;
+}
+
+export interface AuthOptions extends CallOptions {
+  /** `users` unless told; `_superusers` for those who may do everything. */
+  collection?: "users" | "_superusers" | undefined;
+  /** For a page of the server's own origin: a cookie that scripts cannot read, and no token. */
+  cookie?: boolean | undefined;
+}
+
+type AuthListener = (token: string, record: AccountRecord | null) => void;
+
+/** A Towpath server, and who we are to it. */
+export class Towpath {
+  readonly jobs: Jobs;
+  readonly topics: Topics;
+  readonly schedules: Schedules;
+  readonly workers: Workers;
+  readonly keys: Keys;
+  readonly access: Access;
+
+  readonly #transport: Transport;
+  readonly #listeners = new Set<AuthListener>();
+  #token: string;
+  #record: AccountRecord | null = null;
+
+  constructor(url: string, options: TowpathOptions = {}) {
+    this.#token = options.token ?? "";
+    this.#transport = new Transport(url, () => this.#token, options);
+    this.jobs = new Jobs(this.#transport);
+    this.topics = new Topics(this.#transport);
+    this.schedules = new Schedules(this.#transport);
+    this.workers = new Workers(this.#transport);
+    this.keys = new Keys(this.#transport);
+    this.access = new Access(this.#transport);
+  }
+
+  /** What is sent with every call; empty while nobody is logged in. */
+  get token(): string {
+    return this.#token;
+  }
+
+  /** Who is logged in, as far as this client knows. */
+  get record(): AccountRecord | null {
+    return this.#record;
+  }
+
+  /** Log in; every later call is made by this account. */
+  async authWithPassword(
+    identity: string,
+    password: string,
+    options: AuthOptions = {},
+  ): Promise<Login> {
+    const { signal, collection = "users", cookie } = options;
+    const where = path`/api/collections/${collection}/auth-with-password`;
+    const body = { identity, password, cookie };
+    return this.#loggedIn(await this.#transport.post<Login>(where, { body, signal }), cookie);
+  }
+
+  /** Exchange the token for a new one, which lives longer. */
+  async authRefresh(options: AuthOptions = {}): Promise<Login> {
+    const { signal, cookie } = options;
+    const collection = options.collection ?? this.#record?.collectionName ?? "users";
+    const where = path`/api/collections/${collection}/auth-refresh`;
+    return this.#loggedIn(await this.#transport.post<Login>(where, { signal }), cookie);
+  }
+
+  /** End the token, here and on the server. If the server cannot be told, only here. */
+  async logout(options: AuthOptions = {}): Promise<void> {
+    const collection = options.collection ?? this.#record?.collectionName ?? "users";
+    const where = path`/api/collections/${collection}/auth-logout`;
+    try {
+      await this.#transport.post(where, { signal: options.signal });
+    } finally {
+      this.#become("", null);
+    }
+  }
+
+  /** Be told of every login, refresh and logout; returns a function that ends that. */
+  onAuthChange(listener: AuthListener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** The accounts of a collection, for superusers. */
+  collection(name: "users" | "_superusers"): Accounts {
+    return new Accounts(this.#transport, name);
+  }
+
+  /** Run the jobs of one or more topics with a function, from now on until it is stopped. */
+  worker<Payload = unknown>(
+    topics: string | readonly string[],
+    handler: Handler<Payload>,
+    options: WorkerOptions = {},
+  ): Worker {
+    return new Worker(this.jobs, topics, handler as Handler, options);
+  }
+
+  #loggedIn(login: Login, cookie: boolean | undefined): Login {
+    this.#become(cookie ? "" : login.token, login.record);
+    return login;
+  }
+
+  #become(token: string, record: AccountRecord | null): void {
+    this.#token = token;
+    this.#record = record;
+    for (const listener of this.#listeners) listener(token, record);
+  }
+}

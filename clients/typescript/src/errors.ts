@@ -1,0 +1,146 @@
+/**
+ * Every error that this package throws on purpose.
+ *
+ *     TowpathError
+ *     ├── Invalid         the request makes no sense, whatever the state
+ *     ├── Unauthorized    nobody is logged in, or the token has ended
+ *     ├── Forbidden       a rule, a key's scopes or its topics refuse this
+ *     ├── NotFound        there is no such thing, or a rule hides it
+ *     ├── Conflict        it exists, but its state does not allow this
+ *     │   └── LeaseLost   the job was yours and no longer is: stop working on it
+ *     ├── TooMany         asked too often; `retryAfter` says when to come back
+ *     ├── Unavailable     the server or its database cannot answer now
+ *     ├── NetworkError    no answer, or only a part of one: it may have happened or not
+ *     └── TimeoutError    likewise, within the time that the client waits
+ *
+ * The `code` is more precise than the class and never changes: `payload_too_large`, `key_taken` …
+ */
+
+export interface ErrorOptions {
+  code: string;
+  status?: number;
+  details?: Record<string, unknown>;
+  retryAfter?: number | undefined;
+  cause?: unknown;
+}
+
+export class TowpathError extends Error {
+  readonly code: string;
+  /** The HTTP status; 0 if there was no answer. */
+  readonly status: number;
+  readonly details: Record<string, unknown>;
+  /** Seconds after which the server wants to be asked again, if it said so. */
+  readonly retryAfter: number | undefined;
+
+  static {
+    this.prototype.name = "TowpathError";
+  }
+
+  constructor(message: string, options: ErrorOptions) {
+    super(message, "cause" in options ? { cause: options.cause } : undefined);
+    this.code = options.code;
+    this.status = options.status ?? 0;
+    this.details = options.details ?? {};
+    this.retryAfter = options.retryAfter;
+  }
+}
+
+// Named by hand, because minifiers rename classes.
+export class Invalid extends TowpathError {
+  static {
+    this.prototype.name = "Invalid";
+  }
+}
+
+export class Unauthorized extends TowpathError {
+  static {
+    this.prototype.name = "Unauthorized";
+  }
+}
+
+export class Forbidden extends TowpathError {
+  static {
+    this.prototype.name = "Forbidden";
+  }
+}
+
+export class NotFound extends TowpathError {
+  static {
+    this.prototype.name = "NotFound";
+  }
+}
+
+export class Conflict extends TowpathError {
+  static {
+    this.prototype.name = "Conflict";
+  }
+}
+
+export class LeaseLost extends Conflict {
+  static {
+    this.prototype.name = "LeaseLost";
+  }
+}
+
+export class TooMany extends TowpathError {
+  static {
+    this.prototype.name = "TooMany";
+  }
+}
+
+export class Unavailable extends TowpathError {
+  static {
+    this.prototype.name = "Unavailable";
+  }
+}
+
+export class NetworkError extends TowpathError {
+  static {
+    this.prototype.name = "NetworkError";
+  }
+}
+
+export class TimeoutError extends TowpathError {
+  static {
+    this.prototype.name = "TimeoutError";
+  }
+}
+
+const BY_STATUS: Record<number, typeof TowpathError> = {
+  400: Invalid,
+  401: Unauthorized,
+  403: Forbidden,
+  404: NotFound,
+  409: Conflict,
+  413: Invalid,
+  422: Invalid,
+  429: TooMany,
+  502: Unavailable,
+  503: Unavailable,
+  504: Unavailable,
+};
+
+/** Make the error that an answer stands for. Proxies answer too, with bodies of their own. */
+export function errorFrom(response: Response, body: unknown): TowpathError {
+  const { status } = response;
+  const said: Record<string, unknown> = isRecord(body) ? body : {};
+  const code = typeof said["code"] === "string" ? said["code"] : `http_${status}`;
+  const message =
+    typeof said["message"] === "string"
+      ? said["message"]
+      : `the server answered ${status} ${response.statusText}`.trimEnd();
+  const kind = code === "lease_lost" ? LeaseLost : (BY_STATUS[status] ?? TowpathError);
+  const details = isRecord(said["details"]) ? said["details"] : {};
+  return new kind(message, { code, status, details, retryAfter: retryAfter(response) });
+}
+
+function retryAfter(response: Response): number | undefined {
+  const text = response.headers.get("Retry-After")?.trim();
+  if (!text) return undefined;
+  const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  return Number.isNaN(seconds) ? undefined : Math.max(0, seconds);
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

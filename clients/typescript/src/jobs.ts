@@ -1,0 +1,194 @@
+import { newId, newToken } from "./ids.ts";
+import { Lease } from "./lease.ts";
+import { decoded, encoded } from "./payloads.ts";
+import { type CallOptions, type Transport, path } from "./transport.ts";
+import type {
+  Failure,
+  Job,
+  JobEvent,
+  JobOptions,
+  LeaseShown,
+  LogLine,
+  Minute,
+  NewJob,
+  Page,
+  Run,
+  Stats,
+  Status,
+} from "./types.ts";
+
+export interface EnqueueOptions extends JobOptions, CallOptions {
+  /** A second enqueue with it, by the same caller to the same topic, returns the first job. */
+  idempotencyKey?: string | undefined;
+}
+
+export interface ListOptions extends CallOptions {
+  topic?: string | undefined;
+  status?: Status | undefined;
+  key?: string | undefined;
+  /** Words that the payload or the last error contains. */
+  text?: string | undefined;
+  limit?: number | undefined;
+  offset?: number | undefined;
+  /** The `next` of the page before. */
+  before?: string | undefined;
+}
+
+export interface ReserveOptions extends CallOptions {
+  /** At most so many; 1 unless told. */
+  limit?: number | undefined;
+  /** Seconds to wait for a job, at most 60; 0 unless told. */
+  timeout?: number | undefined;
+  /** Repeated with the same token, it returns the same leases. */
+  token?: number | undefined;
+  /** The name of this worker, for jobs that choose theirs. */
+  worker?: string | undefined;
+}
+
+/** The verbs of jobs. */
+export class Jobs {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Store a job. It is sent again after a lost answer, and stored once. */
+  async enqueue<Payload>(
+    topic: string,
+    payload?: Payload,
+    options: EnqueueOptions = {},
+  ): Promise<Job<Payload>> {
+    const { signal, idempotencyKey, ...rest } = options;
+    const body = asStored({ ...rest, topic, payload }, idempotencyKey === undefined);
+    const headers = { "Idempotency-Key": idempotencyKey };
+    const call = { body, headers, signal, repeatable: true };
+    return decoded(await this.#transport.post<Job<Payload>>("/api/jobs/enqueue", call));
+  }
+
+  /** Store up to 1,000 jobs: all of them, or none. */
+  async enqueueMany(jobs: readonly NewJob[], options: CallOptions = {}): Promise<Job[]> {
+    const body = { jobs: jobs.map((job) => asStored(job, true)) };
+    const call = { ...options, body, repeatable: true };
+    const { items } = await this.#transport.post<{ items: Job[] }>("/api/jobs/enqueue-many", call);
+    return items.map(decoded);
+  }
+
+  async get<Payload = unknown, Result = unknown>(
+    id: string,
+    options: CallOptions = {},
+  ): Promise<Job<Payload, Result>> {
+    return decoded(await this.#transport.get<Job<Payload, Result>>(path`/api/jobs/${id}`, options));
+  }
+
+  /** Read a page of jobs, newest first. */
+  async list(options: ListOptions = {}): Promise<Page<Job>> {
+    const { signal, ...query } = options;
+    const page = await this.#transport.get<Page<Job>>("/api/jobs", { query, signal });
+    return { ...page, items: page.items.map(decoded) };
+  }
+
+  /** Go through all jobs, newest first, a page of `limit` at a time. */
+  async *iterate(options: ListOptions = {}): AsyncGenerator<Job, void, undefined> {
+    let page = await this.list(options);
+    for (;;) {
+      yield* page.items;
+      if (page.next === null) return;
+      page = await this.list({ ...options, offset: undefined, before: page.next });
+    }
+  }
+
+  /** Run a failed or cancelled job again, with its retries back at 0. */
+  async requeue(id: string, options: CallOptions = {}): Promise<Job> {
+    return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/requeue`, options));
+  }
+
+  /** Stop a job wherever it is; one that runs is asked to. */
+  async cancel(id: string, options: CallOptions = {}): Promise<Job> {
+    return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/cancel`, options));
+  }
+
+  /** Make a buried or delayed job ready. */
+  async kick(id: string, options: CallOptions = {}): Promise<Job> {
+    return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/kick`, options));
+  }
+
+  /** Change the priority of a job that waits; 0 is the most urgent. */
+  async update(id: string, change: { priority: number }, options: CallOptions = {}): Promise<Job> {
+    const call = { ...options, body: change };
+    return decoded(await this.#transport.send<Job>("PATCH", path`/api/jobs/${id}`, call));
+  }
+
+  /** Forget a pending, failed or cancelled job. */
+  async delete(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.send("DELETE", path`/api/jobs/${id}`, options);
+  }
+
+  stats(options: CallOptions = {}): Promise<Stats> {
+    return this.#transport.get("/api/jobs/stats", options);
+  }
+
+  /** Outcomes by the minute, oldest first. */
+  async throughput(
+    options: CallOptions & { topic?: string | undefined; minutes?: number | undefined } = {},
+  ): Promise<Minute[]> {
+    const { signal, ...query } = options;
+    return this.#items("/api/jobs/throughput", { query, signal });
+  }
+
+  /** The failed tries of a job, oldest first. */
+  failures(id: string, options: CallOptions = {}): Promise<Failure[]> {
+    return this.#items(path`/api/jobs/${id}/failures`, options);
+  }
+
+  /** The lines that its runs have written, oldest first. */
+  logs(id: string, options: CallOptions = {}): Promise<LogLine[]> {
+    return this.#items(path`/api/jobs/${id}/logs`, options);
+  }
+
+  /** What its runs have published after a cursor, oldest first, at most 1,000 at once. */
+  events(
+    id: string,
+    options: CallOptions & { after?: number | undefined } = {},
+  ): Promise<JobEvent[]> {
+    const { signal, ...query } = options;
+    return this.#items(path`/api/jobs/${id}/events`, { query, signal });
+  }
+
+  /** What each worker made of a job that chooses its workers. */
+  runs(id: string, options: CallOptions = {}): Promise<Run[]> {
+    return this.#items(path`/api/jobs/${id}/runs`, options);
+  }
+
+  /**
+   * Take ready jobs to work on, most urgent first; none, if nothing became ready in time.
+   *
+   * Each lease lives for the ttr of its job, and longer if it is touched.
+   */
+  async reserve<Payload = unknown>(
+    topics: readonly string[],
+    options: ReserveOptions = {},
+  ): Promise<Lease<Payload>[]> {
+    const { signal, token = newToken(), ...wanted } = options;
+    const { leases } = await this.#transport.post<{ leases: LeaseShown[] }>("/api/jobs/reserve", {
+      body: { ...wanted, topics, token },
+      patience: (wanted.timeout ?? 0) * 1000,
+      signal,
+      repeatable: true,
+    });
+    return leases.map((shown) => new Lease<Payload>(this.#transport, shown));
+  }
+
+  async #items<T>(path: string, call: Parameters<Transport["get"]>[1]): Promise<T[]> {
+    return (await this.#transport.get<{ items: T[] }>(path, call)).items;
+  }
+}
+
+/** A job as the server reads it, with an id of ours by which a repeated enqueue is known. */
+function asStored(job: NewJob, named: boolean): object {
+  const { payload, runAt, ...rest } = job;
+  // JSON would make null of an invalid Date, and the job would run at once; this throws.
+  const instant = runAt instanceof Date ? runAt.toISOString() : runAt;
+  const body = { ...rest, ...encoded(payload), runAt: instant };
+  return named ? { ...body, id: job.id ?? newId() } : body;
+}

@@ -1,0 +1,18 @@
+/** Payloads: JSON as it is; raw bytes as base64, said by `encoding`. */
+
+const CHUNK = 0x8000; // more arguments than this are too many for a call
+
+export function encoded(payload: unknown): { payload?: unknown; encoding?: "base64" } {
+  if (!(payload instanceof Uint8Array)) return { payload };
+  let binary = "";
+  for (let at = 0; at < payload.length; at += CHUNK) {
+    binary += String.fromCharCode(...payload.subarray(at, at + CHUNK));
+  }
+  return { payload: btoa(binary), encoding: "base64" };
+}
+
+export function decoded<T extends { payload?: unknown; encoding: string }>(shown: T): T {
+  if (shown.encoding !== "base64" || typeof shown.payload !== "string") return shown;
+  const bytes = Uint8Array.from(atob(shown.payload), (character) => character.charCodeAt(0));
+  return { ...shown, payload: bytes };
+}

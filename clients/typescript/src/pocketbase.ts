@@ -1,0 +1,21 @@
+import { Jobs } from "./jobs.ts";
+import { Transport, type TransportOptions } from "./transport.ts";
+
+/** What is needed of a PocketBase client, of any version. */
+export type PocketBaseLike = { authStore: { token: string } } & (
+  { baseURL: string } | { baseUrl: string }
+);
+
+/**
+ * Give a PocketBase client `.jobs`. Whoever is logged in there makes the calls.
+ *
+ * The jobs are on the client's own server, unless `url` names another one.
+ */
+export function withJobs<Client extends PocketBaseLike>(
+  client: Client,
+  options: TransportOptions & { url?: string | undefined } = {},
+): Client & { jobs: Jobs } {
+  const url = options.url ?? ("baseURL" in client ? client.baseURL : client.baseUrl);
+  const transport = new Transport(url, () => client.authStore.token, options);
+  return Object.assign(client, { jobs: new Jobs(transport) });
+}

@@ -1,0 +1,165 @@
+/** One run of a job, from its lease to its outcome. */
+
+import { LeaseLost, NotFound, TowpathError } from "./errors.ts";
+import type { Lease, ReleaseOptions } from "./lease.ts";
+import { sleep, waitAfter } from "./transport.ts";
+import type { Job } from "./types.ts";
+
+const SHORTEST_BEAT = 50; // milliseconds
+const LONGEST_BEAT = 10_000; // in which a cancel reaches a running job
+const LONGEST_TIMER = 2 ** 31 - 1; // a longer one would fire at once
+
+export type Handler<Payload = unknown> = (job: Job<Payload>, context: Context) => unknown;
+
+export interface Context {
+  /**
+   * Aborts when the job is to stop: it was cancelled, its lease is lost, its time limit is over,
+   * or the worker ends. What is thrown after that is no failure of the job.
+   */
+  readonly signal: AbortSignal;
+  readonly lease: Lease;
+}
+
+/** Thrown by a handler to give its job back, uncounted: `throw new Release({ delay: 30 })`. */
+export class Release extends Error {
+  override readonly name = "Release";
+  readonly options: ReleaseOptions;
+
+  constructor(options: ReleaseOptions = {}) {
+    super("the job is given back");
+    this.options = options;
+  }
+}
+
+/** Thrown by a handler to put its job aside as failed, without a further try. */
+export class Bury extends Error {
+  override readonly name = "Bury";
+}
+
+type Word = () => Promise<unknown>;
+
+export class Run {
+  readonly #lease: Lease;
+  readonly #report: (error: unknown) => void;
+  readonly #stop = new AbortController(); // for the handler
+  readonly #over = new AbortController(); // for our own timers and calls
+  #telling: Promise<void> | undefined;
+  #limit: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(lease: Lease, report: (error: unknown) => void) {
+    this.#lease = lease;
+    this.#report = report;
+  }
+
+  /** Run the handler and tell its outcome; returns when its code has ended. */
+  async end(handler: Handler): Promise<void> {
+    const { job } = this.#lease;
+    const context = { signal: this.#stop.signal, lease: this.#lease };
+    const doing = (async () => handler(job, context))();
+    const beating = this.#beat(job.ttr * 1000);
+    const limit = Math.min(job.timeout * 1000, LONGEST_TIMER);
+    this.#limit = setTimeout(() => void this.#overdue(), limit);
+    try {
+      const word = await doing.then(
+        (result): Word =>
+          () =>
+            this.#lease.complete(result),
+        (error: unknown) => this.#wordFor(error),
+      );
+      clearTimeout(this.#limit); // it is in time, however long telling takes
+      await this.#tell(word);
+    } finally {
+      this.#over.abort();
+      await beating;
+    }
+  }
+
+  /** Stop: the worker ends, and another one may do it. */
+  async giveUp(): Promise<void> {
+    this.#stop.abort(new TowpathError("the worker ends", { code: "worker_stopped" }));
+    this.#over.abort(); // so what is told now is not told for long
+    clearTimeout(this.#limit); // nothing keeps the process alive
+    await this.#tell(() => this.#lease.release());
+  }
+
+  async #overdue(): Promise<void> {
+    const message = `it ran longer than ${this.#lease.job.timeout} s`;
+    const error = new TowpathError(message, { code: "time_limit_exceeded" });
+    this.#stop.abort(error);
+    // Its code cannot be stopped, and may never look at the signal.
+    await this.#tell(() => this.#lease.fail(message));
+  }
+
+  #wordFor(error: unknown): Word {
+    if (error instanceof Release) return () => this.#lease.release(error.options);
+    if (error instanceof Bury) return () => this.#lease.bury({ error: error.message || undefined });
+    // If a cancel was requested, the job is cancelled by this.
+    if (this.#stop.signal.aborted) return () => this.#lease.release();
+    return () => this.#lease.fail(error);
+  }
+
+  /** Tell the outcome. The first one holds; whoever has another one waits until it is told. */
+  #tell(word: Word): Promise<void> {
+    this.#telling ??= this.#repeat(word);
+    return this.#telling;
+  }
+
+  /** Say a word until the server has heard it, or the worker has no more time for it. */
+  async #repeat(word: Word): Promise<void> {
+    let refused = false;
+    for (let tried = 0; ; tried += 1) {
+      try {
+        await word();
+        return;
+      } catch (error) {
+        if (isLost(error)) return;
+        this.#report(error);
+        if (this.#over.signal.aborted) return;
+        if (!isRefusal(error)) {
+          await sleep(waitAfter(error, tried), this.#over.signal).catch(() => undefined);
+        } else if (!refused) {
+          refused = true; // such as a result that is too large
+          word = () => this.#lease.fail(error);
+        } else {
+          return;
+        }
+      }
+    }
+  }
+
+  /** Extend the lease until the run is over; stop it when somebody wants that, or else has it. */
+  async #beat(ttr: number): Promise<void> {
+    const over = this.#over.signal;
+    const interval = Math.max(SHORTEST_BEAT, Math.min(ttr / 3, LONGEST_BEAT));
+    let heldUntil = performance.now() + ttr;
+    for (;;) {
+      try {
+        await sleep(interval, over);
+        const asked = performance.now();
+        const touched = await this.#lease.touch({ signal: over });
+        heldUntil = asked + ttr;
+        if (touched.cancelRequested) {
+          this.#stop.abort(new TowpathError("the job was cancelled", { code: "job_cancelled" }));
+        }
+      } catch (error) {
+        if (over.aborted) return;
+        if (isLost(error)) return this.#stop.abort(error);
+        this.#report(error);
+        if (performance.now() > heldUntil) {
+          const message = "the lease could not be extended in time, the job may be someone else's";
+          this.#stop.abort(new LeaseLost(message, { code: "lease_lost", cause: error }));
+        }
+      }
+    }
+  }
+}
+
+function isLost(error: unknown): boolean {
+  return error instanceof LeaseLost || error instanceof NotFound;
+}
+
+/** Whether it is the word itself that is wrong, not only the moment or the line. */
+function isRefusal(error: unknown): boolean {
+  if (!(error instanceof TowpathError)) return true; // it could not even be written
+  return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
+}

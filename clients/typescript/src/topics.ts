@@ -1,0 +1,49 @@
+import { type CallOptions, type Transport, path } from "./transport.ts";
+import type { Topic } from "./types.ts";
+
+/** The verbs of topics. */
+export class Topics {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Every topic in numbers. */
+  async list(options: CallOptions = {}): Promise<Topic[]> {
+    return (await this.#transport.get<{ items: Topic[] }>("/api/topics", options)).items;
+  }
+
+  /** Hand out no job of this topic for so many seconds, or until it is resumed. */
+  async pause(
+    topic: string,
+    options: CallOptions & { duration?: number | undefined } = {},
+  ): Promise<void> {
+    const { signal, duration } = options;
+    await this.#transport.post(path`/api/topics/${topic}/pause`, { signal, body: { duration } });
+  }
+
+  /** Hand out jobs of this topic again. */
+  async resume(topic: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.post(path`/api/topics/${topic}/resume`, options);
+  }
+
+  /** Make up to `limit` buried jobs ready, or delayed ones if none is buried; say how many. */
+  async kick(topic: string, limit = 1, options: CallOptions = {}): Promise<number> {
+    const call = { ...options, body: { limit } };
+    const done = await this.#transport.post<{ kicked: number }>(
+      path`/api/topics/${topic}/kick`,
+      call,
+    );
+    return done.kicked;
+  }
+
+  /** Forget every job of the topic that nobody works on; say how many. */
+  async purge(topic: string, options: CallOptions = {}): Promise<number> {
+    const done = await this.#transport.post<{ purged: number }>(
+      path`/api/topics/${topic}/purge`,
+      options,
+    );
+    return done.purged;
+  }
+}

@@ -1,0 +1,233 @@
+/** One call: the request, its time limit, and trying again where that does no harm. */
+
+import { Invalid, NetworkError, TimeoutError, TowpathError, errorFrom } from "./errors.ts";
+
+const FIRST_WAIT = 200; // milliseconds
+const LONGEST_WAIT = 5_000;
+const LONGEST_TIMER = 2 ** 31 - 1; // a longer one would fire at once
+const WORTH_REPEATING = new Set([429, 502, 503, 504]);
+
+export interface TransportOptions {
+  /** How long a call may take with all its retries, in milliseconds. */
+  timeout?: number | undefined;
+  /** How often a call that is safe to repeat is tried again. */
+  retries?: number | undefined;
+  fetch?: typeof globalThis.fetch | undefined;
+}
+
+export interface CallOptions {
+  /** Ends the call; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface Call extends CallOptions {
+  query?: Record<string, string | number | undefined>;
+  body?: unknown;
+  headers?: Record<string, string | undefined>;
+  /** Whether it may be sent twice. A GET always may. */
+  repeatable?: boolean;
+  /** Milliseconds that the server may take on purpose, on top of the time limit. */
+  patience?: number;
+}
+
+export class Transport {
+  readonly #base: string;
+  readonly #token: () => string;
+  readonly #timeout: number;
+  readonly #retries: number;
+  readonly #fetch: typeof globalThis.fetch;
+
+  constructor(url: string, token: () => string, options: TransportOptions = {}) {
+    this.#base = checkedBase(url);
+    this.#token = token;
+    this.#timeout = options.timeout ?? 30_000;
+    this.#retries = options.retries ?? 3;
+    this.#fetch = options.fetch ?? ((...request) => fetch(...request));
+  }
+
+  get<T>(path: string, call: Call = {}): Promise<T> {
+    return this.send<T>("GET", path, { repeatable: true, ...call });
+  }
+
+  post<T>(path: string, call: Call = {}): Promise<T> {
+    return this.send<T>("POST", path, call);
+  }
+
+  async send<T>(method: string, path: string, call: Call = {}): Promise<T> {
+    const request = this.#request(method, call);
+    const url = this.#base + path + queryOf(call.query);
+    const limit = new TimeLimit(this.#timeout + (call.patience ?? 0), call.signal);
+    try {
+      for (let tried = 0; ; tried += 1) {
+        try {
+          return (await this.#attempt(url, { ...request, signal: limit.signal })) as T;
+        } catch (error) {
+          limit.signal.throwIfAborted();
+          if (!call.repeatable || tried >= this.#retries || !isTransient(error)) throw error;
+          const wait = waitAfter(error, tried);
+          if (wait >= limit.left) throw error;
+          await sleep(wait, limit.signal);
+        }
+      }
+    } finally {
+      limit.end();
+    }
+  }
+
+  #request(method: string, call: Call): RequestInit {
+    const headers = new Headers({ Accept: "application/json" });
+    const token = this.#token();
+    if (token) headers.set("Authorization", `Bearer ${token}`);
+    for (const [name, value] of Object.entries(call.headers ?? {})) {
+      if (value !== undefined) headers.set(name, value);
+    }
+    if (call.body === undefined) return { method, headers };
+    headers.set("Content-Type", "application/json");
+    return { method, headers, body: JSON.stringify(call.body) };
+  }
+
+  async #attempt(url: string, request: RequestInit): Promise<unknown> {
+    let response: Response;
+    let text: string;
+    try {
+      response = await this.#fetch(url, request);
+      text = await response.text();
+    } catch (cause) {
+      throw new NetworkError(`no answer from ${url}: ${reasonOf(cause)}`, {
+        code: "network_error",
+        cause,
+      });
+    }
+    const body = parsed(text);
+    if (!response.ok) throw errorFrom(response, body);
+    if (body === undefined && response.status !== 204) {
+      throw new TowpathError(`${url} did not answer with JSON: is it a Towpath server?`, {
+        code: "bad_answer",
+        status: response.status,
+      });
+    }
+    return body;
+  }
+}
+
+/** A path whose filled-in parts stay one segment each, whatever they contain. */
+export function path(texts: TemplateStringsArray, ...parts: string[]): string {
+  return String.raw(
+    { raw: texts },
+    ...parts.map((part) => {
+      if (["", ".", ".."].includes(part)) {
+        throw new Invalid(`${JSON.stringify(part)} is neither an id nor a name`, {
+          code: "invalid",
+        });
+      }
+      return encodeURIComponent(part);
+    }),
+  );
+}
+
+/** Whether the same call might succeed a little later. */
+function isTransient(error: unknown): boolean {
+  if (error instanceof NetworkError) return true;
+  return error instanceof TowpathError && WORTH_REPEATING.has(error.status);
+}
+
+/** Milliseconds to wait before the next try: what the server said, or longer each time. */
+export function waitAfter(error: unknown, tried: number): number {
+  const told = error instanceof TowpathError ? error.retryAfter : undefined;
+  if (told !== undefined) return told * 1000;
+  const wait = Math.min(FIRST_WAIT * 2 ** tried, LONGEST_WAIT);
+  return wait * (0.5 + Math.random() / 2); // so that many clients do not come back at once
+}
+
+/** Wait; a signal ends it, with its reason. */
+export function sleep(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+  });
+}
+
+/**
+ * The caller's signal and the time limit, as one signal.
+ *
+ * Not AbortSignal.any: a worker's one signal would gather the remains of all its calls.
+ */
+class TimeLimit {
+  readonly #controller = new AbortController();
+  readonly #deadline: number;
+  readonly #timer: ReturnType<typeof setTimeout>;
+  readonly #caller: AbortSignal | undefined;
+
+  constructor(milliseconds: number, caller: AbortSignal | undefined) {
+    caller?.throwIfAborted();
+    this.#deadline = performance.now() + milliseconds;
+    this.#timer = setTimeout(
+      () => {
+        const message = `no answer within ${milliseconds} ms`;
+        this.#controller.abort(new TimeoutError(message, { code: "timeout" }));
+      },
+      Math.min(milliseconds, LONGEST_TIMER),
+    );
+    this.#caller = caller;
+    caller?.addEventListener("abort", this.#abort);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get left(): number {
+    return this.#deadline - performance.now();
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#caller?.removeEventListener("abort", this.#abort);
+  }
+
+  readonly #abort = () => this.#controller.abort(this.#caller?.reason);
+}
+
+function checkedBase(url: string): string {
+  // In a page, "/" is the server that the page came from.
+  const base = URL.canParse(url, globalThis.location?.href)
+    ? new URL(url, globalThis.location?.href)
+    : undefined;
+  if (!base || !/^https?:$/.test(base.protocol)) {
+    const message = `${JSON.stringify(url)} is not a server's address`;
+    throw new Invalid(`${message}, such as "http://localhost:8090"`, { code: "invalid_url" });
+  }
+  if (base.username || base.password) {
+    const message = "the address holds a password: log in, or give a token";
+    throw new Invalid(message, { code: "invalid_url" });
+  }
+  return base.origin + base.pathname.replace(/\/+$/, "");
+}
+
+function queryOf(query: Call["query"] = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return text && `?${text}`;
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause);
+  // Node says "fetch failed", and why in the cause.
+  return cause.cause instanceof Error ? cause.cause.message || cause.message : cause.message;
+}

@@ -1,0 +1,67 @@
+/** What travels: the types of the OpenAPI document, narrowed where JavaScript knows more. */
+
+import type { components, operations } from "./schema.ts";
+
+type Schemas = components["schemas"];
+
+export type Status = Schemas["Status"];
+export type State = Schemas["State"];
+
+/** A job, as it was when it was read. Instants are text in UTC: `new Date(job.runAt)`. */
+export type Job<Payload = unknown, Result = unknown> = Omit<
+  Schemas["Job"],
+  "payload" | "result"
+> & {
+  /** The data it was enqueued with; raw bytes are a Uint8Array. */
+  payload: Payload;
+  /** What its worker returned; null until it has completed. */
+  result: Result | null;
+};
+
+/** How a job is run. Times are seconds. */
+export type JobOptions = Omit<Schemas["NewJob"], "topic" | "payload" | "encoding" | "runAt"> & {
+  /** Not before this instant. */
+  runAt?: Date | string | null;
+};
+
+/** A job to be stored. A Uint8Array is stored as raw bytes, anything else as JSON. */
+export type NewJob = JobOptions & { topic: string; payload?: unknown };
+
+export interface Page<T> {
+  items: T[];
+  /** To be given as `before`, for those that follow; null on the last page. */
+  next: string | null;
+}
+
+export type Stats = Schemas["Stats"];
+export type Minute = Schemas["Minute"];
+export type Failure = Schemas["Failure"];
+export type LogLine = Schemas["Line"];
+export type JobEvent = Schemas["Event"];
+export type Run = Schemas["Run"];
+export type Touched = Schemas["TouchedLease"];
+export type LeaseShown = Schemas["Lease"];
+
+export type Topic = Schemas["Topic"];
+export type WorkerInfo = Schemas["Worker"];
+export type Schedule = Schemas["Schedule"];
+export type NewSchedule = Schemas["NewSchedule"];
+
+export type Key = Schemas["Key"];
+export type NewKey = Schemas["NewKey"];
+/** A key with its secret, which is shown this once. */
+export type CreatedKey = Schemas["MadeKey"];
+export type Scope = Key["scopes"][number];
+export type Access = Schemas["Access"];
+export type AccessChange = Schemas["AccessChange"];
+
+type Json<Body extends { content: { "application/json": unknown } }> =
+  Body["content"]["application/json"];
+type OwnFields = Record<string, unknown>;
+
+/** An account, with fields of its own. */
+export type AccountRecord = Schemas["LoggedIn"]["record"] & OwnFields;
+export type NewAccount = Json<operations["create_record"]["requestBody"]> & OwnFields;
+export type AccountChange = Partial<NewAccount>;
+export type AccountPage = Omit<Schemas["Records"], "items"> & { items: AccountRecord[] };
+export type Login = Omit<Schemas["LoggedIn"], "record"> & { record: AccountRecord };

@@ -1,0 +1,140 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
+import { newToken } from "./ids.ts";
+import type { Jobs } from "./jobs.ts";
+import type { Lease } from "./lease.ts";
+import { type Handler, Run } from "./run.ts";
+import { sleep, waitAfter } from "./transport.ts";
+
+const GIVE_BACK_TIMEOUT = 5_000; // milliseconds
+
+export interface WorkerOptions {
+  /** At most so many jobs at once; 10 unless told. */
+  concurrency?: number | undefined;
+  /** Seconds for which one question for jobs waits at the server, at most 60; 20 unless told. */
+  pollTimeout?: number | undefined;
+  /** Seconds that running jobs get to finish when the worker stops; 30 unless told. */
+  grace?: number | undefined;
+  /** The name of this worker, for jobs that choose theirs. */
+  name?: string | undefined;
+  /** Told of what goes wrong between worker and server; the worker goes on. */
+  onError?: ((error: unknown) => void) | undefined;
+}
+
+export interface StopOptions {
+  /** Seconds that running jobs get to finish, instead of the worker's own. */
+  grace?: number | undefined;
+}
+
+/** Runs jobs with a function, until it is stopped. */
+export class Worker {
+  readonly #jobs: Jobs;
+  readonly #topics: readonly string[];
+  readonly #handler: Handler;
+  readonly #concurrency: number;
+  readonly #pollTimeout: number;
+  readonly #grace: number;
+  readonly #name: string;
+  readonly #report: (error: unknown) => void;
+
+  readonly #stopping = new AbortController();
+  readonly #running = new Map<Run, Promise<void>>();
+  readonly #reserving: Promise<void>;
+  #stopped: Promise<void> | undefined;
+  #wake = () => {}; // the loop, when it waits for a run to end
+
+  constructor(
+    jobs: Jobs,
+    topics: string | readonly string[],
+    handler: Handler,
+    options: WorkerOptions = {},
+  ) {
+    this.#jobs = jobs;
+    this.#topics = typeof topics === "string" ? [topics] : topics;
+    this.#handler = handler;
+    this.#concurrency = options.concurrency ?? 10;
+    this.#pollTimeout = options.pollTimeout ?? 20;
+    this.#grace = options.grace ?? 30;
+    this.#name = options.name ?? `js-${newToken().toString(36)}`;
+    this.#report = options.onError ?? ((error) => console.error("towpath worker:", error));
+    this.#reserving = this.#reserve();
+  }
+
+  /**
+   * Take no more jobs, let those that run finish within the grace period, and release the rest.
+   *
+   * Code cannot be killed: what does not heed its signal goes on, and is not heard any more.
+   */
+  stop(options: StopOptions = {}): Promise<void> {
+    this.#stopped ??= this.#stop(options.grace ?? this.#grace);
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #stop(grace: number): Promise<void> {
+    this.#stopping.abort();
+    this.#wake();
+    await this.#reserving;
+    const patience = new AbortController();
+    const finished = Promise.all(this.#running.values());
+    await Promise.race([finished, sleep(grace * 1000, patience.signal).catch(() => undefined)]);
+    patience.abort();
+    await Promise.all(Array.from(this.#running.keys(), (run) => run.giveUp()));
+  }
+
+  async #reserve(): Promise<void> {
+    const { signal } = this.#stopping;
+    let failed = 0;
+    while (!signal.aborted) {
+      try {
+        const free = this.#concurrency - this.#running.size;
+        if (free > 0) {
+          for (const lease of await this.#ask(free, signal)) this.#start(lease);
+        } else {
+          await new Promise<void>((wake) => (this.#wake = wake));
+        }
+        failed = 0;
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#report(error);
+        await sleep(waitAfter(error, failed++), signal).catch(() => undefined);
+      }
+    }
+  }
+
+  async #ask(limit: number, signal: AbortSignal): Promise<Lease[]> {
+    const wanted = { limit, worker: this.#name, token: newToken() };
+    try {
+      return await this.#jobs.reserve(this.#topics, {
+        ...wanted,
+        timeout: this.#pollTimeout,
+        signal,
+      });
+    } catch (error) {
+      // The answer may have been under way, with jobs that nobody would hear of until their ttr.
+      if (signal.aborted) await this.#giveBack(wanted);
+      throw error;
+    }
+  }
+
+  async #giveBack(wanted: { limit: number; worker: string; token: number }): Promise<void> {
+    const signal = AbortSignal.timeout(GIVE_BACK_TIMEOUT);
+    const leases = await this.#jobs.reserve(this.#topics, { ...wanted, signal });
+    await Promise.all(leases.map((lease) => new Run(lease, this.#report).giveUp()));
+  }
+
+  #start(lease: Lease): void {
+    const run = new Run(lease, this.#report);
+    const ended = run
+      .end(this.#handler)
+      .catch(this.#report)
+      .finally(() => {
+        this.#running.delete(run);
+        this.#wake();
+      });
+    this.#running.set(run, ended);
+  }
+}

@@ -1,0 +1,297 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  Conflict,
+  Invalid,
+  LeaseLost,
+  NotFound,
+  type Towpath,
+  Unauthorized,
+  Towpath as Client,
+} from "../../src/index.ts";
+import { eventually, newTopic, superuser, url } from "./here.ts";
+
+const towpath: Towpath = await superuser();
+
+async function failed(topic: string): Promise<string> {
+  const job = await towpath.jobs.enqueue(topic, { userId: "123" }, { maxRetries: 0 });
+  const [lease] = await towpath.jobs.reserve([topic]);
+  await lease?.fail(new Error("SMTP connection failed"));
+  return job.id;
+}
+
+test("US8-1: enqueue returns the job and its id", async () => {
+  const topic = newTopic();
+  const job = await towpath.jobs.enqueue(topic, { userId: "123" });
+
+  assert.match(job.id, /^[0-9a-f-]{36}$/);
+  assert.equal(job.topic, topic);
+  assert.equal(job.status, "pending");
+  assert.equal(job.payload.userId, "123");
+});
+
+test("US8-2: get returns everything about a job", async () => {
+  const { id } = await towpath.jobs.enqueue(newTopic(), { userId: "123" }, { priority: 7 });
+
+  const job = await towpath.jobs.get<{ userId: string }>(id);
+
+  assert.equal(job.id, id);
+  assert.equal(job.status, "pending");
+  assert.equal(job.priority, 7);
+  assert.deepEqual(job.payload, { userId: "123" });
+  assert.equal(job.result, null);
+  assert.ok(new Date(job.createdAt).getTime() > 0);
+});
+
+test("US8-3: list returns the jobs of a topic and status", async () => {
+  const topic = newTopic();
+  const waiting = await towpath.jobs.enqueue(topic, 1);
+  const buried = await failed(newTopic());
+
+  const page = await towpath.jobs.list({ topic, status: "pending", limit: 20, offset: 0 });
+
+  assert.deepEqual(
+    page.items.map((job) => job.id),
+    [waiting.id],
+  );
+  assert.equal(page.next, null);
+  assert.equal((await towpath.jobs.get(buried)).status, "failed");
+});
+
+test("US8-4: requeue runs a failed job again", async () => {
+  const id = await failed(newTopic());
+
+  const job = await towpath.jobs.requeue(id);
+
+  assert.equal(job.status, "pending");
+  assert.equal(job.retries, 0);
+  const [failure] = await towpath.jobs.failures(id);
+  assert.match(failure?.error ?? "", /SMTP connection failed/);
+});
+
+test("US8-5: a job with runAt waits for that instant, and then runs", async () => {
+  const topic = newTopic();
+  const later = new Date(Date.now() + 3_600_000);
+  const job = await towpath.jobs.enqueue(topic, { orderId: "456" }, { runAt: later });
+
+  assert.equal(new Date(job.runAt).getTime(), later.getTime());
+  assert.equal(job.state, "delayed");
+  assert.deepEqual(await towpath.jobs.reserve([topic]), []);
+
+  const soon = newTopic();
+  const next = await towpath.jobs.enqueue(soon, {}, { runAt: new Date(Date.now() + 200) });
+  const [lease] = await towpath.jobs.reserve([soon], { timeout: 60 });
+  assert.equal(lease?.job.id, next.id);
+  assert.ok(Date.parse(lease.job.reservedAt ?? "") >= Date.parse(next.runAt));
+});
+
+test("delay is in seconds", async () => {
+  const job = await towpath.jobs.enqueue(newTopic(), {}, { delay: 3600 });
+
+  assert.equal(Date.parse(job.runAt) - Date.parse(job.createdAt), 3_600_000);
+});
+
+test("a second enqueue with the same id or key of the caller's returns the first job", async () => {
+  const topic = newTopic();
+  const first = await towpath.jobs.enqueue(topic, 1, { idempotencyKey: "order-7" });
+  const again = await towpath.jobs.enqueue(topic, 1, { idempotencyKey: "order-7" });
+  const byId = await towpath.jobs.enqueue(topic, 1, { id: first.id });
+
+  assert.equal(again.id, first.id);
+  assert.equal(byId.id, first.id);
+  await assert.rejects(towpath.jobs.enqueue(topic, 2, { id: first.id }), (error) => {
+    return error instanceof Conflict && error.code === "job_exists";
+  });
+});
+
+test("an enqueue whose answer is lost is stored once", async () => {
+  let lost = 0;
+  const flaky = await superuser({
+    fetch: async (address, request) => {
+      const response = await fetch(address, request);
+      if (String(address).endsWith("/enqueue") && lost++ < 2) throw new TypeError("lost");
+      return response;
+    },
+  });
+  const topic = newTopic();
+
+  const job = await flaky.jobs.enqueue(topic, 1);
+
+  assert.equal(lost, 3);
+  assert.deepEqual(
+    (await towpath.jobs.list({ topic })).items.map(({ id }) => id),
+    [job.id],
+  );
+});
+
+test("many jobs are stored together, or none of them", async () => {
+  const topic = newTopic();
+  const jobs = await towpath.jobs.enqueueMany([
+    { topic, payload: { n: 1 }, priority: 1 },
+    { topic, payload: new Uint8Array([0, 255]), runAt: new Date(Date.now() + 3_600_000) },
+  ]);
+
+  assert.deepEqual(
+    jobs.map((job) => [job.payload, job.state]),
+    [
+      [{ n: 1 }, "ready"],
+      [new Uint8Array([0, 255]), "delayed"],
+    ],
+  );
+  const wrong = [{ topic }, { topic: "not a topic!" }];
+  await assert.rejects(towpath.jobs.enqueueMany(wrong), Invalid);
+  assert.equal((await towpath.jobs.list({ topic })).items.length, 2);
+});
+
+test("raw bytes are given back as they were", async () => {
+  const topic = newTopic();
+  const bytes = Uint8Array.from({ length: 256 }, (_, at) => at);
+
+  const { id } = await towpath.jobs.enqueue(topic, bytes);
+
+  assert.deepEqual((await towpath.jobs.get(id)).payload, bytes);
+  assert.deepEqual((await towpath.jobs.list({ topic })).items[0]?.payload, bytes);
+  assert.deepEqual((await towpath.jobs.reserve([topic]))[0]?.job.payload, bytes);
+});
+
+test("iterate goes through all pages", async () => {
+  const topic = newTopic();
+  const stored = await towpath.jobs.enqueueMany(
+    Array.from({ length: 25 }, (_, n) => ({ topic, payload: n })),
+  );
+
+  const found: unknown[] = [];
+  for await (const job of towpath.jobs.iterate({ topic, limit: 10 })) found.push(job.payload);
+
+  assert.equal(stored.length, 25);
+  assert.deepEqual(found.toSorted(), Array.from({ length: 25 }, (_, n) => n).toSorted());
+  const [newest] = (await towpath.jobs.list({ topic, limit: 1 })).items;
+  assert.equal(newest?.payload, found[0]);
+});
+
+test("a job is cancelled, kicked, changed and deleted", async () => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1, { delay: 3600 });
+
+  assert.equal((await towpath.jobs.kick(id)).state, "ready");
+  assert.equal((await towpath.jobs.update(id, { priority: 3 })).priority, 3);
+  assert.equal((await towpath.jobs.cancel(id)).status, "cancelled");
+  await towpath.jobs.delete(id);
+  await assert.rejects(towpath.jobs.get(id), NotFound);
+});
+
+test("statistics count jobs and time", async () => {
+  const topic = newTopic();
+  await towpath.jobs.enqueue(topic);
+  const [lease] = await towpath.jobs.reserve([topic]);
+  await lease?.complete();
+
+  const stats = await towpath.jobs.stats();
+  assert.ok(stats.completed >= 1);
+  assert.ok((stats.successRate ?? 0) > 0);
+  assert.equal(typeof stats.avgExecutionTime, "number");
+  const minutes = await towpath.jobs.throughput({ topic });
+  assert.equal(
+    minutes.reduce((sum, minute) => sum + minute.completed, 0),
+    1,
+  );
+});
+
+test("a lease ends by its outcome, once", async () => {
+  const topic = newTopic();
+  const job = await towpath.jobs.enqueue(topic, 1);
+  const [lease] = await towpath.jobs.reserve([topic], { limit: 10 });
+  assert.ok(lease);
+
+  assert.equal((await lease.touch()).cancelRequested, false);
+  await lease.complete({ sent: true });
+  await lease.complete({ sent: true }); // a repeated word holds
+
+  const done = await towpath.jobs.get<number, { sent: boolean }>(job.id);
+  assert.equal(done.status, "completed");
+  assert.equal(done.result?.sent, true);
+  await assert.rejects(lease.fail("too late"), LeaseLost);
+});
+
+test("a lease is released, failed, buried or deleted", async () => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  const take = async () => {
+    const [lease] = await towpath.jobs.reserve([topic], { timeout: 60 });
+    assert.ok(lease);
+    return lease;
+  };
+
+  await (await take()).release({ priority: 9 });
+  assert.equal((await towpath.jobs.get(id)).priority, 9);
+  await (await take()).fail(new RangeError("no"), { delay: 0 });
+  const retried = await towpath.jobs.get(id);
+  assert.equal(retried.retries, 1);
+  assert.match(retried.lastError ?? "", /RangeError: no/);
+  await (await take()).bury();
+  assert.equal((await towpath.jobs.get(id)).state, "buried");
+  assert.equal(await towpath.topics.kick(topic, 5), 1);
+  await (await take()).delete();
+  await assert.rejects(towpath.jobs.get(id), NotFound);
+});
+
+test("reserve waits for a job, until its caller leaves", async () => {
+  const topic = newTopic();
+  const waiting = towpath.jobs.reserve([topic], { timeout: 60 });
+  await towpath.jobs.enqueue(topic, "here");
+  assert.equal((await waiting)[0]?.job.payload, "here");
+
+  const controller = new AbortController();
+  const left = towpath.jobs.reserve([topic], { timeout: 60, signal: controller.signal });
+  controller.abort(new Error("left"));
+  await assert.rejects(left, /left/);
+});
+
+test("logs, events and runs of a job are lists", async () => {
+  const { id } = await towpath.jobs.enqueue(newTopic(), 1);
+
+  assert.deepEqual(await towpath.jobs.logs(id), []);
+  assert.deepEqual(await towpath.jobs.events(id, { after: 0 }), []);
+  assert.deepEqual(await towpath.jobs.runs(id), []);
+});
+
+test("topics are listed, paused, resumed and purged", async () => {
+  const topic = newTopic();
+  await towpath.jobs.enqueue(topic, 1);
+  const mine = async () => (await towpath.topics.list()).find((each) => each.topic === topic);
+
+  await towpath.topics.pause(topic);
+  assert.equal((await mine())?.paused, true);
+  assert.deepEqual(await towpath.jobs.reserve([topic]), []);
+  await towpath.topics.resume(topic);
+  assert.equal((await mine())?.paused, false);
+  await towpath.topics.pause(topic, { duration: 0.1 });
+  await eventually(async () => (await mine())?.paused === false);
+  assert.equal(await towpath.topics.purge(topic), 1);
+  assert.deepEqual((await towpath.jobs.list({ topic })).items, []);
+});
+
+test("schedules are set, paused, resumed, run and deleted", async () => {
+  const topic = newTopic();
+  const made = await towpath.schedules.set(topic, {
+    topic,
+    payload: { daily: true },
+    cron: "0 7 * * *",
+    tz: "Europe/Zurich",
+  });
+  assert.equal(made.cron, "0 7 * * *");
+  assert.ok(made.nextAt);
+
+  await towpath.schedules.pause(topic);
+  assert.equal((await towpath.schedules.get(topic)).paused, true);
+  await towpath.schedules.resume(topic);
+  assert.ok((await towpath.schedules.list()).some((each) => each.name === topic && !each.paused));
+  assert.deepEqual((await towpath.schedules.run(topic)).payload, { daily: true });
+  await towpath.schedules.delete(topic);
+  await assert.rejects(towpath.schedules.get(topic), NotFound);
+});
+
+test("nobody is asked to log in", async () => {
+  await assert.rejects(new Client(url).jobs.stats(), Unauthorized);
+});

@@ -1,0 +1,93 @@
+"""The TypeScript client: its types, its package, its own tests against a live server."""
+
+import json
+import re
+import tarfile
+
+import pytest
+
+from tests.clients.node import CLIENT, install, installed, npm, run
+
+SNIPPETS = re.findall(r"```ts\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
+PROLOGUE = 'import { Towpath } from "towpath"; const towpath = new Towpath("http://localhost");\n'
+
+
+@pytest.fixture(autouse=True)
+def packages():
+    install()
+
+
+def tsc(*words, **options):
+    return run(installed("typescript", "bin/tsc"), *words, **options)
+
+
+def test_the_source_typechecks_without_node():
+    """It runs in browsers: nothing in src may know of Node."""
+    tsc("--project", "tsconfig.json")
+
+
+def test_the_tests_typecheck():
+    tsc("--project", "test/tsconfig.json")
+
+
+def test_the_types_are_those_of_the_openapi_document(tmp_path):
+    for name in ("package.json", "openapi.json", "node_modules"):
+        (tmp_path / name).symlink_to(CLIENT / name)
+    npm("run", "generate", cwd=tmp_path)
+
+    generated = (tmp_path / "src" / "schema.ts").read_text()
+    assert generated == (CLIENT / "src" / "schema.ts").read_text(), "see CONTRIBUTING.md"
+
+
+def test_calls_are_repeated_ended_and_refused_as_promised():
+    run("--test", "test/*.test.ts")
+
+
+@pytest.mark.parametrize("suite", ["jobs", "accounts", "pocketbase", "worker"])
+def test_against_a_live_server(suite, server):
+    """US8-1 to US8-5, on SQLite and PostgreSQL."""
+    run("--test", f"test/live/{suite}.test.ts", **server)
+
+
+def test_the_package_as_published_typechecks_and_runs(tmp_path):
+    """Every snippet of its README is checked against it."""
+    package = tmp_path / "node_modules" / "towpath"
+    publish(package)
+    files = {path.name for path in package.iterdir()}
+    assert files == {"LICENSE", "README.md", "dist", "package.json"}
+    for other in ("@types", "undici-types", "pocketbase"):
+        (tmp_path / "node_modules" / other).symlink_to(CLIENT / "node_modules" / other)
+    assert len(SNIPPETS) > 5
+    names = [f"snippet{number}.mts" for number in range(len(SNIPPETS))]
+    for name, snippet in zip(names, SNIPPETS, strict=True):
+        (tmp_path / name).write_text(standalone(snippet))
+
+    typecheck(tmp_path, names, lib=["es2022", "dom", "esnext.disposable"], types=["node"])
+    typecheck(tmp_path, names[:1], lib=["es2022", "dom"], types=[])  # as for a page
+    typecheck(tmp_path, names[:1], lib=["es2022"], types=["node"])  # as for a program
+    program = "import { Towpath } from 'towpath'; new Towpath('http://127.0.0.1')"
+    run("--input-type=module", "--eval", program, cwd=tmp_path)
+
+
+def typecheck(directory, files, **options):
+    """Check files as a strict user of the package would."""
+    strict = {"strict": True, "exactOptionalPropertyTypes": True, "noUncheckedIndexedAccess": True}
+    module = {"module": "nodenext", "target": "es2022", "noEmit": True, "skipDefaultLibCheck": True}
+    config = {"compilerOptions": strict | module | options, "files": files}
+    (directory / "tsconfig.json").write_text(json.dumps(config))
+    tsc("--project", directory)
+
+
+def standalone(snippet):
+    """Return a snippet with what the first one has made, unless it imports what it needs."""
+    return snippet if snippet.startswith("import") else PROLOGUE + snippet
+
+
+def publish(directory):
+    """Unpack what npm would upload."""
+    directory.mkdir(parents=True)
+    packed = npm("pack", "--json", "--silent", "--pack-destination", directory.parent.parent)
+    [archive] = json.loads(packed[packed.index("[") :])
+    with tarfile.open(directory.parent.parent / archive["filename"]) as tar:
+        tar.extractall(directory.parent, filter="data")
+    (directory.parent / "package").rename(directory)
