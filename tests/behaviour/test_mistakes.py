@@ -49,8 +49,8 @@ def test_an_unknown_option_is_answered_with_those_that_there_are(app):
 def test_what_is_no_datetime_job_or_key_is_named(app):
     with pytest.raises(Invalid, match="run_at 'tomorrow' is not a datetime"):
         app.jobs.enqueue("mail", run_at="tomorrow")
-    with pytest.raises(Invalid, match="before is the last job of the page before, not 7"):
-        app.jobs.list(before=7)
+    with pytest.raises(Invalid, match="'the last' is not the number of a job"):
+        app.jobs.list(before="the last")
     with pytest.raises(Invalid, match="key 7 is not text"):
         app.jobs.list(key=7)
 

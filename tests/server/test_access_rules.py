@@ -1,8 +1,13 @@
 """What rules, topics and keys allow, and that every change of them holds at once."""
 
+import contextlib
+
+import msgspec
+
 from tests.conftest import eventually
 from tests.server.conftest import Web, refused, token_of
 from towpath import App
+from towpath.errors import InvalidPayload
 
 SCOPES = ("enqueue", "manage", "work", "metrics")
 JOB = "/api/jobs/enqueue"
@@ -189,6 +194,38 @@ def test_a_key_sees_only_its_topics(web):
     both = {"jobs": [{"topic": "mail"}, {"topic": "other"}]}
     assert refused(web.post("/api/jobs/enqueue-many", both, as_=key)) == NOT_YOU
     assert len(web.app.jobs.list()) == 2
+
+
+def test_a_payload_that_is_too_deep_for_rules_is_hidden_and_breaks_no_list(quick_web):
+    web = quick_web
+    ada = token_of(web.app, "users", "ada@example.org")
+    web.app.access.set(
+        enqueue_rule="@request.auth.id != '' && @request.body.topic != 'none'",
+        manage_rule="@request.auth.id != '' && @job.payload.x != 1",
+    )
+    headers = {"content-type": "application/json"}
+    for depth in range(1_000, 850, -1):
+        payload = "[" * depth + "]" * depth
+        with contextlib.suppress(InvalidPayload):
+            web.app.jobs.enqueue("deep", msgspec.Raw(payload.encode()))
+        body = f'{{"topic": "deep", "payload": {payload}}}'
+        said = web.post(JOB, content=body, headers=headers, as_=ada)
+        assert said.status_code in {201, 400, 403}
+
+    assert web.app.jobs.list(topic="deep")
+    assert web.get("/api/jobs?limit=1000", as_=ada).status_code == 200
+
+
+def test_padded_tokens_are_not_remembered(quick_web):
+    web = quick_web
+    web.app.access.set(access_rule="true")
+    ada = token_of(web.app, "users", "ada@example.org")
+
+    for n in range(5):
+        padded = {"authorization": f"Bearer {' ' * 1_000 * (n + 1)}{ada}"}
+        assert web.get("/api/jobs", headers=padded).status_code == 200
+
+    assert web.api.gate._callers._known == {}
 
 
 # ---------------------------------------------------------------- changes

@@ -224,6 +224,28 @@ def test_more_than_one_problem_with_an_idempotency_key_is_told(web):
     assert refused(send(web, both, **{"idempotency-key": "k"})) == (400, "invalid")
 
 
+RESULTS = {
+    "beyond all bounds": b"[1e999]",
+    "a lone surrogate": b'"\\ud800"',
+    "too deep": b"[" * 985 + b"]" * 985,
+    "too large": b'"' + b"x" * 2**20 + b'"',
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_a_result_that_cannot_be_stored_is_refused(any_web, quick_passwords, result):
+    web = any_web
+    job = web.app.jobs.enqueue("results")
+    [lease] = web.app.jobs.reserve("results")
+
+    body = b'{"epoch": 1, "result": %s}' % result
+    said = send(web, body, f"/api/jobs/{job.id}/complete")
+
+    assert refused(said)[0] == 400
+    assert web.app.jobs.get(job.id).status == "processing"
+    web.app.jobs.complete(lease)
+
+
 # ---------------------------------------------------------------- paths
 
 

@@ -2773,7 +2773,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description invalid, bad_json */
+            /** @description invalid_payload, payload_too_large, invalid, bad_json */
             400: {
                 headers: {
                     [name: string]: unknown;

@@ -57,7 +57,7 @@ def _checked_json(text: bytes, most: int) -> str:
     try:
         _decoder.decode(text)
         body = text.decode()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"the payload is not JSON: {error}"
         raise InvalidPayload(msg) from error
     _check_size(len(text), most)

@@ -176,11 +176,14 @@ class Ask:
             return True
         if rule.is_closed:
             return False
-        request = self._requested()
-        if body is not None:
-            request = {**request, "body": _json(body)}
-        names = Names(request=request, job=lambda: _fields(job))
-        return rule.allows(names, datetime.now(UTC))
+        try:
+            request = self._requested()
+            if body is not None:
+                request = {**request, "body": _json(body)}
+            names = Names(request=request, job=lambda: _fields(job))
+            return rule.allows(names, datetime.now(UTC))
+        except RecursionError:
+            return False  # a payload that could be stored, but is too deep to be looked into here
 
     def _hides(self, verb: Verb, topic: str) -> bool:
         """Say whether a refusal would tell that there is such a job."""

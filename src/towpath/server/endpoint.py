@@ -53,12 +53,11 @@ class Endpoint:
             given["query"] = read_query(query_of(scope), route.query)
         elif scope["query_string"] and not route.is_open:
             read_query(query_of(scope), Nothing)
-        answered = await route.handler(ask, **given)
-        status = route.status
-        headers: Headers = ()
-        if is_special(answered):
-            status, headers = answered.status or status, answered.headers
-            answered = answered.body
+        answered = special = await route.handler(ask, **given)
+        status, headers = route.status, NONE
+        if isinstance(answered, Answer):
+            status, headers = special.status or status, special.headers
+            answered = special.body
         if answered is None:
             return status, b"", b"", headers
         if isinstance(answered, str):
@@ -73,11 +72,6 @@ class Endpoint:
         if not ask.body and self._may_be_empty:
             return decoder.decode(b"{}")
         return await decoded(ask.body, decoder)
-
-
-def is_special(answered: Any) -> TypeGuard[Answer[Any]]:
-    """Say whether a handler has answered more than a value."""
-    return isinstance(answered, Answer)
 
 
 def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:

@@ -143,6 +143,17 @@ class Server(uvicorn.Server):
         self.when_started()
 
 
+def _allow_connections() -> None:
+    """Take all the files that we may have open: each connection is one, and 1,024 are few."""
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def with_origins(api: Api, origins: Sequence[str]) -> Any:
     """Let pages of other sites ask as well: with a token, never with our cookie."""
     return CORSMiddleware(
@@ -153,17 +164,6 @@ def with_origins(api: Api, origins: Sequence[str]) -> Any:
         expose_headers=["retry-after"],
         max_age=SLOWEST,
     )
-
-
-def _allow_connections() -> None:
-    """Take all the files that we may have open: each connection is one, and 1,024 are few."""
-    try:
-        import resource  # noqa: PLC0415 - there is none on Windows
-    except ImportError:
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

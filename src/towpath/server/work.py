@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from towpath.errors import InvalidPayload
 from towpath.model.job import Lease
 from towpath.server.asks import Ask
 from towpath.server.routes import Routes
@@ -47,10 +48,18 @@ async def reserve(ask: Ask, body: Wanted) -> Leases:
     return Leases(leases=[lease_shown(lease) for lease in leases or ()])
 
 
-@routes.post("/api/jobs/{id}/complete", status=204, errors=LOST)
+@routes.post(
+    "/api/jobs/{id}/complete",
+    status=204,
+    errors=(*LOST, "invalid_payload", "payload_too_large"),
+)
 async def complete(ask: Ask, id: UUID, body: Completed) -> None:
     """Finish a job."""
-    result = msgspec.json.decode(body.result)
+    try:
+        result = msgspec.json.decode(body.result)
+    except (ValueError, RecursionError) as error:
+        msg = f"the result is not JSON: {error}"
+        raise InvalidPayload(msg) from None
     await ask.app.jobs.acomplete(await _lease(ask, id, body.epoch), result)
 
 
