@@ -3,6 +3,7 @@
 import contextlib
 
 import msgspec
+import pytest
 
 from tests.conftest import eventually
 from tests.server.conftest import Web, refused, token_of
@@ -267,3 +268,46 @@ def test_changes_hold_on_another_instance_within_moments(durable_place, loop, qu
         eventually(lambda: may(there, ada)[0] == 401)
         here.close()
         there.close()
+
+
+def test_who_may_only_enqueue_does_not_see_what_another_job_under_its_key_holds(web, ada, bob):
+    web.app.access.set(
+        enqueue_rule="@request.auth.id != ''",
+        manage_rule="@job.payload.userId = @request.auth.id",
+    )
+    new = {"topic": "mail", "key": "k", "payload": {"userId": me(web, ada), "secret": 1}}
+    first = web.post("/api/jobs/enqueue", new, as_=ada)
+
+    own = web.post("/api/jobs/enqueue", {**new, "payload": 2}, as_=ada)
+    other = web.post("/api/jobs/enqueue", {"topic": "mail", "key": "k"}, as_=bob)
+    many = web.post(
+        "/api/jobs/enqueue-many", {"jobs": [{"topic": "mail", "key": "k"}]}, as_=bob
+    ).json()["items"]
+
+    assert (own.status_code, own.json()) == (200, first.json())
+    assert (other.status_code, other.json()["id"]) == (200, first.json()["id"])
+    assert (other.json()["payload"], other.json()["headers"]) == (None, {})
+    assert many == [other.json()]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"unique": "replace", "key": "k"}, {"limit": {"key": "x", "concurrency": 1}}, {"workers": 2},
+     {"onlyWorkers": ["gold"]}],
+    ids=str,
+)  # fmt: skip
+def test_what_concerns_other_jobs_is_for_those_who_may_manage(web, ada, option):
+    web.app.access.set(enqueue_rule="true")
+    new = {"topic": "mail", **option}
+    key = web.app.keys.create("service", scopes=["enqueue"])[1]
+
+    assert refused(web.post("/api/jobs/enqueue", new, as_=ada)) == (403, "forbidden")
+    said = web.post("/api/jobs/enqueue-many", {"jobs": [new]}, as_=ada)
+    assert refused(said) == (403, "forbidden")
+    assert web.post("/api/jobs/enqueue", new, as_=key).status_code == 201
+    web.app.access.set(manage_rule="@request.auth.id != ''")
+    assert web.post("/api/jobs/enqueue", new, as_=ada).status_code in {200, 201}
+
+
+def me(web, token):
+    return web.app.accounts.verify(token).id

@@ -11,7 +11,7 @@ from msgspec import Meta
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import Invalid
 from towpath.model.ids import uuid7
-from towpath.model.job import Lease
+from towpath.model.job import Job, Lease
 from towpath.server.asks import Ask
 from towpath.server.listing import jobs_for
 from towpath.server.routes import Answer, Routes
@@ -35,6 +35,7 @@ from towpath.server.shapes import (
     Topic,
     all_shown,
     job_shown,
+    outlined,
     shown,
 )
 
@@ -82,9 +83,11 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     """Store a job.
 
     Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
-    unfinished job of the topic holds the key, and that one is shown.
+    unfinished job of the topic holds the key, and that one is shown; without its payload and
+    results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a
+    unique other than skip) is for users who may manage the topic.
     """
-    ask.require_enqueue(body.topic, ask.body)
+    _require_enqueue(ask, body, ask.body)
     options = body.options()
     key = ask.headers.get(b"idempotency-key")
     if key is not None:
@@ -92,8 +95,9 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     elif body.key is not None and body.id is None:
         options["id"] = uuid7()
     job = await ask.app.jobs.aenqueue(body.topic, body.data(), **cast("EnqueueOptions", options))
-    is_other = "id" in options and job.id != options["id"]
-    return Answer(job_shown(job), 200 if is_other else 201)
+    if "id" in options and job.id != options["id"]:
+        return Answer(_holder(ask, job), 200)
+    return Answer(job_shown(job))
 
 
 @routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=STORING)
@@ -101,11 +105,29 @@ async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
     """Store jobs: all of them, or none."""
     said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
     for nth, new in enumerate(body.jobs):
-        ask.require_enqueue(new.topic, said[nth] if said else None)
+        _require_enqueue(ask, new, said[nth] if said else None)
     jobs = await ask.app.jobs.aenqueue_all(
         [(new.topic, new.data(), cast("EnqueueOptions", new.options())) for new in body.jobs]
     )
-    return Items(items=[job_shown(job) for job in jobs])
+    return Items(
+        items=[
+            job_shown(job) if new.key is None else _holder(ask, job)
+            for new, job in zip(body.jobs, jobs, strict=True)
+        ]
+    )
+
+
+def _require_enqueue(ask: Ask, new: NewJob, said: object) -> None:
+    ask.require_enqueue(new.topic, said)
+    if ask.is_ruled and (
+        new.limit or new.workers or new.only_workers or new.unique not in {None, "skip"}
+    ):
+        ask.require("manage", new.topic)
+
+
+def _holder(ask: Ask, job: Job) -> JobShown:
+    """Show a job that holds a key: to who may not manage it, only that it does."""
+    return job_shown(job) if ask.may("manage", job.topic, job) else outlined(job)
 
 
 @routes.get("/api/jobs")

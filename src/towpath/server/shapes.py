@@ -452,6 +452,15 @@ def job_shown(job: Job) -> JobShown:
     )
 
 
+def outlined(job: Job) -> JobShown:
+    """Return a job without what it holds."""
+    shown = job_shown(job)
+    shown.payload = shown.result = NULL
+    shown.encoding, shown.headers = "json", {}
+    shown.last_error = shown.progress_message = None
+    return shown
+
+
 def lease_shown(lease: Lease) -> LeaseShown:
     """Return a lease as JSON shows it."""
     return LeaseShown(job=job_shown(lease.job), epoch=lease.epoch, until=lease.until)
