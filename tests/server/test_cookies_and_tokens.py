@@ -185,8 +185,8 @@ def test_the_first_superuser_is_made_once_by_the_link(web):
     web.api.gate.set_up_token = "from-the-link"
 
     for token in ("", "wrong", "from-the-lin", "from-the-link ", "é"):
-        assert refused(web.post("/api/setup", {**FIRST, "token": token})) == WHO
-        assert refused(web.get("/setup", params={"token": token})) == WHO
+        assert refused(web.post("/api/setup", {**FIRST, "token": token})) == NOT_YOU
+        assert refused(web.get("/setup", params={"token": token})) == NOT_YOU
     page = web.get("/setup?token=from-the-link")
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
     assert page.headers["referrer-policy"] == "no-referrer"

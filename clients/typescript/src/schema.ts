@@ -33,7 +33,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Store jobs: all of them, or none */
+        /** Store jobs: all of them, or none. To repeat it without harm, give each job an id */
         post: operations["enqueue_many"];
         delete?: never;
         options?: never;
@@ -1605,7 +1605,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Store jobs: all of them, or none */
+            /** @description Store jobs: all of them, or none. To repeat it without harm, give each job an id */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4279,6 +4279,15 @@ export interface operations {
             };
             /** @description login_refused, invalid, bad_json */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description csrf_refused */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

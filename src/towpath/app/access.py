@@ -1,6 +1,7 @@
 """The verbs of access: rules, and the version that tells a cache to look again."""
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from towpath.app.current import CurrentAccess
 from towpath.app.waiting import WaitingRoom
 from towpath.errors import Invalid, InvalidRule
-from towpath.model.access import Access, TopicAccess
+from towpath.model.access import JOB_FIELDS, Access, TopicAccess
 from towpath.model.topics import checked
 from towpath.store import access
 
@@ -82,11 +83,26 @@ def check_rule(name: str, text: str) -> str:
         msg = f"{name} is text, not {type(text).__name__}"
         raise Invalid(msg)
     try:
-        Rule.parse(text)
+        rule = Rule.parse(text)
     except InvalidRule as error:
         msg = f"{name}: {error}"
         raise InvalidRule(msg, error.position, name) from error
+    for field in sorted(rule.job_fields - JOB_FIELDS):
+        position = text.find(f"@job.{field}")
+        msg = f"{name}: position {position}: there is no @job.{field}: {_meant(field)}"
+        raise InvalidRule(msg, position, name)
+    if name.endswith("work_rule") and rule.job_fields - {"topic"}:
+        msg = (
+            f"{name}: position {text.find('@job.')}: which job is reserved is not known before: of "
+            "@job, a work_rule can ask for the topic alone"
+        )
+        raise InvalidRule(msg, text.find("@job."), name)
     return text
+
+
+def _meant(field: str) -> str:
+    close = get_close_matches(field, JOB_FIELDS, 1)
+    return f"did you mean @job.{close[0]}?" if close else "its data are in @job.payload"
 
 
 def _changing(given: AccessChanges) -> Callable[[Access], Access]:

@@ -246,7 +246,7 @@ def _runs(given: EnqueueOptions) -> Runs:
     if isinstance(only, str):
         msg = "only_workers is a list of names"
         raise Invalid(msg)
-    names = None if only is None else tuple(dict.fromkeys(map(_worker, only)))
+    names = None if only is None else tuple(dict.fromkeys(map(worker_of, only)))
     ping, silent = given.get("ping_interval"), given.get("worker_timeout")
     if (ping is None) != (silent is None) or names == ():
         msg = "give ping_interval and worker_timeout together, and only_workers at least one name"
@@ -266,9 +266,16 @@ def _runs(given: EnqueueOptions) -> Runs:
     )
 
 
-def _worker(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        msg = f"{name!r} is not the name of a worker"
+def worker_of(name: Any) -> str:
+    """Return the name of a worker if it is one that every database can hold."""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= MOST_KEY
+        or clean_text(name, MOST_KEY) != name
+    ):
+        msg = (
+            f"{str(name)[:MOST_KEY]!r} is not the name of a worker: use 1 to {MOST_KEY} characters"
+        )
         raise Invalid(msg)
     return name
 

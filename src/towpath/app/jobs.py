@@ -23,6 +23,7 @@ from towpath.app.checks import (
     seconds,
     seq_of,
     unique_of,
+    worker_of,
 )
 from towpath.app.marks import Marks
 from towpath.app.reservations import Reservations, Wish
@@ -148,6 +149,8 @@ class Jobs:
                     "jobs that choose their workers and jobs that wait for others: store them apart"
                 )
                 raise Invalid(msg)
+            if may_clash:
+                return enqueue_flow(nodes, self.storing)  # which stores all or none
         elif may_clash or any(node.after for node in nodes):
             return self.flow(nodes)
         return self.storing([node.new for node in nodes])
@@ -217,7 +220,8 @@ class Jobs:
         its name.
         """
         at_least_one(limit, "limit")
-        wish = Wish(all_checked(topics), limit, session, token, most, worker)
+        named = None if worker is None else worker_of(worker)
+        wish = Wish(all_checked(topics), limit, session, token, most, named)
         return self._reservations.take(wish, seconds(timeout))
 
     async def areserve(
@@ -233,7 +237,8 @@ class Jobs:
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
         at_least_one(limit, "limit")
-        wish = Wish(all_checked(topics), limit, session, token, most, worker)
+        named = None if worker is None else worker_of(worker)
+        wish = Wish(all_checked(topics), limit, session, token, most, named)
         return await self._reservations.atake(wish, seconds(timeout))
 
     # ------------------------------------------------------------ with a lease

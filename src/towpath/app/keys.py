@@ -115,5 +115,5 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except (ValueError, AttributeError, TypeError):
-        msg = f"there is no API key {str(text)[:100]!r}"
+        msg = f"there is no API key {str(text)[:100]!r}: give its id, as `towpath keys` lists it"
         raise NotFound(msg) from None

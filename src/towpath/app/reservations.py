@@ -76,6 +76,9 @@ class Reservations:
                 self._wait_until(wish, reserved)
                 if not waiter.wait(deadline - time.monotonic()):
                     return []
+        except BaseException:
+            self._room.ring_here(wish.topics)  # what woke this one may be there for the next
+            raise
         finally:
             self._room.leave(waiter)
         self._room.ring_here(wish.topics)
@@ -97,6 +100,9 @@ class Reservations:
                 self._wait_until(wish, reserved)
                 if not await waiter.wait(deadline - time.monotonic()):
                     return []
+        except BaseException:
+            self._room.ring_here(wish.topics)  # what woke this one may be there for the next
+            raise
         finally:
             self._room.leave(waiter)
         self._room.ring_here(wish.topics)

@@ -45,9 +45,11 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Do what the verb says."""
-    changes = _changes(given)
+    _changes(given, Access())  # wrong usage is said before a database is looked for
     with open_app(given) as app:
-        found = app.access.set(**changes) if given.verb != "show" else app.access.get()
+        found = app.access.get()
+        if given.verb != "show":
+            found = app.access.set(**_changes(given, found))
     Output(as_json=given.json).show({"access": document(found)}, lambda: _shown(found))
 
 
@@ -57,7 +59,7 @@ def document(access: Access) -> dict[str, Any]:
     return known
 
 
-def _changes(given: argparse.Namespace) -> dict[str, Any]:
+def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
     rules = {
         name: getattr(given, name)
         for name in (*RULES, "access_rule")
@@ -74,7 +76,9 @@ def _changes(given: argparse.Namespace) -> dict[str, Any]:
     if given.verb == "set" and given.topic is not None and rules and not switches:
         both = rules.pop("access_rule", None)
         shared = {} if both is None else {"enqueue_rule": both, "manage_rule": both}
-        return {"topics": {given.topic: shared | rules}}
+        own = found.topics.get(given.topic)
+        kept = {name: getattr(own, name) for name in RULES} if own else {}
+        return {"topics": {given.topic: kept | shared | rules}}
     if given.verb == "unset" and given.topic is not None and not (rules or switches):
         return {"topics": {given.topic: None}}
     if given.verb == "show" and not (rules or switches) and given.topic is None:

@@ -34,7 +34,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME or ID")
     parser.add_argument(
-        "--scope", action="append", default=[], choices=list(Scope), help="what it may do"
+        "--scope", action="append", default=[], choices=[*map(str, Scope)], help="what it may do"
     )
     parser.add_argument("--topic", action="append", default=[], help="where; all unless told")
     parser.add_argument("--expires", type=duration, metavar="90d", help="never unless told")

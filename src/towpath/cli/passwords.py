@@ -21,8 +21,12 @@ def new_password(given: argparse.Namespace) -> str:
     if not sys.stdin.isatty():
         msg = "there is no terminal to ask for a password: give it by --password-stdin"
         raise Refused(msg)
-    typed = getpass.getpass("password: ")
-    if getpass.getpass("once more: ") != typed:
+    try:
+        typed, again = getpass.getpass("password: "), getpass.getpass("once more: ")
+    except EOFError:
+        msg = "no password was typed; in a script, give it by --password-stdin"
+        raise Refused(msg) from None
+    if again != typed:
         msg = "the two passwords differ: nothing was done"
         raise Refused(msg, "refused", 1)
     return typed

@@ -2,13 +2,16 @@
 
 import argparse
 import logging
+import re
 import sys
+from ipaddress import ip_network
 from typing import Final
 
 from towpath import App
 from towpath.cli.apps import add_common, duration, load_app, open_app
 from towpath.cli.output import Output, Refused, text
 
+MOST_PORT: Final = 65_535
 EXAMPLES: Final = """\
 SIGTERM or Ctrl-C: take no more, finish what runs within the grace period. A second one: stop now.
 
@@ -25,20 +28,54 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("served", metavar="MODULE:APP", nargs="?", help="whose tasks to run")
     parser.add_argument("--host", default="127.0.0.1", help="to listen on; 127.0.0.1 unless told")
-    parser.add_argument("--port", type=int, default=8090, help="8090 unless told; 0: any free one")
+    parser.add_argument("--port", type=port, default=8090, help="8090 unless told; 0: any free one")
     parser.add_argument("--no-worker", action="store_true", help="run no tasks")
     parser.add_argument("--concurrency", type=int, default=10, help="jobs at once; 10 unless told")
     parser.add_argument(
         "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
     )
     parser.add_argument(
-        "--origin", action="append", default=[], help="whose pages may ask as well; * for all"
+        "--origin",
+        action="append",
+        default=[],
+        type=origin,
+        help="whose pages may ask as well, such as https://example.org; * for all",
     )
     parser.add_argument(
-        "--proxy", action="append", default=[], help="address whose X-Forwarded-For is believed"
+        "--proxy",
+        action="append",
+        default=[],
+        type=network,
+        help="address or network whose X-Forwarded-For is believed",
     )
     add_common(parser)
     parser.set_defaults(run=run)
+
+
+def port(text: str) -> int:
+    """Read the number of a port."""
+    if text.isdecimal() and int(text) <= MOST_PORT:
+        return int(text)
+    msg = f"{text!r} is not a port: use 0 to {MOST_PORT}"
+    raise argparse.ArgumentTypeError(msg)
+
+
+def origin(text: str) -> str:
+    """Read where pages come from."""
+    if text == "*" or re.fullmatch(r"https?://[^/\s]+", text):
+        return text
+    msg = f"{text!r} is not an origin: use https://example.org, without a path, or *"
+    raise argparse.ArgumentTypeError(msg)
+
+
+def network(text: str) -> str:
+    """Read an address or a network."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        msg = f"{text!r} is not an address or a network such as 10.0.0.0/8"
+        raise argparse.ArgumentTypeError(msg) from None
+    return text
 
 
 def run(given: argparse.Namespace) -> None:

@@ -1,6 +1,17 @@
 """Who may do what over HTTP: the rules, and those of single topics."""
 
+from typing import Final
+
 from msgspec import Struct
+
+JOB_FIELDS: Final = frozenset({
+    "id", "seq", "topic", "status", "state", "priority", "key", "payload", "encoding", "headers",
+    "ttr", "timeout", "retention", "maxRetries", "maxCrashes", "createdAt", "runAt", "epoch",
+    "retries", "crashes", "timeouts", "releases", "buries", "kicks", "reservedAt", "until",
+    "cancelRequested", "finishedAt", "durationMs", "result", "lastError", "progress",
+    "progressMessage",
+})  # fmt: skip
+"""What rules may ask of a job: the names under which HTTP shows it."""
 
 
 class TopicAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -230,7 +230,10 @@ class _Parser:
             case "name":
                 return self._named(token)
             case _:
-                _refuse(token.position, f"expected a value such as 'abc' or @job.x, {token.shown}")
+                _refuse(
+                    token.position,
+                    f"expected a value such as 'abc' or @job.x, {token.shown}{_hint(token)}",
+                )
 
     def _named(self, token: _Token) -> Operand:
         name, position = token.text, token.position
@@ -243,7 +246,8 @@ class _Parser:
         if root == "@collection":
             _refuse(position, "rules cannot look into collections: use @job.x or @request.auth.x")
         if not root.startswith("@"):
-            _refuse(position, f"there are no bare fields such as {name}: use @job.{name}")
+            meant = f"write @job.payload.{name}, or '{name}' for the text"
+            _refuse(position, f"there are no bare fields such as {name}: {meant}")
         if root not in {"@request", "@job"}:
             known = ", ".join(sorted(MACROS))
             _refuse(position, f"{token.text} is none of @request.…, @job.…, {known}")
@@ -255,6 +259,12 @@ class _Parser:
         if path == ["context"]:
             return Constant("default")  # the other contexts of PocketBase are not ours
         return Field("request", tuple(path), _modifier(token, modifier))
+
+
+def _hint(token: _Token) -> str:
+    """Return what those mean who write rules as in another language."""
+    meant = {"=": "equal is =", ">": "unequal is !="}.get(token.text)
+    return f" ({meant})" if meant else ""
 
 
 def _check_request(path: list[str], position: int) -> None:

@@ -5,7 +5,7 @@ item, each with each: all must hold, or one with a ? before the operator. An emp
 item.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import product
@@ -59,7 +59,7 @@ class Rule:
     text: str
     is_closed: bool = True  # for superusers only
     is_public: bool = False  # for everybody: there is nothing to ask
-    needs_job: bool = False  # it looks at a single job
+    job_fields: frozenset[str] = frozenset()  # of a single job, that it looks at
     _test: _Test = field(default=_nobody, compare=False, repr=False)
 
     @classmethod
@@ -72,9 +72,14 @@ class Rule:
             text,
             is_closed=False,
             is_public=isinstance(tree, Constant) and tree.value is True,
-            needs_job=_needs_job(tree),
+            job_fields=frozenset(_job_fields(tree)),
             _test=_compiled(tree),
         )
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether it looks at a single job."""
+        return bool(self.job_fields)
 
     def allows(self, scope: Scope, now: datetime) -> bool:
         """Say whether the rule holds. Whatever the values are, it says yes or no."""
@@ -152,14 +157,17 @@ _LISTS: Final = (list, tuple)
 _OBJECTS: Final = (dict, Mapping)  # a dict is known at once
 
 
-def _needs_job(tree: Tree) -> bool:
+def _job_fields(tree: Tree) -> Iterator[str]:
     match tree:
         case Both(parts) | Either(parts):
-            return any(_needs_job(part) for part in parts)
+            for part in parts:
+                yield from _job_fields(part)
         case Comparison(left, _, right):
-            return any(isinstance(each, Field) and each.root == "job" for each in (left, right))
+            for each in (left, right):
+                if isinstance(each, Field) and each.root == "job":
+                    yield each.path[0]
         case Constant():
-            return False
+            return
 
 
 # A rule becomes one function, made of functions, so that a request does not walk the tree.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
@@ -13,7 +13,7 @@ from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import ApiKey, Scope
 from towpath.server.asks import Ask
-from towpath.server.callers import COOKIE, record_of, token_of
+from towpath.server.callers import COOKIE, record_of, refuse_foreign_pages, token_of
 from towpath.server.requests import cookie
 from towpath.server.routes import Answer, Routes
 from towpath.server.shapes import Asked, Items, Seconds, Text, Told, Topic, shown
@@ -22,7 +22,7 @@ routes: Final = Routes("accounts")
 keys: Final = Routes("keys")
 access: Final = Routes("access")
 
-KNOWN: Final = {"email", "password", "passwordConfirm", "name"}
+KNOWN: Final = {"email", "password", "passwordConfirm", "oldPassword", "name"}
 OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
@@ -176,10 +176,12 @@ class AccessShown(Told, rename=None):
 @routes.post(
     "/api/collections/{collection}/auth-with-password",
     is_open=True,
-    errors=("login_refused", "too_many_logins"),
+    errors=("login_refused", "too_many_logins", "csrf_refused"),
 )
 async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
+    if body.cookie and not ask.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
+        refuse_foreign_pages("POST", ask.headers)  # nobody is logged in by another site
     account, token = await ask.app.accounts.alogin(
         collection, body.identity, body.password, client=network_of(ask.client)
     )
@@ -208,8 +210,10 @@ def network_of(client: str) -> str:
         address = ip_address(client)
     except ValueError:
         return client
-    if address.version == 4:  # noqa: PLR2004 - the old one
+    if isinstance(address, IPv4Address):
         return client
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
     return str(ip_network((address, 64), strict=False))
 
 
@@ -286,8 +290,8 @@ async def change_record(ask: Ask, collection: Collection, id: str, body: RecordC
     """Change an account. A new password ends all its tokens."""
     ask.require_superuser()
     _check_confirmed(body)
-    fields = _own_fields(body)
-    if fields:
+    fields: dict[str, Any] | None = _own_fields(body) or None
+    if fields is not None:
         kept = (await ask.app.accounts.aget(collection, id)).fields | fields
         fields = {name: value for name, value in kept.items() if value is not None}
     changed = await ask.app.accounts.aupdate(
@@ -296,7 +300,7 @@ async def change_record(ask: Ask, collection: Collection, id: str, body: RecordC
         email=body.get("email"),
         password=body.get("password"),
         name=body.get("name"),
-        fields=fields or None,
+        fields=fields,
     )
     return record_of(changed)
 
@@ -315,6 +319,9 @@ def _check_confirmed(body: Mapping[str, Any]) -> None:
 
 
 def _own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    if "fields" in body:
+        msg = "an account's own fields stand beside its email, not in `fields`"
+        raise Invalid(msg)
     for name in OURS & body.keys():
         msg = f"{name} cannot be set"
         raise Invalid(msg)

@@ -98,11 +98,11 @@ class Paths:
                 below = here.get(NAMED) if part else None
                 values.append(part)
             if below is None:
-                raise Refusal(404, "not_found", "there is nothing at this path; see /api/docs")
+                raise _nothing_at(root)
             here = below
         methods, names = here.get("", (None, ()))
         if methods is None:
-            raise Refusal(404, "not_found", "there is nothing at this path; see /api/docs")
+            raise _nothing_at(root)
         method: str = scope["method"]
         endpoint = methods.get("GET" if method == "HEAD" else method)
         if endpoint is None:
@@ -111,6 +111,10 @@ class Paths:
                 405, "method_not_allowed", f"this path answers {allow}", headers={"allow": allow}
             )
         return endpoint, dict(zip(names, values, strict=True))
+
+
+def _nothing_at(root: str) -> Refusal:
+    return Refusal(404, "not_found", f"there is nothing at this path; see {root}/api/docs")
 
 
 async def _decline(scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,12 +16,14 @@ from towpath.errors import InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import PREFIX, ApiKey
+from towpath.model.tokens import is_ours
 from towpath.server.errors import Refusal
 from towpath.server.requests import Scope, cookie
 
 Headers = Mapping[bytes, bytes]
 
 COOKIE: Final = "towpath_auth"
+EXTERNAL: Final = "external"  # the collection of those whom others let in
 NOTED_EVERY: Final = 60.0  # seconds
 MOST_REMEMBERED: Final = 10_000
 REMEMBERED: Final = 1.0  # seconds; then a token may have expired
@@ -72,10 +74,10 @@ class Callers:
         if token is None:
             return NOBODY
         try:
-            caller = await self._remembered(b"cookie " + token.encode(), token)
+            caller = await self._remembered(b"\0" + token.encode(), token)
         except InvalidToken:
             return NOBODY  # a page cannot take this cookie away
-        _refuse_foreign_pages(scope["method"], headers)
+        refuse_foreign_pages(scope["method"], headers)
         return caller
 
     async def _remembered(self, said: bytes, token: str) -> Caller:
@@ -103,7 +105,12 @@ class Callers:
                 scopes=frozenset(key.scopes),
                 topics=frozenset(key.topics),
             )
-        account = await self._account(token)
+        try:
+            account = await self._app.accounts.averify(token)
+        except InvalidToken:
+            if not self._external.is_set_up or is_ours(token):
+                raise
+            return await self._foreigner(token)
         is_user = account.collection is Collection.USERS
         return Caller(
             kind="user" if is_user else "superuser",
@@ -111,21 +118,18 @@ class Callers:
             auth=record_of(account),
         )
 
+    async def _foreigner(self, token: str) -> Caller:
+        """Return whom a token names that was signed elsewhere: nobody of ours, whatever it says."""
+        account = await self._external.averify(token)
+        place = {"collectionId": EXTERNAL, "collectionName": EXTERNAL}
+        return Caller(kind="user", name=f"{EXTERNAL} {account.id}", auth=record_of(account) | place)
+
     async def _note_use(self, key: ApiKey) -> None:
         """Note that a key was used: once a minute, so never in the way of many requests."""
         now = time.monotonic()
         if now - self._noted.get(key.id, -NOTED_EVERY) >= NOTED_EVERY:
             self._noted[key.id] = now
             await self._app.keys.aused([key.id])
-
-    async def _account(self, token: str) -> Account:
-        """Return whom a token of ours names, or one that was signed elsewhere."""
-        try:
-            return await self._app.accounts.averify(token)
-        except InvalidToken:
-            if not self._external.is_set_up:
-                raise
-        return await self._external.averify(token)
 
 
 def token_of(headers: Headers) -> str | None:
@@ -151,7 +155,7 @@ def record_of(account: Account) -> dict[str, Any]:
     }
 
 
-def _refuse_foreign_pages(method: str, headers: Headers) -> None:
+def refuse_foreign_pages(method: str, headers: Headers) -> None:
     """Refuse what another site has a browser send along with our cookie."""
     if method in SAFE:
         return

@@ -68,7 +68,10 @@ class Endpoint:
         media = ask.headers.get(b"content-type", JSON)
         if media != JSON and not media.lower().startswith(JSON):
             raise Refusal(415, "unsupported_media_type", "send JSON, as application/json")
-        ask.body = await self._gate.bodies.read(ask.receive, ask.headers, self._most)
+        # Whether a stranger may is known only when the body is: so it is no large one.
+        known = ask.caller.kind != "nobody"
+        most = self._most if known else min(self._most, self._gate.most_body)
+        ask.body = await self._gate.bodies.read(ask.receive, ask.headers, most)
         if not ask.body and self._may_be_empty:
             return decoder.decode(b"{}")
         return await decoded(ask.body, decoder)

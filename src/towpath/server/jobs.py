@@ -97,12 +97,15 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     job = await ask.app.jobs.aenqueue(body.topic, body.data(), **cast("EnqueueOptions", options))
     if "id" in options and job.id != options["id"]:
         return Answer(_holder(ask, job), 200)
-    return Answer(job_shown(job))
+    return Answer(_holder(ask, job) if job.epoch else job_shown(job))
 
 
 @routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=STORING)
 async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
-    """Store jobs: all of them, or none."""
+    """Store jobs: all of them, or none. To repeat it without harm, give each job an id."""
+    if b"idempotency-key" in ask.headers:
+        msg = "an Idempotency-Key is for one job: give each of many an id"
+        raise Invalid(msg)
     said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
     for nth, new in enumerate(body.jobs):
         _require_enqueue(ask, new, said[nth] if said else None)
@@ -233,7 +236,8 @@ def _id_of(ask: Ask, new: NewJob, key: bytes) -> UUID:
     if not IDEMPOTENCY_KEY.fullmatch(key):
         msg = "an Idempotency-Key has 1 to 255 characters of ASCII, without spaces"
         raise Invalid(msg)
-    said = f"{ask.caller.name}\0{new.topic}\0".encode() + key
+    who = ask.caller.name or ask.client  # strangers are told apart by where they are
+    said = f"{who}\0{new.topic}\0".encode() + key
     number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")
     # Version 8: made from a name, by a rule of our own.
     number = number & ~(0xF << 76) | 8 << 76

@@ -104,11 +104,13 @@ class Serving(Struct, kw_only=True):
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
-            server.force_exit = server.should_exit
+            again = server.force_exit = server.should_exit
             server.should_exit = True
             api.gate.closing.set()
-            if self.worker is not None:
-                self.worker.stop()
+            if self.worker is not None and again:
+                self.worker.stop_now()
+            elif self.worker is not None:
+                self.worker.stop_gently()
 
         signals = (signal.SIGTERM, signal.SIGINT)
         for each in signals:

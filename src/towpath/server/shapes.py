@@ -25,6 +25,7 @@ MOST_AT_ONCE: Final = 1_000  # jobs in one request
 MOST_SECONDS: Final = 10**9
 MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
+MOST_TOPICS: Final = 100  # of one reservation
 NULL: Final = Raw(b"null")
 NO_OPTIONS: Final = Options()  # where those of a job cannot be read
 
@@ -134,7 +135,7 @@ class Change(Asked):
 class Wanted(Asked):
     """Which jobs a worker wants, and how long it waits for one."""
 
-    topics: Annotated[list[Topic], _bounds(minItems=1)]
+    topics: Annotated[list[Topic], _bounds(minItems=1), Meta(max_length=MOST_TOPICS)]
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
     timeout: Annotated[float, Meta(ge=0, le=LONGEST_POLL)] = 0
     token: Annotated[int, Meta(ge=1, le=2**53)] | None = None  # repeated: the same leases again
@@ -444,7 +445,7 @@ def job_shown(job: Job) -> JobShown:
         job.until,
         job.cancel_requested,
         job.finished_at,
-        None if duration is None else duration.total_seconds() * 1e3,
+        None if duration is None else round(duration.total_seconds() * 1e3, 3),
         NULL if job.result_body is None else Raw(job.result_body.encode()),
         job.last_error,
         job.progress,

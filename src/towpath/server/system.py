@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from towpath.errors import InvalidState, TowpathError
 from towpath.server.accounts import Email, LoggedIn, Password
-from towpath.server.asks import Ask, login_required
+from towpath.server.asks import Ask
 from towpath.server.callers import record_of
 from towpath.server.errors import Refusal
 from towpath.server.metrics import MEDIA
@@ -74,7 +74,8 @@ async def metrics(ask: Ask) -> str:
 @routes.get("/api/openapi.json", is_open=True)
 async def openapi(ask: Ask) -> dict[str, Any]:
     """Describe this API, as OpenAPI 3.1."""
-    return ask.gate.document
+    root: str = ask.scope.get("root_path", "")
+    return {**ask.gate.document, "servers": [{"url": root}]} if root else ask.gate.document
 
 
 @routes.get("/api/docs", is_open=True, media=HTML)
@@ -110,10 +111,14 @@ async def _require_set_up(ask: Ask, token: str) -> None:
         raise Refusal(403, "forbidden", "the set-up link works on this very machine only")
     gate = ask.gate
     if gate.set_up_token is None:
-        msg = "there is a superuser already, or this server was not started for a set-up"
+        msg = (
+            "there is a superuser already, or nobody has printed a link: `towpath superuser create`"
+        )
         raise InvalidState(msg)
     if not hmac.compare_digest(token.encode(), gate.set_up_token.encode()):
-        raise login_required()
+        raise Refusal(
+            403, "forbidden", "this is not the token of the link that `towpath serve` has printed"
+        )
     if await ask.app.accounts.acount("_superusers"):
         gate.set_up_token = None
         msg = "there is a superuser already: log in"

@@ -87,9 +87,9 @@ async def get_schedule(ask: Ask, name: Text) -> ScheduleShown:
 async def set_schedule(ask: Ask, name: Text, body: NewSchedule) -> ScheduleShown:
     """Store a schedule, or change the one of this name."""
     ask.require("manage", body.topic)
-    ask.require_allowed(body.topic)
     with contextlib.suppress(NotFound):  # it may be new
         ask.require("manage", (await ask.app.schedules.aget(name)).topic)
+    ask.require_enqueue(body.topic, ask.body)  # for it will
     options: dict[str, Any] = {}
     for option in ("priority", "max_retries", "timeout"):
         if getattr(body, option) is not None:
@@ -129,7 +129,7 @@ async def resume_schedule(ask: Ask, name: Text) -> None:
 async def run_schedule(ask: Ask, name: Text) -> JobShown:
     """Enqueue its job now, beside its fires."""
     schedule = await _schedule(ask, name)
-    ask.require_allowed(schedule.topic)
+    ask.require_enqueue(schedule.topic, {"topic": schedule.topic, "payload": schedule.payload})
     return job_shown(await ask.app.schedules.arun(schedule.name))
 
 

@@ -1,6 +1,7 @@
 """The words of a worker in any language: reserve, and what is said with a lease."""
 
 import asyncio
+import hashlib
 from typing import Final
 from uuid import UUID
 
@@ -39,12 +40,14 @@ async def reserve(ask: Ask, body: Wanted) -> Leases:
         body.topics,
         limit=body.limit,
         timeout=body.timeout,
-        token=body.token,
+        token=None if body.token is None else _token(ask, body),
         worker=body.worker,
     )
     leases = await ask.unless_gone(reserving)
     if ask.is_gone:  # at the very moment that a job came
         await asyncio.gather(*map(ask.app.jobs.arelease, leases or ()))
+    elif leases and body.timeout:
+        await _check_again(ask, body, leases)
     return Leases(leases=[lease_shown(lease) for lease in leases or ()])
 
 
@@ -94,6 +97,24 @@ async def touch(ask: Ask, id: UUID, body: Touched) -> TouchedLease:
         until=touched.until,
         cancel_requested=lease.job.cancel_requested,
     )
+
+
+async def _check_again(ask: Ask, wanted: Wanted, leases: list[Lease]) -> None:
+    """Give back what came to somebody who has waited, and may no longer."""
+    try:
+        now = await ask.gate.enter(ask.scope, ask.receive, is_open=False)
+        now.refuse_if_closed()
+        for topic in wanted.topics:
+            now.require("work", topic)
+    except BaseException:
+        await asyncio.gather(*map(ask.app.jobs.arelease, leases))
+        raise
+
+
+def _token(ask: Ask, wanted: Wanted) -> int:
+    """Return the number of a caller's token: nobody else's, and for no other topics."""
+    said = f"{ask.caller.name}\0{' '.join(sorted(wanted.topics))}\0{wanted.token}"
+    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big") >> 1
 
 
 async def _lease(ask: Ask, id: UUID, epoch: int) -> Lease:

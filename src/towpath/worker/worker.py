@@ -105,6 +105,20 @@ class Worker:
             return
         self._call(self._stopping.set)
 
+    def stop_gently(self) -> None:
+        """Stop, and say so; for who handles signals, in the worker's own loop."""
+        log.warning(
+            "stopping: %d running jobs have %g s to end; a second signal gives them back",
+            len(self._runs), self._grace,
+        )  # fmt: skip
+        self._stopping.set()  # at once: a second signal may come in the same tick
+
+    def stop_now(self) -> None:
+        """Give everything back at once."""
+        self._grace = 0
+        self._stopping.set()
+        self._give_up()
+
     async def arun(self) -> None:
         """Work until `stop` is called, or until this is cancelled."""
         self._loop = asyncio.get_running_loop()
@@ -134,14 +148,9 @@ class Worker:
 
         def on_signal() -> None:
             if self._stopping.is_set():
-                self._grace = 0
-                self._give_up()
+                self.stop_now()
             else:
-                log.warning(
-                    "stopping: %d running jobs have %g s to end; a second signal gives them back",
-                    len(self._runs), self._grace,
-                )  # fmt: skip
-            self._stopping.set()  # at once: a second signal may come in the same tick
+                self.stop_gently()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
