@@ -17,8 +17,8 @@ from towpath.app.context import Context
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.queue import Queue
-from towpath.app.schedules import Schedules
 from towpath.app.queues import Queues
+from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import TaskOptions
 from towpath.app.topics import Topics

@@ -38,7 +38,7 @@ def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
     options = parse(sys.argv[1:])
     drained: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda *_: drained.append(1))
+    signal.signal(signal.SIGUSR1, lambda number, _: drained.append(number))
     listening = bound(options["l"], int(options["p"]))
     early = Early(listening)
     from towpath.server.beanstalkd.standalone import serve  # noqa: PLC0415 - see above
@@ -121,16 +121,16 @@ class Early:
         self._listening = listening
         self._said: dict[socket.socket, tuple[bytes, float]] = {}
         self._reads: set[socket.socket] = {listening}
-        self._stop, self._stopped = os.pipe()
+        self._stop, self._stopped = socket.socketpair()
         self._thread = Thread(target=self._go_on, daemon=True)
         self._thread.start()
 
     def stop(self) -> "list[tuple[socket.socket, bytes, float]]":
         """Return who has come, what each has said, and when it began to."""
-        os.write(self._stopped, b".")
+        self._stopped.send(b".")
         self._thread.join()
-        os.close(self._stop)
-        os.close(self._stopped)
+        self._stop.close()
+        self._stopped.close()
         return [(client, data, at) for client, (data, at) in self._said.items()]
 
     def _go_on(self) -> None:
@@ -138,7 +138,7 @@ class Early:
             ready, _, _ = select.select([self._stop, *self._reads], [], [])
             if self._stop in ready:
                 return
-            for each in ready:
+            for each in self._reads.intersection(ready):
                 if each is self._listening:
                     self._accept()
                 else:

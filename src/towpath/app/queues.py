@@ -58,11 +58,13 @@ class Queues:
 
     def delete_many(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done, and gone without a trace; return the leases that were lost."""
-        return outcomes.lost(leases, self._app.run(_discard(leases)))
+        answers = self._app.run(_discard(leases))
+        return outcomes.lost(leases, answers)
 
     async def adelete_many(self, leases: Sequence[Lease]) -> list[Lease]:
         """Done, and gone without a trace; return the leases that were lost."""
-        return outcomes.lost(leases, await self._app.arun(_discard(leases)))
+        answers = await self._app.arun(_discard(leases))
+        return outcomes.lost(leases, answers)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """Make jobs ready again, as if they had not been reserved; what was lost is left alone."""

@@ -14,6 +14,7 @@ from towpath.operation import Answer, Mode, Operation, Steps, plural
 from towpath.statement import load
 from towpath.store import reserving
 from towpath.store.dependencies import sql as dependencies
+from towpath.store.leases import rescue
 from towpath.store.rows import job_from, lease_from
 from towpath.store.tickets import take
 
@@ -100,7 +101,7 @@ def come_due(topics: Sequence[str]) -> Operation[list[str]]:
 
     def steps() -> Steps[list[str]]:
         promoted = yield from reserving.promote(topics).start()
-        rescued = yield from reserving.rescue(topics).start()
+        rescued = yield from rescue(topics).start()
         return [*promoted, *(settled.topic for settled in rescued)]
 
     return Operation("come_due", steps, wakes=lambda gained: gained)
@@ -115,7 +116,8 @@ def pick(picks: Sequence[Pick]) -> Steps[list[Answer[Lease]]]:
     """
     answers: list[Answer[Lease]] = []
     for wish in picks:
-        answers.append((yield from _picked(wish)))
+        answer = yield from _picked(wish)
+        answers.append(answer)
     return answers
 
 

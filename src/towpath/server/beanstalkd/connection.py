@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
 
     async def wait_for(self, reserving: Awaitable[list[Lease]]) -> list[Lease]:
         """Wait for jobs, until the client hangs up."""
-        self._waiting = asyncio.ensure_future(reserving)  # type: ignore[assignment] # a coroutine's task
+        self._waiting = asyncio.ensure_future(reserving)
         self.waits = True
         for tube in self.watched:
             self.door.tube(tube).waiting += 1
@@ -250,8 +250,8 @@ class Connection(asyncio.Protocol):
 
     def ends_at(self) -> float:
         """Return when the first of its reservations ends."""
-        if self._soonest <= time.monotonic() + commands.SOON:  # one that was let go may have been it
+        if (
+            self._soonest <= time.monotonic() + commands.SOON
+        ):  # one that was let go may have been it
             self._soonest = min((held.deadline for held in self._held.values()), default=NEVER)
         return self._soonest
-
-

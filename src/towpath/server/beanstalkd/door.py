@@ -80,12 +80,8 @@ class Door:
     async def listen(self, bound: socket.socket) -> None:
         """Answer whoever connects to a bound socket."""
         loop = asyncio.get_running_loop()
-        make = (
-            loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
-        )
-        self._servers.append(
-            await make(lambda: Connection(self), sock=bound, backlog=BACKLOG)  # type: ignore[call-overload] # each takes a socket
-        )
+        make = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
+        self._servers.append(await make(lambda: Connection(self), sock=bound, backlog=BACKLOG))
 
     async def welcome(self, early: socket.socket, data: bytes, at: float) -> None:
         """Answer one who connected before the door was open, and what it said at that time."""

@@ -72,8 +72,9 @@ class Parser:
             return self._with_body(self._put)
         if self._skip:
             return self._skipped()
-        if self._endless:
-            return self._discarded()
+        return self._discarded() if self._endless else self._line()
+
+    def _line(self) -> Read | None:
         buffer = self._buffer
         end = buffer.find(END, 0, MOST_LINE)
         if end >= 0:
@@ -115,7 +116,7 @@ class Parser:
         if len(buffer) < size + 2:
             return None
         body = bytes(buffer[:size])
-        ended = buffer[size : size + 2] == END
+        ended = buffer.startswith(END, size)
         del buffer[: size + 2]
         self._put = None
         return Command("put", put.numbers, body=body) if ended else Refusal(EXPECTED_CRLF)

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +89,8 @@ def _app(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path):  # noqa: ANN202
+def _alone_in(directory: Path) -> Generator[None]:
+    """Keep others out of a directory."""
     try:
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
