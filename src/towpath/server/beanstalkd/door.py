@@ -88,6 +88,10 @@ class Door:
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: Connection(self, (data, at)), early)
 
+    def drain(self) -> None:
+        """Take no more jobs."""
+        self.draining = True
+
     async def close(self) -> None:
         """Let nobody in any more, send everybody away, and end the session."""
         for server in self._servers:

@@ -59,7 +59,7 @@ async def _serve(
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop.set)
     door = Door(app, name=NAME, most_body=most_body)
-    loop.add_signal_handler(signal.SIGUSR1, setattr, door, "draining", True)
+    loop.add_signal_handler(signal.SIGUSR1, door.drain)
     door.draining = bool(drained)
     try:
         await door.start(alone=True)
