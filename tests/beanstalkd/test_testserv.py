@@ -191,7 +191,9 @@ def test_multi_tube(client):
     client.ask("reserve", "RESERVED 1 1", "x")
 
 
-@pytest.mark.parametrize("line", ["put 512 -1 100 0", "put -1kkdj9djjkd9 0 100 1", "put -1 0 100 1"])
+@pytest.mark.parametrize(
+    "line", ["put 512 -1 100 0", "put -1kkdj9djjkd9 0 100 1", "put -1 0 100 1"]
+)
 def test_negative_delay_and_priority_and_garbage_priority(client, line):
     client.ask(line, "BAD_FORMAT")
 
@@ -346,7 +348,9 @@ def test_reserve_job_buried(client):
     client.ask("reserve-job 99", "NOT_FOUND")
 
 
-@pytest.mark.parametrize("line", ["release 18446744073709551616 1 1", "release 3 -3 1", "release 3 1"])
+@pytest.mark.parametrize(
+    "line", ["release 18446744073709551616 1 1", "release 3 -3 1", "release 3 1"]
+)
 def test_release_bad_format(client, line):
     client.ask(line, "BAD_FORMAT")
 
