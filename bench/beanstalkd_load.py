@@ -1,6 +1,6 @@
 """A load on a beanstalkd server, by a process of its own: prints its rate as JSON.
 
-python -m bench.beanstalkd_load '{"port": …, "what": "put", "connections": 10, "count": 1000, "pipelined": 1}'
+python -m bench.beanstalkd_load with what to do as JSON: port, what, connections, count, pipelined
 """
 
 import asyncio
