@@ -42,7 +42,8 @@ def serve(
     try:
         with contextlib.ExitStack() as stack:
             app = _app(options, stack)
-            asyncio.run(_serve(app, int(options["z"]), listening, early, drained))
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(_serve(app, int(options["z"]), listening, early, drained))
     except TowpathError as error:
         sys.exit(f"{NAME}: {error}")
 
@@ -104,6 +105,15 @@ def _alone_in(directory: Path) -> Generator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the quicker event loop where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _allow_many_files() -> None:
