@@ -98,8 +98,9 @@ class Door:
             server.close()
         for connection in list(self.connections):
             connection.send_away()
-        while tasks := {*self._tasks, *(c.task for c in self.connections if c.task)}:
-            await asyncio.wait(tasks)
+        while self.connections or self._tasks:
+            tasks = {*self._tasks, *(c.task for c in self.connections if c.task)}
+            await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
         if self._beating:
             self._beating.cancel()
             await self.app.sessions.aend(self.session)
