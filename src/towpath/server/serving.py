@@ -67,7 +67,9 @@ class Serving(Struct, kw_only=True):
             await self.app.amigrate()
             stack.push_async_callback(self.app.aclose)
             link = await self._set_up_link(api, taken.getsockname()[1])
-            said = Listening(_url(self.host, taken.getsockname()[1]), link, other and _shown(other))
+            said = Listening(
+                _url(self.host, taken.getsockname()[1]), link, _shown(other) if other else None
+            )
             server.when_started = lambda: listening(said)
             self.app.upkeep.start()
             if other:

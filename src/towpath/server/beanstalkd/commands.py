@@ -61,11 +61,7 @@ async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
         return [DRAINING] * len(run)
     topic, late = _topic(connection.tube), connection.late_by()
     calls = [(topic, command.body, _options(command, late)) for command in run]
-    if len(calls) == 1:
-        _, body, options = calls[0]
-        stored = [await door.app.jobs.aenqueue(topic, body, **options)]
-    else:
-        stored = await door.app.jobs.aenqueue_all(calls)
+    stored = await door.put(connection, calls)
     door.total_jobs += len(stored)
     door.tube(connection.tube).total_jobs += len(stored)
     return [b"INSERTED %d\r\n" % job.seq for job in stored]
@@ -142,11 +138,10 @@ async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
         else:
             replies[nth] = await _delete_of_nobody(connection, number)
     if mine:
-        answers = await connection.door.app.queues.adelete_many([each for _, each in mine.values()])
-        lost = {lease.job.seq for lease in answers}
-        for number, (nth, lease) in mine.items():
-            connection.let_go(number)
-            replies[nth] = NOT_FOUND if number in lost else _deleted(connection, lease.job)
+        good = await connection.door.delete(connection, [lease for _, lease in mine.values()])
+        for (nth, lease), gone in zip(mine.values(), good, strict=True):
+            connection.let_go(lease.job.seq)
+            replies[nth] = _deleted(connection, lease.job) if gone else NOT_FOUND
     return [replies[nth] for nth in range(len(run))]
 
 

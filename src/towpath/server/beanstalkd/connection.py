@@ -223,6 +223,9 @@ class Connection(asyncio.Protocol):
     def hold(self, lease: Lease) -> None:
         """Keep a reservation, without its body."""
         deadline = time.monotonic() + lease.job.ttr.total_seconds()
+        before = self._held.get(lease.job.seq)
+        if before and before.lease.epoch != lease.epoch:
+            self.door.timeouts += 1  # the database's clock was ahead: it is the next reservation
         slim = replace(lease, job=replace(lease.job, body=""))
         self._held[lease.job.seq] = Held(slim, deadline)
         self._soonest = min(self._soonest, deadline)

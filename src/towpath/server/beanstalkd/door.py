@@ -13,9 +13,11 @@ from typing import Final
 from msgspec import Struct
 
 from towpath import App
+from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
-from towpath.model.job import Lease
+from towpath.model.job import Job, Lease
 from towpath.server.beanstalkd.connection import Connection
+from towpath.server.beanstalkd.together import Together
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
 from towpath.store.queues import QueueCounts
 
@@ -67,6 +69,10 @@ class Door:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
+        self.put: Together[tuple[str, object, EnqueueOptions], Job] = Together(
+            app.jobs.aenqueue_all
+        )
+        self.delete: Together[Lease, bool] = Together(self._delete)
 
     async def start(self, *, alone: bool = False) -> None:
         """Begin a session. Who is alone with its database ends those that others have left."""
@@ -141,6 +147,12 @@ class Door:
             await self.app.queues.agive_back(held)
         except TowpathError as error:  # then they end by themselves
             log.warning("%d reservations could not be given back: %s", len(held), error)
+
+    async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
+        """Delete jobs; say of each whether its lease was good."""
+        lost = await self.app.queues.adelete_many(leases)
+        refused = {(lease.job.seq, lease.epoch) for lease in lost}
+        return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
 
     # ------------------------------------------------------------ tubes
 
