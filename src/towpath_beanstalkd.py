@@ -1,17 +1,19 @@
 """towpath-beanstalkd: a server for beanstalkd's protocol that listens before all else.
 
-Whoever starts a server expects an answer soon. So this file needs only a little of the standard
-library: it listens, takes down what early clients say and when, and meanwhile imports the rest.
-It stands outside the package, which imports more than that.
+Whoever starts a server expects it to listen soon. So it listens before it imports even the
+standard library's sockets: then it takes down what early clients say, and when, and meanwhile
+imports the rest. It stands outside the package, which imports more than that.
 """
 
+from __future__ import annotations
+
+import _socket  # what `socket` is made of, which takes many times as long to import
 import os
-import select
-import signal
-import socket
 import sys
-import time
-from threading import Thread
+
+TYPE_CHECKING = False  # that of `typing` takes long to import
+if TYPE_CHECKING:
+    import socket
 
 USAGE = """\
 Use: towpath-beanstalkd [OPTIONS]
@@ -32,21 +34,26 @@ ALONE = "FVvhcn"
 MOST_EARLY = 100  # clients; others wait in the backlog
 MOST_SAID = 65_536  # bytes, of each
 BACKLOG = 1_024
+SOCKET = 0o140000  # the kind of a file, in its mode
 
 
 def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
     options = parse(sys.argv[1:])
+    bound = listen(options["l"], int(options["p"]))
+    import signal  # noqa: PLC0415 - see above
+    import socket  # noqa: PLC0415 - see above
+
     drained: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: drained.append(number))
-    listening = bound(options["l"], int(options["p"]))
+    listening = socket.socket(fileno=bound.detach())
     early = Early(listening)
     from towpath.server.beanstalkd.standalone import serve  # noqa: PLC0415 - see above
 
     serve(options, listening, early.stop, drained)
 
 
-def parse(arguments: "list[str]") -> "dict[str, str]":
+def parse(arguments: list[str]) -> dict[str, str]:
     """Read the options as getopt does."""
     found = {"l": "0.0.0.0", "p": "11300", "z": "65535", "f": "50"}  # noqa: S104 - as beanstalkd does
     rest = list(arguments)
@@ -80,20 +87,20 @@ def refuse(why: str) -> None:
     sys.exit(5)
 
 
-def bound(address: str, port: int) -> socket.socket:
+def listen(address: str, port: int) -> _socket.socket:
     """Listen on an address, or on a socket in the file system."""
     try:
         if address.startswith("unix:"):
             path = address[5:]
-            listening = socket.socket(socket.AF_UNIX)
+            listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             remove_socket(path)
             listening.bind(path)
         else:
-            [(family, kind, protocol, _, place), *_] = socket.getaddrinfo(
-                address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            [(family, kind, protocol, _, place), *_] = _socket.getaddrinfo(
+                address, port, 0, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE
             )
-            listening = socket.socket(family, kind, protocol)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening = _socket.socket(family, kind, protocol)
+            listening.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
             listening.bind(place)
         listening.listen(BACKLOG)
     except OSError as error:
@@ -105,10 +112,8 @@ def bound(address: str, port: int) -> socket.socket:
 
 def remove_socket(path: str) -> None:
     """Remove a socket that a server before us has left; nothing else."""
-    import stat  # noqa: PLC0415 - only here
-
     try:
-        if stat.S_ISSOCK(os.lstat(path).st_mode):
+        if os.lstat(path).st_mode & 0o170000 == SOCKET:
             os.unlink(path)  # noqa: PTH108 - pathlib takes long to import
     except FileNotFoundError:
         pass
@@ -118,6 +123,9 @@ class Early:
     """Takes down what clients say while the rest is imported."""
 
     def __init__(self, listening: socket.socket) -> None:
+        import socket  # noqa: PLC0415 - see above
+        from threading import Thread  # noqa: PLC0415 - see above
+
         self._listening = listening
         self._said: dict[socket.socket, tuple[bytes, float]] = {}
         self._reads: set[socket.socket] = {listening}
@@ -125,7 +133,7 @@ class Early:
         self._thread = Thread(target=self._go_on, daemon=True)
         self._thread.start()
 
-    def stop(self) -> "list[tuple[socket.socket, bytes, float]]":
+    def stop(self) -> list[tuple[socket.socket, bytes, float]]:
         """Return who has come, what each has said, and when it began to."""
         self._stopped.send(b".")
         self._thread.join()
@@ -134,6 +142,8 @@ class Early:
         return [(client, data, at) for client, (data, at) in self._said.items()]
 
     def _go_on(self) -> None:
+        import select  # noqa: PLC0415 - see above
+
         while True:
             ready, _, _ = select.select([self._stop, *self._reads], [], [])
             if self._stop in ready:
@@ -156,6 +166,8 @@ class Early:
             self._reads.discard(self._listening)
 
     def _read(self, client: socket.socket) -> None:
+        import time  # noqa: PLC0415 - see above
+
         said, at = self._said[client]
         try:
             data = client.recv(MOST_SAID - len(said))
