@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import (
+    beanstalkd,
     cycle,
     enqueue,
     http,
@@ -34,6 +35,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "memory": memory.measure,
     "worker": worker.measure,
     "http": http.measure,
+    "beanstalkd": beanstalkd.measure,
     "peers": peers.measure,
 }
 ASKED_FOR: Final = {"peers"}  # installs what others have made

@@ -18,6 +18,7 @@ from towpath.app.context import Context
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.queue import Queue
+from towpath.app.queues import Queues
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import TaskOptions
@@ -171,6 +172,7 @@ DOORS = {
     "app": App,
     "app.jobs": Jobs,
     "app.queue(topic)": Queue,
+    "app.queues": Queues,
     "app.topics": Topics,
     "app.schedules": Schedules,
     "app.sessions": Sessions,

@@ -46,7 +46,17 @@ def pytest_xdist_auto_num_workers(config) -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-VERBS = {"jobs", "topics", "sessions", "limits", "schedules", "accounts", "keys", "access"}
+VERBS = {
+    "jobs",
+    "queues",
+    "topics",
+    "sessions",
+    "limits",
+    "schedules",
+    "accounts",
+    "keys",
+    "access",
+}
 
 
 class InLoop:

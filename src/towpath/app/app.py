@@ -19,6 +19,7 @@ from towpath.app.limits import Limits
 from towpath.app.marks import Marks
 from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
 from towpath.app.queue import Queue
+from towpath.app.queues import Queues
 from towpath.app.schedules import Declaration, Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
@@ -95,6 +96,7 @@ class App:
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
+        self.queues = Queues(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)
         self.accounts = Accounts(self)

@@ -211,17 +211,18 @@ class Jobs:
         token: int | None = None,
         most: Mapping[str, int] | None = None,
         worker: str | None = None,
+        expires: bool = False,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
         None waits for ever. What is ready at once is returned, even if more could be had by looking
         again. Repeated with the same token, it returns the same leases. Of a topic that `most`
         names, it leases at most so many. Jobs that choose their workers are given to a `worker` by
-        its name.
+        its name. A lease of a session lives while that does; if it `expires`, not beyond its ttr.
         """
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = Wish(all_checked(topics), limit, session, token, most, named)
+        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
         return self._reservations.take(wish, seconds(timeout))
 
     async def areserve(
@@ -234,11 +235,12 @@ class Jobs:
         token: int | None = None,
         most: Mapping[str, int] | None = None,
         worker: str | None = None,
+        expires: bool = False,
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = Wish(all_checked(topics), limit, session, token, most, named)
+        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
         return await self._reservations.atake(wish, seconds(timeout))
 
     # ------------------------------------------------------------ with a lease

@@ -36,6 +36,7 @@ class Wish(Struct, frozen=True):
     token: int | None  # given by a caller who may repeat it
     most: Mapping[str, int] | None  # of each topic
     worker: str | None  # by its name
+    expires: bool = False  # at its ttr, though a session holds it
 
 
 @contextlib.contextmanager
@@ -195,6 +196,7 @@ class Reservations:
             wish.topics,
             limit=wish.limit,
             session=wish.session,
+            expires=wish.expires,
             token=new_number() if wish.token is None else wish.token,
             known_token=wish.token is not None,
             ranges=self._marks.ranges(wish.topics),

@@ -19,7 +19,9 @@ examples:
   towpath serve                                          jobs in ./towpath.db, no tasks
   towpath serve shop.tasks:app                           and the tasks of an app
   towpath serve --database postgresql://… --host 0.0.0.0 --port 80
+  towpath serve --beanstalkd 127.0.0.1:11300             and for clients of beanstalkd
 """
+
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +49,12 @@ def define(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=network,
         help="address or network whose X-Forwarded-For is believed",
+    )
+    parser.add_argument(
+        "--beanstalkd",
+        metavar="HOST:PORT",
+        type=address,
+        help="where to speak beanstalkd's protocol, which asks nobody for a password",
     )
     add_common(parser)
     parser.set_defaults(run=run)
@@ -78,6 +86,15 @@ def network(text: str) -> str:
     return text
 
 
+def address(text: str) -> tuple[str, int]:
+    """Read a host and a port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > MOST_PORT:
+        msg = f"{text!r} is not HOST:PORT, such as 127.0.0.1:11300"
+        raise argparse.ArgumentTypeError(msg)
+    return host.strip("[]"), int(port)
+
+
 def run(given: argparse.Namespace) -> None:
     """Serve until told to stop."""
     try:
@@ -100,6 +117,7 @@ def run(given: argparse.Namespace) -> None:
             "database": app.database,
             "worker": worker.name if worker else None,
             "setup": found.set_up_link,
+            "beanstalkd": found.beanstalkd,
         }
         Output(as_json=given.json).show(started, lambda: [text(_shown(app, worker, found))])
         sys.stdout.flush()
@@ -109,6 +127,8 @@ def run(given: argparse.Namespace) -> None:
         if worker:
             lines.append(f"  tasks     {', '.join(app.tasks)}")
         lines.append(f"  API       {found.url}/api/docs")
+        if found.beanstalkd:
+            lines.append(f"  beanstalkd {found.beanstalkd}")
         if found.set_up_link:
             lines.append(f"  set-up    {found.set_up_link}\n            once, on this machine")
         return "\n".join(lines)
@@ -121,11 +141,15 @@ def run(given: argparse.Namespace) -> None:
         grace=grace,
         origins=given.origin,
         proxies=given.proxy,
+        beanstalkd=given.beanstalkd,
     )
     try:
         serving.run(listening)
     except OSError as error:
-        msg = f"cannot listen on {given.host}:{given.port}: {error.strerror or error}"
+        places = f"{given.host}:{given.port}"
+        if given.beanstalkd:
+            places += f" and {':'.join(map(str, given.beanstalkd))}"
+        msg = f"cannot listen on {places}: {error.strerror or error}"
         raise Refused(msg, "address", 1) from error
 
 

@@ -37,6 +37,7 @@ class Action(StrEnum):
     PARK = "park"  # its limit is reached
     UNPARK = "unpark"  # its limit has room again
     RESERVE = "reserve"
+    PICK = "pick"  # reserve by number
     COMPLETE = "complete"
     BACK_OFF = "back_off"  # this try failed, another follows
     GIVE_UP = "give_up"  # this try failed and was the last
@@ -69,6 +70,7 @@ TRANSITIONS: Final[dict[Action, tuple[frozenset[State], State | None]]] = {
     A.PARK:     (frozenset({S.READY}),                                        S.BLOCKED),
     A.UNPARK:   (frozenset({S.BLOCKED}),                                      S.READY),
     A.RESERVE:  (frozenset({S.READY}),                                        S.RESERVED),
+    A.PICK:     (frozenset({S.READY, S.DELAYED, S.BURIED}),                   S.RESERVED),
     A.COMPLETE: (frozenset({S.RESERVED}),                                     S.COMPLETED),
     A.BACK_OFF: (frozenset({S.RESERVED}),                                     S.DELAYED),
     A.GIVE_UP:  (frozenset({S.RESERVED}),                                     S.BURIED),

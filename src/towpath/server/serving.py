@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from towpath import App
 from towpath.model.accounts import Collection
 from towpath.server.api import Api
+from towpath.server.beanstalkd.door import Door
 from towpath.server.connections import Connection, Patience
 from towpath.worker import Worker
 
@@ -32,6 +33,7 @@ class Listening(Struct, frozen=True):
 
     url: str
     set_up_link: str | None  # while there is no superuser
+    beanstalkd: str | None = None  # host:port of that door
 
 
 class Serving(Struct, kw_only=True):
@@ -45,6 +47,7 @@ class Serving(Struct, kw_only=True):
     origins: Sequence[str] = ()  # of pages that may ask, beside our own
     proxies: Sequence[str] = ()  # whose word about a client's address is taken
     patience: Patience = Patience()  # with slow clients
+    beanstalkd: tuple[str, int] | None = None  # where beanstalkd's protocol is spoken too
 
     def run(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
@@ -59,19 +62,36 @@ class Serving(Struct, kw_only=True):
         api.gate.bodies.patience = self.patience.body
         taken = _bound(self.host, self.port)
         server = Server(self._config(api))
-        with contextlib.closing(taken), self._stopping(server, api):
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(contextlib.closing(taken))
+            other = _bound(*self.beanstalkd) if self.beanstalkd else None
+            if other:
+                stack.enter_context(contextlib.closing(other))
+            stack.enter_context(self._stopping(server, api))
             await self.app.amigrate()
+            stack.push_async_callback(self.app.aclose)
             link = await self._set_up_link(api, taken.getsockname()[1])
-            said = Listening(_url(self.host, taken.getsockname()[1]), link)
+            said = Listening(
+                _url(self.host, taken.getsockname()[1]), link, _shown(other) if other else None
+            )
             server.when_started = lambda: listening(said)
             self.app.upkeep.start()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    if self.worker is not None:
-                        group.create_task(self.worker.arun())
-                    group.create_task(self._serve(server, taken))
-            finally:
-                await self.app.aclose()
+            if other:
+                await self._open_door(other, stack)
+            async with asyncio.TaskGroup() as group:
+                if self.worker is not None:
+                    group.create_task(self.worker.arun())
+                group.create_task(self._serve(server, taken))
+
+    async def _open_door(self, bound: socket.socket, stack: contextlib.AsyncExitStack) -> None:
+        """Speak beanstalkd's protocol as well; on SIGUSR1, take no more jobs there."""
+        door = Door(self.app)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, door.drain)
+        stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
+        await door.start()
+        stack.push_async_callback(door.close)
+        await door.listen(bound)
 
     async def _serve(self, server: "Server", taken: socket.socket) -> None:
         try:
@@ -189,6 +209,11 @@ def _bound(host: str, port: int) -> socket.socket:
         raise
     taken.setblocking(False)
     return taken
+
+
+def _shown(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _url(host: str, port: int) -> str:

@@ -163,7 +163,7 @@ select {ticket}, goal, null, nth from left_behind;
 
 -- name: touch [sqlite]
 update towpath.lease
-   set until = case when session is null then :now + :ttr end,
+   set until = case when until is not null then :now + :ttr end,
        touches = touches + 1, touched_at = :now
  where seq = :seq and epoch = :epoch
    and (:max_touches is null or touches < :max_touches)
@@ -177,7 +177,7 @@ with item as materialized (
            nth integer, seq bigint, epoch bigint, ttr bigint,
            max_touches integer, min_interval bigint, max_duration bigint))
 update towpath.lease l
-   set until = case when session is null then {now} + i.ttr end,
+   set until = case when until is not null then {now} + i.ttr end,
        touches = touches + 1, touched_at = {now}
   from item i
  where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch

@@ -53,6 +53,7 @@ def reserve(
     limit: int,
     token: int,
     session: int | None = None,
+    expires: bool = False,
     ranges: Sequence[Range] = (),
     known_token: bool = False,
     limited: bool = False,
@@ -62,14 +63,15 @@ def reserve(
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
-    Jobs with a limit are only given out if it is `limited`, which takes a transaction.
+    Jobs with a limit are only given out if it is `limited`, which takes a transaction. A lease of a
+    session lives while that does; if it `expires`, not beyond its ttr.
     """
     wanted = most or {}
     everywhere = _plain([Range(topic) for topic in topics], wanted)
     marked = _plain(ranges, wanted) or everywhere
 
     def look(where: object) -> Steps[list[Row]]:
-        return _taken(topics, where, limit, wanted, token=token, session=session)
+        return _taken(topics, where, limit, wanted, token=token, session=session, expires=expires)
 
     def steps() -> Steps[Reserved]:
         where = marked
@@ -142,7 +144,7 @@ def _taken(
     ranges: object,
     limit: int,
     most: Mapping[str, int],
-    **holder: int | None,
+    **holder: object,
 ) -> Steps[list[Row]]:
     """Take the best of these lines: of one in one statement, of several by looking first.
 

@@ -14,14 +14,14 @@ select priority as last_priority, seq as last_seq from (
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
 select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
        r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, case when :session is null then :now + j.ttr end
+       :now, :token, :session, case when :session is null or :expires then :now + j.ttr end
   from towpath.ready r cross join towpath.job j on j.seq = r.seq
  where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq);
 /* answer */
 select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
        j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
        coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
-       coalesce(r.kicks, 0), :now, case when :session is null then :now + j.ttr end, false,
+       coalesce(r.kicks, 0), :now, case when :session is null or :expires then :now + j.ttr end, false,
        null, null, null,
        case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
          from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
@@ -58,7 +58,8 @@ taken as materialized (
     select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
            j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
            g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
-           case when cast(:session as bigint) is null then clock.now + j.ttr end as until
+           case when cast(:session as bigint) is null or cast(:expires as boolean)
+                then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, until)
@@ -107,7 +108,7 @@ select c.topic, c.priority, c.seq from range r, clock, lateral (
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)
 select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
        r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, case when :session is null then :now + j.ttr end
+       :now, :token, :session, case when :session is null or :expires then :now + j.ttr end
   from json_each(:items) i
  cross join towpath.ready r on r.topic = i.value ->> 'topic'
         and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
@@ -116,7 +117,7 @@ select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.t
 select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
        j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
        coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
-       coalesce(r.kicks, 0), :now, case when :session is null then :now + j.ttr end, false,
+       coalesce(r.kicks, 0), :now, case when :session is null or :expires then :now + j.ttr end, false,
        null, null, null,
        case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
          from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
@@ -145,7 +146,8 @@ taken as materialized (
     select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
            j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
            g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
-           case when cast(:session as bigint) is null then clock.now + j.ttr end as until
+           case when cast(:session as bigint) is null or cast(:expires as boolean)
+                then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, until)

@@ -1,0 +1,1 @@
+"""The beanstalkd door: its protocol, over the same tickets as every other door."""

@@ -1,0 +1,336 @@
+"""What each command does: a call of the app, and a reply in beanstalkd's words."""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import TYPE_CHECKING, Final
+
+from towpath.errors import Conflict, NotFound
+from towpath.model.payload import Encoding
+from towpath.model.states import State
+from towpath.server.beanstalkd import stats
+from towpath.server.beanstalkd.tubes import topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from towpath.app.checks import EnqueueOptions
+    from towpath.model.job import Job, Lease
+    from towpath.server.beanstalkd.connection import Connection
+    from towpath.server.beanstalkd.protocol import Command
+    from towpath.store.queues import Seen
+
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+DRAINING: Final = b"DRAINING\r\n"
+TIMED_OUT: Final = b"TIMED_OUT\r\n"
+DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
+OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
+
+SOON: Final = 1.0  # seconds before a reservation ends
+LONGEST: Final = 36_500 * 86_400  # seconds; what is longer is taken for this
+MOST_ID: Final = 2**63 - 1
+MOST_KICKS: Final = 2**31 - 1
+MOST_WATCHED: Final = 1_000  # tubes, by one connection
+FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
+TOGETHER: Final = frozenset({"put", "delete", "reserve"})
+
+
+async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] | None:
+    """Answer commands of one kind, at least the first of them; None for who wants to leave."""
+    verb = run[0].verb
+    if verb == "put":
+        return await put(connection, run)
+    if verb == "delete":
+        return await delete(connection, run)
+    if verb == "reserve":
+        return await reserve(connection, len(run), None)
+    if verb == "quit":
+        return None
+    return [await _ONE[verb](connection, run[0])]
+
+
+# ---------------------------------------------------------------- producers
+
+
+async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+    """Store jobs, all of them or none."""
+    connection.produces = True
+    door = connection.door
+    if door.draining:
+        return [DRAINING] * len(run)
+    topic, late = _topic(connection.tube), connection.late_by()
+    calls = [(topic, command.body, _options(command, late)) for command in run]
+    stored = await door.put(connection, calls)
+    door.total_jobs += len(stored)
+    door.tube(connection.tube).total_jobs += len(stored)
+    return [b"INSERTED %d\r\n" % job.seq for job in stored]
+
+
+def _options(command: Command, late: float) -> EnqueueOptions:
+    priority, delay, ttr = command.numbers
+    options: EnqueueOptions = {"priority": priority, "ttr": max(1, min(ttr, LONGEST))}
+    if delay:
+        options["delay"] = max(0.0, min(delay, LONGEST) - late)
+    return options
+
+
+async def use(connection: Connection, command: Command) -> bytes:
+    """Choose the tube of what is put, peeked at and kicked."""
+    connection.door.tube(connection.tube).using -= 1
+    connection.tube = command.tube
+    connection.door.tube(connection.tube).using += 1
+    return b"USING %b\r\n" % command.tube.encode()
+
+
+# ---------------------------------------------------------------- workers
+
+
+async def reserve(connection: Connection, limit: int, timeout: int | None) -> list[bytes]:
+    """Take as many jobs as are ready, at most so many; wait for the first one."""
+    connection.works = True
+    jobs, session = connection.door.app.jobs, connection.door.session
+    topics = [_topic(tube) for tube in connection.watched]
+    late = connection.late_by()
+    end = float("inf") if timeout is None else time.monotonic() + timeout - late
+    leases = await jobs.areserve(topics, limit=limit, session=session, expires=True)
+    while not leases:
+        connection.expire()
+        now, soon = time.monotonic(), connection.ends_at() - SOON
+        if now >= soon:
+            return [DEADLINE_SOON]
+        if now >= end or connection.ended:
+            return [TIMED_OUT]
+        wait = min(end, soon, now + LONGEST) - now
+        leases = await connection.wait_for(
+            jobs.areserve(topics, limit=1, session=session, expires=True, timeout=wait)
+        )
+    for lease in leases:
+        connection.hold(lease)
+    return [_with_body(b"RESERVED", lease.job) for lease in leases]
+
+
+async def reserve_with_timeout(connection: Connection, command: Command) -> bytes:
+    """Take a job, and wait so long for one."""
+    return (await reserve(connection, 1, command.numbers[0]))[0]
+
+
+async def reserve_job(connection: Connection, command: Command) -> bytes:
+    """Take the job of this number, unless somebody has it."""
+    connection.works = True
+    seen = await _find(connection, command.numbers[0])
+    if seen is None:
+        return NOT_FOUND
+    lease = await connection.door.app.queues.apick(seen.job.seq, connection.door.session)
+    connection.hold(lease)
+    return _with_body(b"RESERVED", lease.job)
+
+
+async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+    """Forget jobs: one's own, and such as nobody has reserved."""
+    replies: dict[int, bytes] = {}
+    mine: dict[int, tuple[int, Lease]] = {}  # by number: its place in the run
+    for nth, command in enumerate(run):
+        number = command.numbers[0]
+        lease = connection.held(number)
+        if lease is not None and number not in mine:
+            mine[number] = nth, lease
+        else:
+            replies[nth] = await _delete_of_nobody(connection, number)
+    if mine:
+        good = await connection.door.delete(connection, [lease for _, lease in mine.values()])
+        for (nth, lease), gone in zip(mine.values(), good, strict=True):
+            connection.let_go(lease.job.seq)
+            replies[nth] = _deleted(connection, lease.job) if gone else NOT_FOUND
+    return [replies[nth] for nth in range(len(run))]
+
+
+async def _delete_of_nobody(connection: Connection, number: int) -> bytes:
+    try:
+        seen = await _find(connection, number)
+        if seen is None:
+            return NOT_FOUND
+        await connection.door.app.jobs.adelete(seen.job.id)
+    except (NotFound, Conflict):
+        return NOT_FOUND
+    return _deleted(connection, seen.job)
+
+
+def _deleted(connection: Connection, job: Job) -> bytes:
+    connection.door.tube(stats.tube_name(job.topic)).deletes += 1
+    return b"DELETED\r\n"
+
+
+async def release(connection: Connection, command: Command) -> bytes:
+    """Put a job back into line."""
+    number, priority, delay = command.numbers
+    lease = connection.held(number)
+    if lease is None:
+        return NOT_FOUND
+    await connection.door.app.jobs.arelease(lease, min(delay, LONGEST), priority)
+    connection.let_go(number)
+    return b"RELEASED\r\n"
+
+
+async def bury(connection: Connection, command: Command) -> bytes:
+    """Put a job aside."""
+    number, priority = command.numbers
+    lease = connection.held(number)
+    if lease is None:
+        return NOT_FOUND
+    await connection.door.app.jobs.abury(lease, priority)
+    connection.let_go(number)
+    return b"BURIED\r\n"
+
+
+async def touch(connection: Connection, command: Command) -> bytes:
+    """Begin the time of a reservation anew."""
+    lease = connection.held(command.numbers[0])
+    if lease is None:
+        return NOT_FOUND
+    connection.hold(await connection.door.app.jobs.atouch(lease))
+    return b"TOUCHED\r\n"
+
+
+async def watch(connection: Connection, command: Command) -> bytes:
+    """Reserve from this tube as well."""
+    if command.tube not in connection.watched:
+        if len(connection.watched) >= MOST_WATCHED:
+            return OUT_OF_MEMORY
+        connection.watched[command.tube] = None
+        connection.door.tube(command.tube).watching += 1
+    return b"WATCHING %d\r\n" % len(connection.watched)
+
+
+async def ignore(connection: Connection, command: Command) -> bytes:
+    """Reserve from this tube no more."""
+    if command.tube in connection.watched:
+        if len(connection.watched) == 1:
+            return b"NOT_IGNORED\r\n"
+        del connection.watched[command.tube]
+        connection.door.tube(command.tube).watching -= 1
+    return b"WATCHING %d\r\n" % len(connection.watched)
+
+
+# ---------------------------------------------------------------- looking and kicking
+
+
+async def peek(connection: Connection, command: Command) -> bytes:
+    """Show a job."""
+    seen = await _find(connection, command.numbers[0])
+    return _with_body(b"FOUND", seen.job) if seen else NOT_FOUND
+
+
+async def peek_next(connection: Connection, command: Command) -> bytes:
+    """Show the next ready, delayed or buried job of the used tube."""
+    app, topic = connection.door.app, _topic(connection.tube)
+    await app.queues.acome_due(topic)
+    job = await app.jobs.apeek(topic, command.verb.removeprefix("peek-"))
+    return _with_body(b"FOUND", job) if job else NOT_FOUND
+
+
+async def kick(connection: Connection, command: Command) -> bytes:
+    """Put buried jobs of the used tube back into line; if there are none, delayed ones."""
+    app, topic = connection.door.app, _topic(connection.tube)
+    bound = min(command.numbers[0], MOST_KICKS)
+    await app.queues.acome_due(topic)
+    return b"KICKED %d\r\n" % (await app.jobs.akick(topic, bound) if bound else 0)
+
+
+async def kick_job(connection: Connection, command: Command) -> bytes:
+    """Put one buried or delayed job back into line."""
+    seen = await _find(connection, command.numbers[0])
+    if seen is None:
+        return NOT_FOUND
+    await connection.door.app.jobs.akick_job(seen.job.id)
+    return b"KICKED\r\n"
+
+
+async def pause_tube(connection: Connection, command: Command) -> bytes:
+    """Hand out no job of a tube for a while."""
+    door, seconds = connection.door, min(command.numbers[0], LONGEST)
+    if await door.counts(command.tube) is None:
+        return NOT_FOUND
+    await door.app.topics.apause(_topic(command.tube), seconds)
+    tube = door.tube(command.tube)
+    tube.pauses += 1
+    tube.pause = seconds
+    return b"PAUSED\r\n"
+
+
+async def list_tubes(connection: Connection, _: Command) -> bytes:
+    """Name every tube."""
+    return stats.listed(await connection.door.tubes())
+
+
+async def list_tubes_watched(connection: Connection, _: Command) -> bytes:
+    """Name the tubes that are watched."""
+    return stats.listed(connection.watched)
+
+
+async def list_tube_used(connection: Connection, _: Command) -> bytes:
+    """Name the tube that is used."""
+    return b"USING %b\r\n" % connection.tube.encode()
+
+
+async def stats_job(connection: Connection, command: Command) -> bytes:
+    """Say all about a job."""
+    seen = await _find(connection, command.numbers[0])
+    return stats.of_job(seen) if seen else NOT_FOUND
+
+
+async def stats_tube(connection: Connection, command: Command) -> bytes:
+    """Say all about a tube."""
+    counts = await connection.door.counts(command.tube)
+    return stats.of_tube(connection.door, command.tube, counts) if counts else NOT_FOUND
+
+
+async def stats_all(connection: Connection, _: Command) -> bytes:
+    """Say all about the server."""
+    return await stats.of_server(connection.door)
+
+
+def _topic(tube: str) -> str:
+    return topic_of(tube) or tube  # the parser lets no other tube in
+
+
+async def _find(connection: Connection, number: int) -> Seen | None:
+    """Read an unfinished job; one that is due is where it belongs by then."""
+    queues = connection.door.app.queues
+    connection.expire()
+    seen = await queues.alook(number) if number <= MOST_ID else None
+    if seen is not None and seen.state is not seen.job.state:
+        await queues.acome_due(seen.job.topic)
+        seen = await queues.alook(number)
+    return None if seen is None or seen.job.state in FINISHED else seen
+
+
+def _with_body(word: bytes, job: Job) -> bytes:
+    as_bytes = job.encoding == Encoding.BASE64
+    body = base64.b64decode(job.body) if as_bytes else job.body.encode()
+    return b"%b %d %d\r\n%b\r\n" % (word, job.seq, len(body), body)
+
+
+_ONE: Final[Mapping[str, Callable[[Connection, Command], Awaitable[bytes]]]] = {
+    "use": use,
+    "reserve-with-timeout": reserve_with_timeout,
+    "reserve-job": reserve_job,
+    "release": release,
+    "bury": bury,
+    "touch": touch,
+    "watch": watch,
+    "ignore": ignore,
+    "peek": peek,
+    "peek-ready": peek_next,
+    "peek-delayed": peek_next,
+    "peek-buried": peek_next,
+    "kick": kick,
+    "kick-job": kick_job,
+    "pause-tube": pause_tube,
+    "list-tubes": list_tubes,
+    "list-tubes-watched": list_tubes_watched,
+    "list-tube-used": list_tube_used,
+    "stats-job": stats_job,
+    "stats-tube": stats_tube,
+    "stats": stats_all,
+}

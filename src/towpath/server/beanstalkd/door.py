@@ -1,0 +1,192 @@
+"""The door: who is connected, what they use and watch, and what has been asked so far."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from towpath import App
+from towpath.app.checks import EnqueueOptions
+from towpath.errors import LeaseLost, TowpathError
+from towpath.model.job import Job, Lease
+from towpath.server.beanstalkd.connection import Connection
+from towpath.server.beanstalkd.together import Together
+from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
+from towpath.store.queues import QueueCounts
+
+log: Final = logging.getLogger("towpath")
+
+MOST_BODY: Final = 65_535  # bytes, as beanstalkd has it
+BACKLOG: Final = 1_024
+MOST_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
+
+
+class Tube(Struct):
+    """What this process knows of a tube. What lies in it is known by the database."""
+
+    using: int = 0
+    watching: int = 0
+    waiting: int = 0
+    total_jobs: int = 0
+    deletes: int = 0
+    pauses: int = 0
+    pause: int = 0  # seconds, of the last one
+
+    @property
+    def used(self) -> bool:
+        """Whether a connection uses or watches it."""
+        return bool(self.using or self.watching)
+
+
+class Door:
+    """Speaks beanstalkd's protocol for an app.
+
+    Reservations belong to connections. They are leases of one session, of this door, so that
+    whatever a dead process held comes back; and they end at their ttr.
+    """
+
+    def __init__(self, app: App, *, name: str | None = None, most_body: int = MOST_BODY) -> None:
+        self.app = app
+        self.name = name or f"beanstalkd-{socket.gethostname()}-{os.getpid()}"
+        self.most_body = min(most_body, app.settings.max_payload)
+        self.session = 0
+        self.draining = False
+        self.id = secrets.token_hex(8)
+        self.started_at = time.monotonic()
+        self.connections: set[Connection] = set()
+        self.total_connections = 0
+        self.total_jobs = 0
+        self.timeouts = 0
+        self.asked: Counter[str] = Counter()
+        self._tubes: dict[str, Tube] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self.put: Together[tuple[str, object, EnqueueOptions], Job] = Together(
+            app.jobs.aenqueue_all
+        )
+        self.delete: Together[Lease, bool] = Together(self._delete)
+
+    async def start(self, *, alone: bool = False) -> None:
+        """Begin a session. Who is alone with its database ends those that others have left."""
+        if alone:
+            for left in await self.app.sessions.alist():
+                if left.worker == self.name:
+                    await self.app.sessions.aend(left.session)
+        self.session = await self.app.sessions.astart(self.name)
+        self._beating = asyncio.create_task(self._beat())
+
+    async def listen(self, bound: socket.socket) -> None:
+        """Answer whoever connects to a bound socket."""
+        loop = asyncio.get_running_loop()
+        make = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
+        self._servers.append(await make(lambda: Connection(self), sock=bound, backlog=BACKLOG))
+
+    async def welcome(self, early: socket.socket, data: bytes, at: float) -> None:
+        """Answer one who connected before the door was open, and what it said at that time."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Connection(self, (data, at)), early)
+
+    def drain(self) -> None:
+        """Take no more jobs."""
+        self.draining = True
+
+    async def close(self) -> None:
+        """Let nobody in any more, send everybody away, and end the session."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.send_away()
+        while self.connections or self._tasks:
+            tasks = {*self._tasks, *(c.task for c in self.connections if c.task)}
+            await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+        if self._beating:
+            self._beating.cancel()
+            await self.app.sessions.aend(self.session)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.app.settings.beat_every)
+            try:
+                await self.app.sessions.abeat(self.session)
+            except LeaseLost:
+                log.warning("the session of %s was called dead; it begins another", self.name)
+                self.session = await self.app.sessions.astart(self.name)
+            except TowpathError as error:
+                log.warning("%s could not show that it lives: %s", self.name, error)
+
+    # ------------------------------------------------------------ connections
+
+    def entered(self, connection: Connection) -> None:
+        """Know a connection."""
+        self.connections.add(connection)
+        self.total_connections += 1
+        self.tube(DEFAULT).using += 1
+        self.tube(DEFAULT).watching += 1
+
+    def left(self, connection: Connection, held: Sequence[Lease]) -> None:
+        """Forget a connection; what it held goes back into line."""
+        self.connections.discard(connection)
+        self.tube(connection.tube).using -= 1
+        for tube in connection.watched:
+            self.tube(tube).watching -= 1
+        if held:
+            task = asyncio.create_task(self._give_back(held))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _give_back(self, held: Sequence[Lease]) -> None:
+        try:
+            await self.app.queues.agive_back(held)
+        except TowpathError as error:  # then they end by themselves
+            log.warning("%d reservations could not be given back: %s", len(held), error)
+
+    async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
+        """Delete jobs; say of each whether its lease was good."""
+        lost = await self.app.queues.adelete_many(leases)
+        refused = {(lease.job.seq, lease.epoch) for lease in lost}
+        return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
+
+    # ------------------------------------------------------------ tubes
+
+    def tube(self, name: str) -> Tube:
+        """Return what is known of a tube."""
+        found = self._tubes.get(name)
+        if found is None:
+            if len(self._tubes) >= MOST_TUBES:
+                self._tubes = {name: tube for name, tube in self._tubes.items() if tube.used}
+            found = self._tubes[name] = Tube()
+        return found
+
+    async def tubes(self) -> Iterable[str]:
+        """Name the tubes: those that are used or watched, or not empty, and the default one."""
+        names = {DEFAULT: None, **{name: None for name, tube in self._tubes.items() if tube.used}}
+        for counts in await self.app.queues.acounts():
+            tube = tube_of(counts.topic) if counts.jobs else None
+            if tube is not None:
+                names[tube] = None
+        return names
+
+    async def counts(self, tube: str) -> QueueCounts | None:
+        """Count the jobs of a tube; None if there is no such tube."""
+        topic = topic_of(tube)
+        found = await self.app.queues.acounts(topic) if topic else []
+        if (found and found[0].jobs) or tube == DEFAULT or self.tube(tube).used:
+            none = QueueCounts(
+                topic=topic or "",
+                ready=0,
+                urgent=0,
+                delayed=0,
+                reserved=0,
+                buried=0,
+                paused_for=None,
+            )
+            return found[0] if found else none
+        return None

@@ -1,0 +1,160 @@
+"""Statistics in beanstalkd's words, as YAML."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+import time
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from towpath.model.states import State
+from towpath.server.beanstalkd.tubes import tube_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from towpath.server.beanstalkd.door import Door
+    from towpath.store.queues import QueueCounts, Seen
+
+SPOKEN: Final = "1.13"  # the version of beanstalkd whose protocol this is
+BINLOG_SIZE: Final = 10_485_760  # bytes; what beanstalkd says unless told otherwise
+
+COUNTED: Final = (
+    "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
+    "delete", "release", "use", "watch", "ignore", "bury", "kick", "touch", "stats", "stats-job",
+    "stats-tube", "list-tubes", "list-tube-used", "list-tubes-watched", "pause-tube",
+)  # fmt: skip
+
+
+def listed(names: Iterable[str]) -> bytes:
+    """Return names as a list."""
+    return _ok("".join(f"- {name}\n" for name in names))
+
+
+def of_job(seen: Seen) -> bytes:
+    """Say all about a job."""
+    job, at = seen.job, seen.at
+    left = 0.0
+    if job.state is State.DELAYED:
+        left = (job.run_at - at).total_seconds()
+    elif job.until is not None:
+        left = (job.until - at).total_seconds()
+    delay = (job.run_at - job.created_at).total_seconds()
+    if job.releases and job.state is State.DELAYED:
+        delay = ceil(left)  # what the last release asked for is not kept
+    return _told(
+        {
+            "id": job.seq,
+            "tube": f'"{tube_name(job.topic)}"',
+            "state": State.DELAYED if job.state is State.BLOCKED else job.state,
+            "pri": job.priority,
+            "age": int((at - job.created_at).total_seconds()),
+            "delay": round(delay),
+            "ttr": round(job.ttr.total_seconds()),
+            "time-left": max(0, int(left)),
+            "file": 0,
+            "reserves": job.epoch,
+            "timeouts": job.timeouts,
+            "releases": job.releases,
+            "buries": job.buries,
+            "kicks": job.kicks,
+        }
+    )
+
+
+def of_tube(door: Door, name: str, counts: QueueCounts) -> bytes:
+    """Say all about a tube."""
+    tube = door.tube(name)
+    left = counts.paused_for.total_seconds() if counts.paused_for else 0
+    return _told(
+        {
+            "name": f'"{name}"',
+            "current-jobs-urgent": counts.urgent,
+            "current-jobs-ready": counts.ready,
+            "current-jobs-reserved": counts.reserved,
+            "current-jobs-delayed": counts.delayed,
+            "current-jobs-buried": counts.buried,
+            "total-jobs": tube.total_jobs,
+            "current-using": tube.using,
+            "current-watching": tube.watching,
+            "current-waiting": tube.waiting,
+            "cmd-delete": tube.deletes,
+            "cmd-pause-tube": tube.pauses,
+            "pause": max(tube.pause, ceil(left)) if left else 0,
+            "pause-time-left": int(left),
+        }
+    )
+
+
+async def of_server(door: Door) -> bytes:
+    """Say all about the server."""
+    tubes = await door.app.queues.acounts()
+    names = await door.tubes()
+    for connection in door.connections:
+        connection.expire()
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    # This very command counts too, which is only answered after this.
+    asked = {**door.asked, "stats": door.asked["stats"] + 1}
+    system = platform.uname()
+    return _told(
+        {
+            "current-jobs-urgent": sum(tube.urgent for tube in tubes),
+            "current-jobs-ready": sum(tube.ready for tube in tubes),
+            "current-jobs-reserved": sum(tube.reserved for tube in tubes),
+            "current-jobs-delayed": sum(tube.delayed for tube in tubes),
+            "current-jobs-buried": sum(tube.buried for tube in tubes),
+            **{f"cmd-{verb}": asked.get(verb, 0) for verb in COUNTED},
+            "job-timeouts": door.timeouts,
+            "total-jobs": door.total_jobs,
+            "max-job-size": door.most_body,
+            "current-tubes": len(list(names)),
+            "current-connections": len(door.connections),
+            "current-producers": sum(each.produces for each in door.connections),
+            "current-workers": sum(each.works for each in door.connections),
+            "current-waiting": sum(each.waits for each in door.connections),
+            "total-connections": door.total_connections,
+            "pid": os.getpid(),
+            "version": f'"{SPOKEN} (Towpath {version_text()})"',
+            "rusage-utime": f"{used.ru_utime:.6f}",
+            "rusage-stime": f"{used.ru_stime:.6f}",
+            "uptime": int(time.monotonic() - door.started_at),
+            "binlog-oldest-index": 0,
+            "binlog-current-index": 0,
+            "binlog-records-migrated": 0,
+            "binlog-records-written": 0,
+            "binlog-max-size": BINLOG_SIZE,
+            "draining": "true" if door.draining else "false",
+            "id": door.id,
+            "hostname": f'"{socket.gethostname()}"',
+            "os": f'"{system.version}"',
+            "platform": f'"{system.machine}"',
+        }
+    )
+
+
+def tube_name(topic: str) -> str:
+    """Return the name under which a topic is shown."""
+    return tube_of(topic) or topic
+
+
+def _told(values: Mapping[str, object]) -> bytes:
+    return _ok("".join(f"{name}: {value}\n" for name, value in values.items()))
+
+
+def _ok(text: str) -> bytes:
+    body = f"---\n{text}".encode()
+    return b"OK %d\r\n%b\r\n" % (len(body), body)
+
+
+@cache
+def version_text() -> str:
+    """Return the version of Towpath."""
+    try:
+        return version("towpath")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,182 @@
+"""towpath-beanstalkd: a server for beanstalkd's protocol that listens before all else.
+
+Whoever starts a server expects it to listen soon. So it listens before it imports even the
+standard library's sockets: then it takes down what early clients say, and when, and meanwhile
+imports the rest. It stands outside the package, which imports more than that.
+"""
+
+from __future__ import annotations
+
+import _socket  # what `socket` is made of, which takes many times as long to import
+import os
+import sys
+
+TYPE_CHECKING = False  # that of `typing` takes long to import
+if TYPE_CHECKING:
+    import socket
+
+USAGE = """\
+Use: towpath-beanstalkd [OPTIONS]
+
+ -b DIR   keep jobs in DIR, in a SQLite database (default: in memory)
+ -f MS    with -b: 0 survives a power loss; anything else (default 50) a crash of the process
+ -F       with -b: as -f with any other number
+ -l ADDR  listen on address (default 0.0.0.0), or on unix:PATH
+ -p PORT  listen on port (default 11300)
+ -u USER  become user and group
+ -z BYTES the largest body (default 65535, most 1073741824)
+ -s BYTES accepted and ignored, as is -V
+ -v       show version information
+ -h       show this help
+"""
+WITH_VALUE = "bflpuzs"
+ALONE = "FVvhcn"
+MOST_EARLY = 100  # clients; others wait in the backlog
+MOST_SAID = 65_536  # bytes, of each
+BACKLOG = 1_024
+SOCKET = 0o140000  # the kind of a file, in its mode
+
+
+def main() -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    options = parse(sys.argv[1:])
+    bound = listen(options["l"], int(options["p"]))
+    import signal  # noqa: PLC0415 - see above
+    import socket  # noqa: PLC0415 - see above
+
+    drained: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: drained.append(number))
+    listening = socket.socket(fileno=bound.detach())
+    early = Early(listening)
+    from towpath.server.beanstalkd.standalone import serve  # noqa: PLC0415 - see above
+
+    serve(options, listening, early.stop, drained)
+
+
+def parse(arguments: list[str]) -> dict[str, str]:
+    """Read the options as getopt does."""
+    found = {"l": "0.0.0.0", "p": "11300", "z": "65535", "f": "50"}  # noqa: S104 - as beanstalkd does
+    rest = list(arguments)
+    while rest:
+        given = rest.pop(0)
+        if not given.startswith("-") or given == "-":
+            refuse(f"unknown argument: {given}")
+        flags = given[1:]
+        while flags:
+            flag, flags = flags[0], flags[1:]
+            if flag in WITH_VALUE:
+                if not flags and not rest:
+                    refuse(f"option requires an argument -- '{flag}'")
+                found[flag], flags = flags or rest.pop(0), ""
+            elif flag in ALONE:
+                found[flag] = ""
+            else:
+                refuse(f"unknown option: -{flag}")
+    if "h" in found:
+        sys.stdout.write(USAGE)
+        sys.exit(0)
+    for flag in "pzf":
+        if not found[flag].isdecimal():
+            refuse(f"-{flag} needs a number, not {found[flag]!r}")
+    return found
+
+
+def refuse(why: str) -> None:
+    """Say what is wrong, and end."""
+    sys.stderr.write(f"towpath-beanstalkd: {why}\n\n{USAGE}")
+    sys.exit(5)
+
+
+def listen(address: str, port: int) -> _socket.socket:
+    """Listen on an address, or on a socket in the file system."""
+    try:
+        if address.startswith("unix:"):
+            path = address[5:]
+            listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+            remove_socket(path)
+            listening.bind(path)
+        else:
+            [(family, kind, protocol, _, place), *_] = _socket.getaddrinfo(
+                address, port, 0, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE
+            )
+            listening = _socket.socket(family, kind, protocol)
+            listening.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        sys.stderr.write(f"towpath-beanstalkd: cannot listen on {address}: {error}\n")
+        sys.exit(111)
+    listening.setblocking(False)
+    return listening
+
+
+def remove_socket(path: str) -> None:
+    """Remove a socket that a server before us has left; nothing else."""
+    try:
+        if os.lstat(path).st_mode & 0o170000 == SOCKET:
+            os.unlink(path)  # noqa: PTH108 - pathlib takes long to import
+    except FileNotFoundError:
+        pass
+
+
+class Early:
+    """Takes down what clients say while the rest is imported."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        import socket  # noqa: PLC0415 - see above
+        from threading import Thread  # noqa: PLC0415 - see above
+
+        self._listening = listening
+        self._said: dict[socket.socket, tuple[bytes, float]] = {}
+        self._reads: set[socket.socket] = {listening}
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = Thread(target=self._go_on, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[tuple[socket.socket, bytes, float]]:
+        """Return who has come, what each has said, and when it began to."""
+        self._stopped.send(b".")
+        self._thread.join()
+        self._stop.close()
+        self._stopped.close()
+        return [(client, data, at) for client, (data, at) in self._said.items()]
+
+    def _go_on(self) -> None:
+        import select  # noqa: PLC0415 - see above
+
+        while True:
+            ready, _, _ = select.select([self._stop, *self._reads], [], [])
+            if self._stop in ready:
+                return
+            for each in self._reads.intersection(ready):
+                if each is self._listening:
+                    self._accept()
+                else:
+                    self._read(each)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listening.accept()
+        except OSError:
+            return
+        client.setblocking(False)
+        self._said[client] = (b"", 0.0)
+        self._reads.add(client)
+        if len(self._said) >= MOST_EARLY:
+            self._reads.discard(self._listening)
+
+    def _read(self, client: socket.socket) -> None:
+        import time  # noqa: PLC0415 - see above
+
+        said, at = self._said[client]
+        try:
+            data = client.recv(MOST_SAID - len(said))
+        except OSError:
+            data = b""
+        self._said[client] = (said + data, at or time.monotonic())
+        if not data or len(said) + len(data) >= MOST_SAID:
+            self._reads.discard(client)
+
+
+if __name__ == "__main__":
+    main()

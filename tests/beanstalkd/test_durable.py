@@ -1,0 +1,118 @@
+"""Nothing acknowledged is lost, whenever the server is killed; what was reserved is ready again."""
+
+import threading
+
+import pytest
+
+from tests.conftest import eventually
+
+LIFE = [  # each command with its answer, and the states of the jobs that it acknowledges
+    ("put 5 0 60 1\r\na", ["INSERTED 1"], {1: "ready"}),
+    ("put 5 1000 60 1\r\nb", ["INSERTED 2"], {2: "delayed"}),
+    ("put 6 0 60 1\r\nc", ["INSERTED 3"], {3: "ready"}),
+    ("reserve", ["RESERVED 1 1", "a"], {1: "reserved"}),
+    ("touch 1", ["TOUCHED"], {}),
+    ("bury 1 5", ["BURIED"], {1: "buried"}),
+    ("reserve", ["RESERVED 3 1", "c"], {3: "reserved"}),
+    ("release 3 9 1000", ["RELEASED"], {3: "delayed"}),
+    ("kick 1", ["KICKED 1"], {1: "ready"}),
+    ("reserve-job 2", ["RESERVED 2 1", "b"], {2: "reserved"}),
+    ("delete 2", ["DELETED"], {2: None}),
+    ("kick-job 3", ["KICKED"], {3: "ready"}),
+    ("delete 3", ["DELETED"], {3: None}),
+]
+
+
+@pytest.mark.parametrize("commands", range(1, len(LIFE) + 1))
+def test_killed_between_any_two_commands(executable, tmp_path, commands):
+    server = executable("-b", str(tmp_path))
+    client = server.client()
+    states = {}
+    for command, answer, change in LIFE[:commands]:
+        client.ask(command, *answer)
+        states.update(change)
+
+    server.kill()
+    server.start()
+
+    client = server.client()
+    for number, state in states.items():
+        if state is None:
+            client.ask(f"peek {number}", "NOT_FOUND")
+        else:
+            expected = "ready" if state == "reserved" else state
+            assert client.told(f"stats-job {number}")["state"] == expected
+
+
+def test_killed_while_many_put_and_delete(executable, tmp_path):
+    server = executable("-b", str(tmp_path), "-f0")
+    stored, deleted = set(), set()
+    doubtful = set()  # whose deletion was asked for, and perhaps done
+
+    def put_and_delete():
+        client = server.client()
+        try:
+            while True:
+                number = client.put()
+                stored.add(number)
+                if number % 3 == 0:
+                    doubtful.add(number)
+                    client.ask(f"delete {number}", "DELETED")
+                    deleted.add(number)
+        except (OSError, ValueError, AssertionError):
+            return  # the server was killed
+
+    threads = [threading.Thread(target=put_and_delete) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(deleted) > 100, 60)
+    server.process.kill()
+    for thread in threads:
+        thread.join()
+    server.kill()
+    server.start()
+
+    client = server.client()
+    found = set()
+    while True:
+        client.say("reserve-with-timeout 0\r\n")
+        words = client.line().split()
+        if words == [b"TIMED_OUT"]:
+            break
+        client.line()
+        assert int(words[1]) not in found
+        found.add(int(words[1]))
+    assert stored - doubtful <= found
+    assert not deleted & found
+
+
+def test_a_stopped_server_gives_back_what_was_reserved(executable, tmp_path):
+    server = executable("-b", str(tmp_path))
+    client = server.client()
+    client.put()
+    client.ask("reserve", "RESERVED 1 1", "a")
+    assert server.stop() == 0
+
+    server.start()
+    assert server.client().told("stats-job 1")["state"] == "ready"
+
+
+def test_the_leases_of_a_dead_door_come_back_on_a_database_that_many_share(serve, clock):
+    """Each door on a database has a session; whoever does upkeep sees that one is dead."""
+    served = serve(clock=clock)
+    client = served.client()
+    client.put(ttr=1_000)
+    client.ask("reserve", "RESERVED 1 1", "a")
+
+    served.app.sessions.end(served.door.session)  # as whoever calls it dead does
+
+    client.ask("delete 1", "NOT_FOUND")
+    served.client().ask("reserve-with-timeout 0", "RESERVED 1 1", "a")
+
+
+def test_one_directory_has_one_server(executable, tmp_path):
+    executable("-b", str(tmp_path)).client().put()
+
+    second = executable("-b", str(tmp_path))
+
+    assert second.process.wait(30) == 10

@@ -1,0 +1,87 @@
+"""What several connections ask for at once is one call."""
+
+import asyncio
+
+import pytest
+
+from towpath.server.beanstalkd.together import Together
+
+
+class Calls:
+    """Doubles numbers, and remembers how it was called; refuses what is not positive."""
+
+    def __init__(self):
+        self.made = []
+        self.called = asyncio.Event()
+
+    async def __call__(self, items):
+        self.made.append(items)
+        self.called.set()
+        await asyncio.sleep(0)
+        if min(items) <= 0:
+            raise ValueError(items)
+        return [2 * item for item in items]
+
+
+def test_each_gets_its_own_results_of_one_call():
+    async def ask():
+        calls = Calls()
+        together = Together(calls)
+        results = await asyncio.gather(together("a", [1, 2]), together("b", [3]), together("c", []))
+        return results, calls.made
+
+    assert asyncio.run(ask()) == ([[2, 4], [6], []], [[1, 2, 3]])
+
+
+def test_what_comes_during_a_call_gathers_for_the_next():
+    async def ask():
+        calls = Calls()
+        together = Together(calls)
+        first = asyncio.create_task(together("a", [1]))
+        await calls.called.wait()
+        await asyncio.gather(first, together("b", [2]), together("c", [3]))
+        return calls.made
+
+    assert asyncio.run(ask()) == [[1], [2, 3]]
+
+
+def test_a_bad_one_fails_alone():
+    async def ask():
+        together = Together(Calls())
+        return await asyncio.gather(
+            together("a", [1]), together("b", [0]), together("c", [3]), return_exceptions=True
+        )
+
+    good, bad, other = asyncio.run(ask())
+    assert (good, other) == ([2], [6])
+    assert isinstance(bad, ValueError)
+
+
+def test_those_who_take_turns_are_waited_for_and_who_stays_away_is_not():
+    async def ask():
+        calls = Calls()
+        together = Together(calls)
+
+        async def again(who, times):
+            for _ in range(times):
+                await together(who, [1])
+
+        await asyncio.wait_for(asyncio.gather(again("a", 50), again("b", 50), again("c", 5)), 30)
+        return [len(items) for items in calls.made]
+
+    sizes = asyncio.run(ask())
+    assert sum(sizes) == 105
+    assert sizes.count(2) > 40
+
+
+@pytest.mark.parametrize("kind", ["memory"], indirect=True)
+def test_a_limit_of_one_tube_does_not_keep_others_from_putting(serve):
+    served = serve(max_jobs_per_topic=1)
+    full, other = served.client(), served.client()
+    full.put()
+
+    for nth in range(20):
+        full.say("put 0 0 1 1\r\nx\r\n")
+        other.ask(f"use tube-{nth}", f"USING tube-{nth}")
+        other.put()
+        full.hear("OUT_OF_MEMORY")
