@@ -225,3 +225,30 @@ def test_who_repeats_an_id_does_not_see_what_became_of_the_job(web, ada):
     )
 
     assert (said.status_code, said.json()["result"]) == (201, None)
+
+
+def test_a_task_that_is_known_here_checks_its_arguments_and_brings_its_options(web, root):
+    @web.app.task(max_retries=2, priority=7, timeout=5)
+    def divide(a: int, b: int = 1) -> float:
+        return a / b
+
+    def enqueued(**new):
+        return web.post("/api/jobs/enqueue", {"topic": "divide", **new}, as_=root)
+
+    made = enqueued(payload={"a": 6}, priority=9).json()
+    assert (made["maxRetries"], made["timeout"], made["priority"]) == (2, 5, 9)
+    assert refused(enqueued(payload={"a": "six"})) == (400, "invalid_arguments")
+    assert refused(enqueued(payload={"x": 1})) == (400, "invalid_arguments")
+    assert refused(enqueued()) == (400, "invalid_arguments")
+    many = {"jobs": [{"topic": "divide", "payload": {"a": 1}}, {"topic": "divide", "payload": 5}]}
+    assert refused(web.post("/api/jobs/enqueue-many", many, as_=root)) == (400, "invalid_arguments")
+    assert len(web.app.jobs.list()) == 1
+
+
+def test_a_task_without_arguments_needs_no_payload(web, root):
+    @web.app.task()
+    def tidy() -> None: ...
+
+    said = web.post("/api/jobs/enqueue", {"topic": "tidy"}, as_=root)
+
+    assert (said.status_code, said.json()["payload"]) == (201, {})

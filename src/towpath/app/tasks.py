@@ -263,6 +263,18 @@ class Task(Generic[P, R]):
         """Return the payload and the options of a call."""
         return self._bodies([call])[0], {**self._options, **options}
 
+    def from_outside(
+        self, payload: msgspec.Raw, options: EnqueueOptions
+    ) -> tuple[msgspec.Raw, EnqueueOptions]:
+        """Return payload and options of a call by another program: an object of the arguments.
+
+        It is checked as any other call is, and has the options of the task.
+        """
+        body = payload if bytes(payload) != b"null" else msgspec.Raw(b"{}")
+        self.signature.decode(bytes(body).decode())
+        own = {k: v for k, v in self._options.items() if k != "delay" or "run_at" not in options}
+        return body, cast("EnqueueOptions", {**own, **options})
+
     def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of a call here and now, with a context if it takes one."""
         return (Context(self.app), *args) if self.signature.takes_context else args

@@ -23,7 +23,6 @@ examples:
 """
 
 
-
 def define(parser: argparse.ArgumentParser) -> None:
     """Say what the command understands."""
     parser.description = "Serve the HTTP API; do the upkeep; run the tasks of an app."

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -85,16 +85,17 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
     unfinished job of the topic holds the key, and that one is shown; without its payload and
     results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a
-    unique other than skip) is for users who may manage the topic.
+    unique other than skip) is for users who may manage the topic. Where the server has the task of
+    the topic, the payload is an object of its arguments, which are checked.
     """
     _require_enqueue(ask, body, ask.body)
-    options = body.options()
+    payload, options = _as_task(ask, body)
     key = ask.headers.get(b"idempotency-key")
     if key is not None:
         options["id"] = _id_of(ask, body, key)
     elif body.key is not None and body.id is None:
         options["id"] = uuid7()
-    job = await ask.app.jobs.aenqueue(body.topic, body.data(), **cast("EnqueueOptions", options))
+    job = await ask.app.jobs.aenqueue(body.topic, payload, **options)
     if "id" in options and job.id != options["id"]:
         return Answer(_holder(ask, job), 200)
     return Answer(_holder(ask, job) if job.epoch else job_shown(job))
@@ -109,15 +110,22 @@ async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
     said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
     for nth, new in enumerate(body.jobs):
         _require_enqueue(ask, new, said[nth] if said else None)
-    jobs = await ask.app.jobs.aenqueue_all(
-        [(new.topic, new.data(), cast("EnqueueOptions", new.options())) for new in body.jobs]
-    )
+    jobs = await ask.app.jobs.aenqueue_all([(new.topic, *_as_task(ask, new)) for new in body.jobs])
     return Items(
         items=[
             job_shown(job) if new.key is None else _holder(ask, job)
             for new, job in zip(body.jobs, jobs, strict=True)
         ]
     )
+
+
+def _as_task(ask: Ask, new: NewJob) -> tuple[Any, EnqueueOptions]:
+    """Return payload and options; of a topic whose task is known here, checked by it."""
+    options = cast("EnqueueOptions", new.options())
+    task = ask.app.tasks.get(new.topic)
+    if task is None or new.encoding != "json":
+        return new.data(), options
+    return task.from_outside(new.payload, options)
 
 
 def _require_enqueue(ask: Ask, new: NewJob, said: object) -> None:
