@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,10 @@ from towpath import App
 from towpath.app.queue import Queue, Reservation
 from towpath.model import passwords
 from towpath.model.instants import instant, microseconds
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a shell; the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
 Place = tuple[str, dict[str, str]]

@@ -86,6 +86,7 @@ def succeed(who: Candidate, costs: list[Charge], lifetime: int) -> Operation[tup
 
     def steps() -> Steps[tuple[Account, str]]:
         for row in (yield sql["account"](id=who.id, password=who.password)):
+            yield sql["hold"]([asdict(each) for each in costs])
             yield sql["forgive"]([asdict(each) for each in costs if each.forgiven])
             yield sql["refund"]([asdict(each) for each in costs if not each.forgiven])
             account = account_from(row)

@@ -35,6 +35,15 @@ select {now} + i.room - i.pace, a.tat from towpath.login_attempt a
   join json_to_recordset(cast(:items as json)) as i(key text, pace bigint, room bigint)
     on a.key = i.key;
 
+-- In the same order as they are charged, or two logins at once would wait for each other.
+-- name: hold [sqlite]
+select key from towpath.login_attempt where key = :key;
+
+-- name: hold [postgres]
+select key from towpath.login_attempt
+ where key in (select i.key from json_to_recordset(cast(:items as json)) as i(key text))
+ order by key for update;
+
 -- name: forgive [sqlite]
 delete from towpath.login_attempt where key = :key;
 
