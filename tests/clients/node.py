@@ -66,7 +66,9 @@ def _wheel() -> Path:
 
 def _environment() -> dict[str, str]:
     path = f"{_wheel() / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, "PATH": path, "NO_COLOR": "1"}
+    # As pip does, it trusts whom the system trusts: a registry may be behind a proxy.
+    trust = {"NODE_USE_SYSTEM_CA": "1"}
+    return {**trust, **os.environ, "PATH": path, "NO_COLOR": "1"}
 
 
 if __name__ == "__main__":

@@ -89,5 +89,6 @@ def publish(directory):
     packed = npm("pack", "--json", "--silent", "--pack-destination", directory.parent.parent)
     [archive] = json.loads(packed[packed.index("[") :])
     with tarfile.open(directory.parent.parent / archive["filename"]) as tar:
-        tar.extractall(directory.parent, filter="data")
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.11.4
+        tar.extractall(directory.parent, **safely)  # noqa: S202 - we have just made it ourselves
     (directory.parent / "package").rename(directory)
