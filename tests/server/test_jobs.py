@@ -45,7 +45,8 @@ def test_us7_2_a_job_is_shown_as_it_was_stored(ask):
 
     assert shown == said
     assert shown["payload"] == {"a": [1, None, "ä"]}
-    assert (shown["retries"], shown["maxRetries"], shown["headers"]) == (0, 5, {"x": "y"})
+    assert (shown["retries"], shown["maxRetries"]) == (0, 5)
+    assert shown["headers"]["x"] == "y"  # a trace may travel with it, where one was begun
     assert shown["runAt"].endswith("Z")
 
 
