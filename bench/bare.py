@@ -99,7 +99,7 @@ class _Postgres:
     def _reserving(self, limit: int) -> dict[str, Any]:
         return {
             "topic": TOPIC, "ranges": self._ranges, "limit": limit,
-            "token": next(_tokens), "session": None, "now": None,
+            "token": next(_tokens), "session": None, "expires": False, "now": None,
         }  # fmt: skip
 
     def _completing(self, rows: Sequence[Row]) -> dict[str, Any]:
@@ -198,7 +198,16 @@ class BareSqlite:
 
     def reserve(self, limit: int) -> list[Row]:
         return self._run(
-            "reserve", [{"topic": TOPIC, "limit": limit, "token": next(_tokens), "session": None}]
+            "reserve",
+            [
+                {
+                    "topic": TOPIC,
+                    "limit": limit,
+                    "token": next(_tokens),
+                    "session": None,
+                    "expires": False,
+                }
+            ],
         )
 
     def complete(self, rows: Sequence[Row]) -> list[Row]:
