@@ -181,6 +181,16 @@ def test_fields_come_back_as_they_were(app, ada):
     assert app.accounts.get("users", ada.id).fields == fields
 
 
+def test_fields_that_are_not_named_stay_and_one_of_none_goes(app, ada):
+    app.accounts.update("users", ada.id, fields={"role": "editor", "team": 7})
+
+    assert app.accounts.update("users", ada.id, fields={"role": None}).fields == {"team": 7}
+    assert app.accounts.update("users", ada.id, fields={}).fields == {"team": 7}
+    app.accounts.update("users", ada.id, fields={"a": "x" * 9_000})
+    with pytest.raises(Invalid, match="bytes"):  # of all together
+        app.accounts.update("users", ada.id, fields={"b": "x" * 9_000})
+
+
 def test_accounts_are_listed_in_pages_the_oldest_first(app):
     made = [app.accounts.create("users", f"u{n}@example.com", PASSWORD) for n in range(3)]
     app.accounts.create("_superusers", "root@example.com", PASSWORD)

@@ -18,7 +18,7 @@ def test_the_first_superuser_brings_the_tables_along(tmp_path):
     towpath = Towpath(tmp_path, TOWPATH_DATABASE="sqlite:///new.db")
     towpath("superuser", "list", code=1)
     done = towpath("superuser", "create", "Root@Example.com", "--password-stdin", said=PASSWORD)
-    assert done.stdout == "root@example.com is a superuser\n"
+    assert done.stdout == "root@example.com is a superuser of sqlite:///new.db\n"
     assert [each["email"] for each in towpath.json("superuser", "list")["superusers"]] == [
         "root@example.com"
     ]

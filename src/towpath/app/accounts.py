@@ -97,7 +97,7 @@ class Accounts:
         name: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Account:
-        """Change what is given; `fields` replaces all of them. A new password ends every token."""
+        """Change what is given; a field of None is taken away. A new password ends every token."""
         place, changes = _place(collection, id), _changes(email, name, fields)
         hash = None if password is None else hashing.run(_hash(password))
         return self._app.run(accounts.update(*place, changes, hash))
@@ -112,7 +112,7 @@ class Accounts:
         name: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Account:
-        """Change what is given; `fields` replaces all of them. A new password ends every token."""
+        """Change what is given; a field of None is taken away. A new password ends every token."""
         place, changes = _place(collection, id), _changes(email, name, fields)
         hash = None if password is None else await hashing.arun(_hash(password))
         return await self._app.arun(accounts.update(*place, changes, hash))
@@ -216,10 +216,12 @@ def _new(
 
 
 def _changes(email: str | None, name: str | None, fields: Mapping[str, Any] | None) -> Changes:
+    if fields is not None:
+        model.fields_of(fields)  # as far as that can be said without those that stay
     return Changes(
         email=None if email is None else model.email_of(email),
         name=None if name is None else model.name_of(name),
-        fields=None if fields is None else model.fields_of(fields),
+        fields=None if fields is None else dict(fields),
     )
 
 

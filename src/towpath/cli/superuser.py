@@ -4,9 +4,9 @@ import argparse
 from typing import Final
 
 from towpath.cli.apps import add_common, open_app
-from towpath.cli.output import Output, Refused, text
+from towpath.cli.output import Output, text
 from towpath.cli.passwords import add_password, new_password
-from towpath.cli.users import document, show_accounts
+from towpath.cli.users import check_named, document, show_accounts
 from towpath.model.accounts import Collection
 
 EXAMPLES: Final = """\
@@ -33,9 +33,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Do what the verb says."""
-    if (given.email is None) != (given.verb == "list"):
-        msg = "list shows all" if given.verb == "list" else f"name whom to {given.verb}"
-        raise Refused(msg)
+    check_named(given)
     VERBS[given.verb](given)
 
 
@@ -48,7 +46,7 @@ def create(given: argparse.Namespace) -> None:
     """Add a superuser, and our tables if they are not there yet."""
     with open_app(given, creates=True) as app:
         made = app.accounts.create(SUPERUSERS, given.email, new_password(given))
-    said = f"{made.email} is a superuser"
+    said = f"{made.email} is a superuser of {app.database}"
     Output(as_json=given.json).show({"superuser": document(made)}, lambda: [text(said)])
 
 

@@ -49,14 +49,19 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Do what the verb says."""
-    if (given.email is None) != (given.verb == "list"):
-        msg = "list shows all" if given.verb == "list" else f"name whom to {given.verb}"
-        raise Refused(msg)
+    check_named(given)
     changes = given.name is not None or given.field or given.password or given.new_email
     if changes and given.verb not in {"create", "update"}:
         msg = "--name, --email, --field and --password go with create and update"
         raise Refused(msg)
     VERBS[given.verb](given)
+
+
+def check_named(given: argparse.Namespace) -> None:
+    """Refuse a verb that does not say whom it is about, or says so in vain."""
+    if (given.email is None) != (given.verb == "list"):
+        msg = "list shows all" if given.verb == "list" else f"name whom to {given.verb}"
+        raise Refused(msg)
 
 
 def list_users(given: argparse.Namespace) -> None:
@@ -66,7 +71,7 @@ def list_users(given: argparse.Namespace) -> None:
 
 def create(given: argparse.Namespace) -> None:
     """Add a user."""
-    fields = _fields({}, given.field)
+    fields = {name: value for name, value in _fields(given.field).items() if value is not None}
     with open_app(given) as app:
         made = app.accounts.create(
             USERS, given.email, new_password(given), name=given.name or "", fields=fields
@@ -98,7 +103,7 @@ def update(given: argparse.Namespace) -> None:
             email=given.new_email,
             password=new_password(given) if asks else None,
             name=given.name,
-            fields=_fields(found.fields, given.field) if given.field else None,
+            fields=_fields(given.field),
         )
     _tell(given, changed, f"{changed.email} is changed")
 
@@ -145,15 +150,16 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else as_json(value)
 
 
-def _fields(known: dict[str, Any], given: list[str]) -> dict[str, Any]:
-    fields = dict(known)
+def _fields(given: list[str]) -> dict[str, str | None]:
+    """Read fields; an empty one is to be taken away."""
+    fields: dict[str, str | None] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals:
             msg = f"--field {each}: write NAME=TEXT"
             raise Refused(msg)
-        fields[name] = value
-    return {name: value for name, value in fields.items() if value != ""}
+        fields[name] = value or None
+    return fields
 
 
 VERBS: Final = {

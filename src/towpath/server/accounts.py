@@ -27,54 +27,56 @@ OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
 Password = Annotated[str, Meta(extra_json_schema={"minLength": 8, "maxLength": 1_000})]
+TEXT: Final = {"type": "string"}
+WRITTEN: Final = {
+    "email": {"type": "string", "format": "email"},
+    "password": {"type": "string", "minLength": 8, "maxLength": 1_000},
+    "passwordConfirm": TEXT,
+    "name": {"type": "string", "maxLength": 200},
+}
+SHOWN: Final = {
+    "id": TEXT,
+    "collectionId": TEXT,
+    "collectionName": {"enum": [*map(str, Collection)]},
+    "email": TEXT,
+    "name": TEXT,
+    "created": {"type": "string", "format": "date-time"},
+    "updated": {"type": "string", "format": "date-time"},
+}
+
+
+def _record(title: str, description: str, properties: Mapping[str, Any], *required: str) -> Meta:
+    """Describe an object that has these properties, and an account's own fields beside them."""
+    schema: dict[str, Any] = {"properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return Meta(title=title, description=description, extra_json_schema=schema)
+
+
 Record = Annotated[
     dict[str, Any],
-    Meta(
-        title="Record",
-        description="An account; its own fields stand beside these.",
-        extra_json_schema={
-            "required": ["id", "collectionId", "collectionName", "email", "name"],
-            "properties": {
-                "id": {"type": "string"},
-                "collectionId": {"type": "string"},
-                "collectionName": {"enum": ["users", "_superusers"]},
-                "email": {"type": "string"},
-                "name": {"type": "string"},
-                "created": {"type": "string", "format": "date-time"},
-                "updated": {"type": "string", "format": "date-time"},
-            },
-        },
+    _record(
+        "Record",
+        "An account; its own fields stand beside these.",
+        SHOWN,
+        *("id", "collectionId", "collectionName", "email", "name"),
     ),
 ]
 NewRecord = Annotated[
     dict[str, Any],
-    Meta(
-        title="NewRecord",
-        description="An account to be stored; whatever else it holds are fields of its own.",
-        extra_json_schema={
-            "required": ["email", "password"],
-            "properties": {
-                "email": {"type": "string", "format": "email"},
-                "password": {"type": "string", "minLength": 8, "maxLength": 1_000},
-                "passwordConfirm": {"type": "string"},
-                "name": {"type": "string", "maxLength": 200},
-            },
-        },
+    _record(
+        "NewRecord",
+        "An account to be stored; whatever else it holds are fields of its own.",
+        WRITTEN,
+        *("email", "password"),
     ),
 ]
 RecordChange = Annotated[
     dict[str, Any],
-    Meta(
-        title="RecordChange",
-        description="What changes of an account; a field of its own that is null is taken away.",
-        extra_json_schema={
-            "properties": {
-                "email": {"type": "string", "format": "email"},
-                "password": {"type": "string", "minLength": 8, "maxLength": 1_000},
-                "passwordConfirm": {"type": "string"},
-                "name": {"type": "string", "maxLength": 200},
-            },
-        },
+    _record(
+        "RecordChange",
+        "What changes of an account; a field of its own that is null is taken away.",
+        WRITTEN,
     ),
 ]
 
@@ -290,17 +292,13 @@ async def change_record(ask: Ask, collection: Collection, id: str, body: RecordC
     """Change an account. A new password ends all its tokens."""
     ask.require_superuser()
     _check_confirmed(body)
-    fields: dict[str, Any] | None = _own_fields(body) or None
-    if fields is not None:
-        kept = (await ask.app.accounts.aget(collection, id)).fields | fields
-        fields = {name: value for name, value in kept.items() if value is not None}
     changed = await ask.app.accounts.aupdate(
         collection,
         id,
         email=body.get("email"),
         password=body.get("password"),
         name=body.get("name"),
-        fields=fields,
+        fields=_own_fields(body),
     )
     return record_of(changed)
 

@@ -6,9 +6,9 @@ others      may do what the rule says: of the topic, or else the general one
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from uuid import UUID
 
@@ -186,15 +186,13 @@ class Ask:
         if not single and rule.job_fields - ({"topic"} if topic is not None else set()):
             return False
         try:
-            request = self._requested()
-            known: Callable[[], dict[str, Any]] = lambda: {"topic": topic}  # noqa: E731 - or another
+            names = Names(request=self._requested(), job={"topic": topic})
             if job is not None:
-                known = lambda: _fields(job)  # noqa: E731 - asked for once, if at all
+                names = Names(request=self._requested(), job=partial(_fields, job))
             elif body is not None:
-                said = cast("dict[str, Any]", _json(body))
-                request = {**request, "body": said}
-                known = lambda: said  # noqa: E731 - it has the same names
-            return rule.allows(Names(request=request, job=known), datetime.now(UTC))
+                new = cast("dict[str, Any]", _json(body))  # it has the names of a job
+                names = Names(request={**self._requested(), "body": new}, job=new)
+            return rule.allows(names, datetime.now(UTC))
         except RecursionError:
             return False  # a payload that could be stored, but is too deep to be looked into here
 

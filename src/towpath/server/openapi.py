@@ -1,5 +1,6 @@
 """The OpenAPI document, written from the routes and the types that they take and answer."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
@@ -245,15 +246,20 @@ def _has_required(kind: Any) -> bool:
 
 def _renamed(document: dict[str, Any]) -> dict[str, Any]:
     """Give schemas the names that users know: Job, JobList, Error."""
-    text = msgspec.json.encode(document).decode()
-    names = {name: _public(name) for name in document["components"]["schemas"]}
-    for name, public in names.items():
-        text = text.replace(f'"{name}":', f'"{public}":').replace(f'/{name}"', f'/{public}"')
-        text = text.replace(f'"title":"{name}"', f'"title":"{public}"')
-    renamed: dict[str, Any] = msgspec.json.decode(text)
-    for name, schema in renamed["components"]["schemas"].items():
-        schema["title"] = name
+    schemas = document["components"]["schemas"]
+    document["components"]["schemas"] = {
+        _public(name): {**schema, "title": _public(name)} for name, schema in schemas.items()
+    }
+    renamed: dict[str, Any] = json.loads(json.dumps(document), object_hook=_pointing)
     return renamed
+
+
+def _pointing(known: dict[str, Any]) -> dict[str, Any]:
+    """Have a reference point to the name that its schema has now."""
+    if isinstance(known.get("$ref"), str):
+        place, _, name = known["$ref"].rpartition("/")
+        known["$ref"] = f"{place}/{_public(name)}"
+    return known
 
 
 def _public(name: str) -> str:

@@ -8,7 +8,6 @@ import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
@@ -20,12 +19,13 @@ from towpath.model.accounts import Collection
 from towpath.server.api import Api
 from towpath.server.beanstalkd.door import Door
 from towpath.server.connections import Connection, Patience
+from towpath.server.system import is_loopback
 from towpath.worker import Worker
 
 log: Final = logging.getLogger("towpath")
 
 BACKLOG: Final = 2_048
-SLOWEST: Final = 600  # seconds for which a browser remembers what other sites may ask
+CORS_REMEMBERED: Final = 600  # seconds for which a browser knows what other sites may ask
 
 
 class Listening(Struct, frozen=True):
@@ -145,7 +145,7 @@ class Serving(Struct, kw_only=True):
         if await self.app.accounts.acount(Collection.SUPERUSERS):
             return None
         api.gate.set_up_token = secrets.token_urlsafe(32)
-        host = self.host if _is_loopback(self.host) else "127.0.0.1"
+        host = self.host if is_loopback(self.host) else "127.0.0.1"
         return f"{_url(host, port)}/setup?token={api.gate.set_up_token}"
 
 
@@ -184,7 +184,7 @@ def with_origins(api: Api, origins: Sequence[str]) -> Any:
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["authorization", "content-type", "idempotency-key"],
         expose_headers=["retry-after"],
-        max_age=SLOWEST,
+        max_age=CORS_REMEMBERED,
     )
 
 
@@ -218,10 +218,3 @@ def _shown(bound: socket.socket) -> str:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,6 +1,6 @@
 """Accounts: what is stored of them, and which of their tokens hold."""
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from towpath.errors import AccountExists, Conflict, InvalidState, InvalidToken, NotFound
 from towpath.model import tokens
-from towpath.model.accounts import Account, Collection
+from towpath.model.accounts import Account, Collection, fields_of
 from towpath.model.instants import as_datetime
 from towpath.model.tokens import Claims
 from towpath.operation import Mode, Operation, Row, Steps
@@ -37,7 +37,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
     email: str | None = None
     name: str | None = None
-    fields: str | None = None
+    fields: dict[str, Any] | None = None  # of which those that are None are taken away
 
 
 def create(new: NewAccount, password: str, *, first: bool = False) -> Operation[Account]:
@@ -101,12 +101,27 @@ def update(
             found = yield sql["get_by_email"](collection=collection, email=changes.email)
             if any(account_from(row).id != str(id) for row in found):
                 raise _exists(changes.email)
-        yield sql["change"](collection=collection, id=id, password=password, **asdict(changes))
+        yield sql["change"](
+            collection=collection,
+            id=id,
+            password=password,
+            email=changes.email,
+            name=changes.name,
+            fields=(yield from _merged(collection, id, changes.fields)),
+        )
         if password is not None:
             yield sql["end_tokens"](collection=collection, id=id)
         return (yield from _get(collection, id))
 
     return Operation("update_account", steps, wakes=wakes)
+
+
+def _merged(collection: Collection, id: UUID, fields: dict[str, Any] | None) -> Steps[str | None]:
+    """Return all fields as they are then; nobody else changes them meanwhile."""
+    if not fields:
+        return None
+    known = (yield from _get(collection, id)).fields | fields
+    return fields_of({name: value for name, value in known.items() if value is not None})
 
 
 def end_tokens(collection: Collection, id: UUID) -> Operation[None]:
