@@ -18,6 +18,8 @@ from typing import Self
 START = (3 << 16).to_bytes(4)  # version 3 of the protocol
 READY_FOR_QUERY = re.compile(rb"Z\x00\x00\x00\x05[ITE]\Z")  # the end of every answer
 
+COMMIT = "commit\0"  # the statement, and not a word in another
+
 
 class Link:
     """One client's connection through the proxy."""

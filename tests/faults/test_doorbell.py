@@ -5,6 +5,7 @@ import os
 import select
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 
 from tests.faults.processes import wait_until
 from towpath import App
-from towpath.database.wakeups import PostgresBell, SqliteBell
+from towpath.database.wakeups import LOOK_EVERY, PostgresBell, SqliteBell
 from towpath.settings import Settings
 
 
@@ -136,6 +137,18 @@ def test_each_commit_rings_once(watched):
         with ringing(bell):
             other.execute("insert into mail values ('again')")
         assert silent(bell)
+
+
+def test_many_commits_are_not_as_many_rings(watched):
+    """A process that writes all the time has a thread here that wants the interpreter, too."""
+    bell, path = watched
+    with another(path) as other:
+        with ringing(bell):
+            other.execute("create table mail (text)")
+        rung = time.monotonic()
+        other.execute("insert into mail values ('again')")
+        assert bell.wait(20, listening=True) is None
+        assert time.monotonic() - rung > LOOK_EVERY * 0.8
 
 
 def test_a_commit_rings_that_comes_long_after_its_first_write(watched):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.books import Books
 from tests.faults.processes import wait_until
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import COMMIT, Proxy
 from towpath.errors import DatabaseUnavailable
 
 # Words that only this statement has.
@@ -70,7 +70,7 @@ def test_an_enqueue_whose_answer_is_lost_stores_one_job(app, proxy, books, optio
 def test_many_jobs_whose_answer_is_lost_are_stored_once(make_app, colour, proxy, books):
     app = colour(make_app(batch_size=100))
     app.topics.list()
-    proxy.lose_answer("commit")
+    proxy.lose_answer(COMMIT)
 
     jobs = app.jobs.enqueue_many("mail", range(250))
 
@@ -86,7 +86,7 @@ def test_an_enqueue_that_fills_the_topic_and_loses_its_answer_succeeds(
     """The limit is not broken by the same job again."""
     app = colour(make_app(max_jobs_per_topic=1, max_topics=1))
     app.topics.list()
-    proxy.lose_answer("commit")
+    proxy.lose_answer(COMMIT)
 
     job = app.jobs.enqueue("mail")
 
@@ -226,7 +226,7 @@ def test_a_kick_whose_answer_is_lost_never_kicks_twice(app, proxy, books, state,
         app.jobs.enqueue("mail")
     for lease in app.jobs.reserve("mail", limit=3):
         app.jobs.bury(lease) if state == "buried" else app.jobs.release(lease, delay=60)
-    getattr(proxy, lose)("commit")
+    getattr(proxy, lose)(COMMIT)
 
     said_once(app.jobs.kick, "mail", 1)
 
@@ -243,7 +243,7 @@ def test_a_verb_of_one_job_whose_answer_is_lost_is_done_once_or_not_at_all(
     job = app.jobs.enqueue("mail")
     if verb in {"requeue", "kick_job"}:
         app.jobs.bury(app.jobs.reserve("mail")[0])
-    getattr(proxy, lose)("commit")
+    getattr(proxy, lose)(COMMIT)
 
     said_once(getattr(app.jobs, verb), job, *([5] if verb == "reprioritise" else []))
 
@@ -265,7 +265,7 @@ def test_a_kick_beside_others_in_one_transaction_is_never_repeated(make_app, pro
             for lease in await app.jobs.areserve("mail", limit=3):
                 await app.jobs.abury(lease)
             await app.jobs.aenqueue("post")
-            proxy.lose_answer("commit")
+            proxy.lose_answer(COMMIT)
             kicked, enqueued, reserved = await asyncio.gather(
                 app.jobs.akick("mail", 1),
                 app.jobs.aenqueue("mail"),
@@ -297,7 +297,7 @@ def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, book
         kicking = threads.submit(app.jobs.kick, "mail", 1)
         enqueuing = threads.submit(app.jobs.enqueue, "mail")
         wait_until(lambda: len(app._database._lanes._inbox) == 2)
-        proxy.lose_answer("commit")
+        proxy.lose_answer(COMMIT)
         proxy.let_go()
         error = kicking.exception(10)
         assert error is None or isinstance(error, DatabaseUnavailable)

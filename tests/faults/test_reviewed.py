@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.gates import StoppingClock
 from tests.faults.processes import until, wait_until
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import COMMIT, Proxy
 from tests.faults.sizes import many
 from towpath import App, Job
 from towpath.database import sqlite_lanes
@@ -267,7 +267,7 @@ def test_a_blocking_verb_that_waits_for_its_own_loop_is_told_that_it_is_busy(
         async with App(proxy.url(), schema=postgres_schema, busy_timeout=0.3) as app:
             await app.amigrate()
             app.jobs.enqueue("post")
-            proxy.hold("commit")
+            proxy.hold(COMMIT)
             own = asyncio.gather(app.jobs.aenqueue("mail"), app.jobs.areserve("post"))
             await until(proxy.happened.is_set)
             mercy = threading.Timer(10, proxy.let_go)

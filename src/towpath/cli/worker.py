@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import logging
 import sys
 from typing import Final
@@ -77,6 +78,7 @@ def run(given: argparse.Namespace) -> int:
         # A database that is away comes back, and the worker waits for it; a wrong one does not.
         with contextlib.suppress(DatabaseUnavailable):
             app.migrate()
+        gc.freeze()  # what was loaded stays: no collection need look at it again
         worker.run()
         logging.getLogger("towpath").info("worker %s has stopped", worker.name)
     return 0

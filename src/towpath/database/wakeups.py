@@ -128,6 +128,7 @@ class SqliteBell:
         self._connection: sqlite3.Connection | None = None
         self._log: Watch | None = None
         self._written_at = 0.0  # whence the time to the next look is doubled
+        self._rests = False  # it has just rung: many commits are not as many rings
         self._in_use = Lock()
         self._seen: int | None = None
         hold_still_at_fork(self)
@@ -172,7 +173,7 @@ class SqliteBell:
         if log is None:
             self._pipe.is_interrupted(min(timeout, LOOK_EVERY))
             return
-        pause = max(SOON, time.monotonic() - self._written_at)
+        pause = LOOK_EVERY if self._rests else max(SOON, time.monotonic() - self._written_at)
         if pause <= LOOK_EVERY:  # deaf, or many writes would be as many looks
             self._pipe.is_interrupted(min(timeout, pause))
         else:
@@ -191,11 +192,11 @@ class SqliteBell:
                 [version] = self._connection.execute("pragma data_version").fetchone()
         except sqlite3.Error:
             return False  # the safety net still looks
-        changed = self._seen is not None and version != self._seen
+        changed = self._rests = self._seen is not None and version != self._seen
         self._seen = version
         now = time.monotonic()
         if changed:
-            self._written_at = now - LOOK_EVERY  # it rests for so long
+            self._written_at = now - LOOK_EVERY
         elif written and now - self._written_at > LOOK_EVERY:
             self._written_at = now
         return changed
@@ -212,7 +213,7 @@ class PostgresBell:
         self.interrupt = self._pipe.interrupt
         self._connection: Any = None
         self._listens = False
-        self._overheard: list[Any] = []  # what came while we rang ourselves
+        self._overheard: list[str] = []  # what came, also while we rang ourselves
         self._not_before = 0.0
         self._pause = 0.1
 
@@ -241,22 +242,20 @@ class PostgresBell:
 
     def announce(self, topics: Iterable[str]) -> None:
         """Ring once for all of these topics."""
-        import psycopg  # noqa: PLC0415 - only with this database
+        from psycopg.pq import ExecStatus  # noqa: PLC0415 - only with this database
 
+        params = [self.channel.encode(), ring_text(topics).encode()]
         for _ in range(2):  # the connection may have died since it was last used
             if self._connection is None:
                 self._connect()
-            connection: Any = self._connection
-            if connection is None:
+            if self._connection is None:
                 return
-            try:
-                connection.execute(
-                    "select pg_notify(%s, %s)", (self.channel, ring_text(topics)), prepare=False
-                )
-            except psycopg.Error:
-                self._connection = None
-            else:
+            # By libpq alone: hundreds of times a second, beside threads that want the interpreter.
+            done = self._connection.pgconn.exec_params(b"select pg_notify($1, $2)", params)
+            if done.status == ExecStatus.TUPLES_OK:
+                self._overhear()
                 return
+            self._connection = None
 
     def close(self) -> None:
         """Close the connection."""
@@ -276,7 +275,7 @@ class PostgresBell:
             row = connection.execute("select pg_backend_pid()").fetchone()
             self._listens = not postgres.behind_a_pooler(connection, row)
             if self._listens:
-                connection.add_notify_handler(self._overheard.append)
+                connection.execute("set synchronous_commit = off")  # a ring may be lost
                 connection.execute(f'listen "{self.channel}"'.encode())
             else:
                 log.warning(
@@ -294,20 +293,23 @@ class PostgresBell:
     def _heard(self) -> Rung:
         import psycopg  # noqa: PLC0415 - only with this database
 
-        own = self._connection.info.backend_pid
-        texts = [each.payload for each in self._overheard if each.pid != own]
-        self._overheard.clear()
         try:
             self._connection.pgconn.consume_input()
-            while notification := self._connection.pgconn.notifies():
-                if notification.be_pid != own:
-                    texts.append(notification.extra.decode())
+            self._overhear()
         except psycopg.Error:
             self._connection = None
             return None
+        texts, self._overheard = self._overheard, []
         if "" in texts:
             return None
         return frozenset(topic for text in texts for topic in text.split(","))
+
+    def _overhear(self) -> None:
+        """Take what has come, but for what we rang ourselves."""
+        pgconn = self._connection.pgconn
+        while notification := pgconn.notifies():
+            if notification.be_pid != pgconn.backend_pid:
+                self._overheard.append(notification.extra.decode())
 
 
 def ring_text(topics: Iterable[str]) -> str:

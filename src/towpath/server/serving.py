@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import secrets
 import signal
@@ -52,6 +53,7 @@ class Serving(Struct, kw_only=True):
     def run(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
         _allow_connections()
+        gc.freeze()  # what was loaded stays: no collection need look at it again
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.arun(listening))
 

@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
         self.works = False
         self.waits = False
         self.ended = False  # no more will come
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None  # answers, from the first byte to the last
         self._held: dict[int, Held] = {}
         self._soonest = NEVER  # no reservation ends before
         self._parser = Parser(door.most_body)
@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._since: float | None = None  # when what is answered now has come, if that was early
         self._transport: asyncio.Transport
         self._waiting: asyncio.Task[list[Lease]] | None = None
+        self._idle: asyncio.Future[None] | None = None  # while all that has come is answered
         self._paused = False  # reading
         self._writable: asyncio.Future[None] | None = None  # while the client does not read
 
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         """Begin; what was said before the door was open comes first."""
         self._transport = transport  # type: ignore[assignment] # that of a stream
         self.door.entered(self)
+        self.task = asyncio.create_task(self._answer_all())
         if self._early and self._early[0]:
             data, self._since = self._early
             self.data_received(data)
@@ -75,11 +77,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read what has come; read no more while much of it waits."""
         self._parser.feed(data)
-        if self.task is None:
-            read = self._parser.next()
-            if read is not None:
-                self._parser.push_back(read)
-                self.task = asyncio.create_task(self._answer_all())
+        if self._idle is not None:
+            self._go_on()
         elif len(self._parser) > MOST_UNREAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -89,15 +88,14 @@ class Connection(asyncio.Protocol):
         """Answer what was asked before; who waits for a job waits no more."""
         self.ended = True
         self.stop_waiting()
-        return self.task is not None
+        return self._idle is None
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - either way it is over
         """Give back what it held."""
         self.ended = True
         self.stop_waiting()
         self.resume_writing()
-        if self.task is None:
-            self._leave()
+        self._go_on()
 
     def pause_writing(self) -> None:
         """Answer no more until the client has read."""
@@ -133,26 +131,41 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ answering
 
     async def _answer_all(self) -> None:
-        """Answer all that has come, in order."""
+        """Answer all that comes, in order."""
         try:
-            while not self._transport.is_closing() and (read := self._parser.next()) is not None:
+            while not self._transport.is_closing():
+                read = self._parser.next()
+                if read is None and self.ended:
+                    break
+                if read is None:
+                    await self._more()
+                    continue
                 if self._writable is not None:
                     await self._writable
                 reply = read.reply if isinstance(read, Refusal) else await self._answer(read)
                 if reply is None:
-                    self._transport.close()
                     break
                 self._transport.write(reply)
         finally:
-            self.task = None
-            self._since = None
-            if self._transport.is_closing():
-                self._leave()
-            elif self.ended:
-                self._transport.close()
-            elif self._paused:
-                self._paused = False
-                self._transport.resume_reading()
+            self._transport.close()
+            self.door.left(self, [held.lease for held in self._held.values()])
+            self._held.clear()
+
+    async def _more(self) -> None:
+        """Wait for more to come."""
+        self._since = None
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._idle = asyncio.get_running_loop().create_future()
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+
+    def _go_on(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     async def _answer(self, command: Command) -> bytes | None:
         """Answer a command, and those of its kind behind it that can be done together."""
@@ -212,11 +225,6 @@ class Connection(asyncio.Protocol):
             self.waits = False
             for tube in self.watched:
                 self.door.tube(tube).waiting -= 1
-
-    def _leave(self) -> None:
-        if self in self.door.connections:
-            self.door.left(self, [held.lease for held in self._held.values()])
-            self._held.clear()
 
     # ------------------------------------------------------------ reservations
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import logging
 import os
 import pwd
@@ -42,6 +43,7 @@ def serve(
     try:
         with contextlib.ExitStack() as stack:
             app = _app(options, stack)
+            gc.freeze()  # what was loaded stays: no collection need look at it again
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, early, drained))
     except TowpathError as error:
