@@ -380,6 +380,14 @@ def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
     room.close()
 
 
+def test_what_is_due_as_the_wait_ends_is_still_given(app, other, start):
+    """The ring and the end of the wait come at the same moment, in either order."""
+    for _ in range(20):
+        job = other.jobs.enqueue("mail", delay=0.05)
+        [lease] = start(app, timeout=0.05).result()  # which begins later, and so ends later
+        assert lease.job.id == job.id
+
+
 def test_a_waiter_whose_time_is_up_is_not_counted_any_more(app, start):
     """DQ-15"""
     waiting = start(app, timeout=0.1)

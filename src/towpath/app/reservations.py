@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -71,11 +72,13 @@ class Reservations:
         try:
             # Look after getting in line, so that nothing slips in between.
             while True:
+                begun = time.monotonic()
                 reserved = self._look(wish)
-                if reserved.leases:
+                if reserved.leases or begun > deadline:
                     break
-                self._wait_until(wish, reserved)
-                if not waiter.wait(deadline - time.monotonic()):
+                due = self._wait_until(wish, reserved, begun)
+                rung = waiter.wait(deadline - time.monotonic())
+                if not rung and due > deadline:
                     return []
         except BaseException:
             self._room.ring_here(wish.topics)  # what woke this one may be there for the next
@@ -95,11 +98,13 @@ class Reservations:
         self._room.enter(waiter)
         try:
             while True:
+                begun = time.monotonic()
                 reserved = await self._alook(wish)
-                if reserved.leases:
+                if reserved.leases or begun > deadline:
                     break
-                self._wait_until(wish, reserved)
-                if not await waiter.wait(deadline - time.monotonic()):
+                due = self._wait_until(wish, reserved, begun)
+                rung = await waiter.wait(deadline - time.monotonic())
+                if not rung and due > deadline:
                     return []
         except BaseException:
             self._room.ring_here(wish.topics)  # what woke this one may be there for the next
@@ -204,8 +209,11 @@ class Reservations:
             most=wish.most,
         )
 
-    def _wait_until(self, wish: Wish, reserved: Reserved) -> None:
-        self._room.due(wish.topics, None if reserved.due_in is None else reserved.due_in / 1e6)
+    def _wait_until(self, wish: Wish, reserved: Reserved, begun: float) -> float:
+        """Have a ring for what will be due; return when that is, as far as a look can tell."""
+        seconds = None if reserved.due_in is None else reserved.due_in / 1e6
+        self._room.due(wish.topics, seconds)
+        return math.inf if seconds is None else begun + seconds
 
 
 def _offered(wish: Wish, worker: str) -> Operation[Reserved]:
