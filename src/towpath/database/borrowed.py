@@ -326,7 +326,7 @@ class _Cursors:
         names = list(self._result.keys()) if self._result.returns_rows else []
         self.description = [(name,) for name in names] or None
 
-    def executemany(self, text: str, items: list[dict[str, Any]]) -> None:
+    def executemany(self, text: str, items: list[tuple[Any, ...]]) -> None:
         _sqlalchemy_execute(self._connection, text, items)
 
     def fetchall(self) -> list[Row]:

@@ -1,10 +1,12 @@
 """SQLite: how to open a file, to run our statements on it, and to understand errors."""
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -164,7 +166,8 @@ class Chain:
         for place in range(start, len(self._links)):
             link = self._links[place]
             if link.each:
-                cursor.executemany(link.text, items)
+                # Once for each different set of values: many items name the same topic.
+                cursor.executemany(link.text, list(dict.fromkeys(map(link.values_of, items))))
                 continue
             cursor.execute(link.text, params)
             if not link.returns:
@@ -185,7 +188,7 @@ class Chain:
 class Link:
     """One statement of a chain."""
 
-    __slots__ = ("answers", "each", "returns", "text")
+    __slots__ = ("answers", "each", "returns", "text", "values_of")
 
     def __init__(self, text: str) -> None:
         mark, _, rest = text.partition("*/")
@@ -193,6 +196,13 @@ class Link:
         self.answers = mark.strip(" /*") == "answer"
         self.text = rest.strip() if self.each or self.answers else text
         self.returns = self.text.startswith(("select", "with")) or "returning" in self.text
+        if self.each:  # by place: SQLite looks up each name for each item
+            first, second, *others = _NAME.findall(self.text)
+            self.text = _NAME.sub("?", self.text)
+            self.values_of = itemgetter(first, second, *others)  # of one alone it makes no tuple
+
+
+_NAME: Final = re.compile(r":(\w+)")
 
 
 @cache
