@@ -164,6 +164,11 @@ def _kick_job(app):
     return lambda: app.jobs.kick_job(job)
 
 
+def _reschedule(app):
+    job = app.jobs.enqueue("mail", delay=3600)
+    return lambda: app.jobs.reschedule(job, delay=0.2)
+
+
 def _requeue(app):
     job = _buried(app)
     return lambda: app.jobs.requeue(job)
@@ -210,8 +215,8 @@ def _end_of_a_session(app):
     "cause",
     [
         _put, _due_delay, _due_delay_from_before, _ended_ttr, _release, _release_with_delay,
-        _failure, _kick, _kick_job, _requeue, _resume, _end_of_a_pause, _shorter_pause,
-        _room_in_a_limit, _pace_of_a_limit, _end_of_a_session,
+        _failure, _kick, _kick_job, _requeue, _reschedule, _resume, _end_of_a_pause,
+        _shorter_pause, _room_in_a_limit, _pace_of_a_limit, _end_of_a_session,
     ],
     ids=lambda cause: cause.__name__.strip("_").replace("_", " "),
 )  # fmt: skip

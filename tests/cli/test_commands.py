@@ -197,6 +197,11 @@ def test_dq_5_jobs_are_kicked_by_topic_or_by_name(app, towpath):
     assert towpath.json("jobs", "kick", "--topic", "mail", "--limit", 2)["kicked"] == 2
 
     assert [job.state for job in app.jobs.list()] == ["ready", "buried", "ready", "ready"]
+    assert towpath("jobs", "reschedule", jobs[3].id, "--delay", "15m").stdout.endswith("delayed\n")
+    assert (
+        towpath.json("jobs", "reschedule", jobs[3].seq, "--priority", 1)["jobs"][0]["priority"] == 1
+    )
+    assert "say when" in towpath("jobs", "reschedule", jobs[3].id, code=2).stderr
     assert "kick jobs, or give a --topic" in towpath("jobs", "kick", code=2).stderr
 
 

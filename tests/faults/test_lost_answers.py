@@ -8,6 +8,7 @@ import asyncio
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -235,7 +236,9 @@ def test_a_kick_whose_answer_is_lost_never_kicks_twice(app, proxy, books, state,
     books.check()
 
 
-@pytest.mark.parametrize("verb", ["delete", "cancel", "requeue", "kick_job", "reprioritise"])
+@pytest.mark.parametrize(
+    "verb", ["delete", "cancel", "requeue", "kick_job", "reprioritise", "reschedule"]
+)
 @pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
 def test_a_verb_of_one_job_whose_answer_is_lost_is_done_once_or_not_at_all(
     app, proxy, books, verb, lose
@@ -245,7 +248,8 @@ def test_a_verb_of_one_job_whose_answer_is_lost_is_done_once_or_not_at_all(
         app.jobs.bury(app.jobs.reserve("mail")[0])
     getattr(proxy, lose)(COMMIT)
 
-    said_once(getattr(app.jobs, verb), job, *([5] if verb == "reprioritise" else []))
+    more = {"reprioritise": {"priority": 5}, "reschedule": {"delay": 60}}.get(verb, {})
+    said_once(partial(getattr(app.jobs, verb), job, **more))
 
     assert proxy.happened.is_set()
     books.check()

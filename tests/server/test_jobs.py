@@ -260,6 +260,39 @@ def test_a_job_is_cancelled_kicked_and_reprioritised(web, ask):
     assert refused(ask("POST", f"/api/jobs/{id}/kick")) == (409, "not_buried")
 
 
+def test_a_job_gets_another_time(web, ask):
+    id = enqueued(ask)["id"]
+
+    later = ask("PATCH", f"/api/jobs/{id}", {"delay": 60, "priority": 3}).json()
+    assert (later["state"], later["priority"]) == ("delayed", 3)
+    at = "2099-01-01T00:00:00Z"
+    assert ask("PATCH", f"/api/jobs/{id}", {"runAt": at}).json()["runAt"] == at
+    assert ask("PATCH", f"/api/jobs/{id}", {"delay": 0}).json()["state"] == "ready"
+    assert refused(ask("PATCH", f"/api/jobs/{id}", {})) == (400, "invalid")
+    assert refused(ask("PATCH", f"/api/jobs/{id}", {"delay": 1, "runAt": at})) == (400, "invalid")
+
+
+def test_a_job_that_is_not_begun_in_time_is_cancelled(web, ask):
+    job = enqueued(ask, expiresAt="2026-01-01T00:00:00Z")
+    assert job["expiresAt"] == "2026-01-01T00:00:00Z"
+    assert enqueued(ask, topic="post", expiresAfter=60)["expiresAt"] > job["createdAt"]
+
+    assert web.app.jobs.reserve("mail") == []
+
+    job = ask("GET", f"/api/jobs/{job['id']}").json()
+    assert (job["status"], "had to begin before" in job["lastError"]) == ("cancelled", True)
+
+
+@pytest.mark.parametrize("backoff", [7, [7, 30]])
+def test_a_job_says_how_long_it_rests_after_a_failure(web, ask, backoff):
+    id = enqueued(ask, backoff=backoff)["id"]
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.fail(lease, "no")
+
+    job = web.app.jobs.get(id)
+    assert 6 < (job.run_at - job.created_at).total_seconds() < 60
+
+
 def test_the_history_of_a_job_is_shown(web, ask):
     id = enqueued(ask)["id"]
     [lease] = web.app.jobs.reserve("mail")

@@ -4,7 +4,9 @@ import { decoded, encoded } from "./payloads.ts";
 import { type CallOptions, type Transport, path } from "./transport.ts";
 import type {
   Failure,
+  Instant,
   Job,
+  JobChange,
   JobEvent,
   JobOptions,
   LeaseShown,
@@ -113,9 +115,9 @@ export class Jobs {
     return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/kick`, options));
   }
 
-  /** Change the priority of a job that waits; 0 is the most urgent. */
-  async update(id: string, change: { priority: number }, options: CallOptions = {}): Promise<Job> {
-    const call = { ...options, body: change };
+  /** Change the priority of a job that waits (0 is the most urgent), its time, or both. */
+  async update(id: string, change: JobChange, options: CallOptions = {}): Promise<Job> {
+    const call = { ...options, body: { ...change, runAt: instant(change.runAt) } };
     return decoded(await this.#transport.send<Job>("PATCH", path`/api/jobs/${id}`, call));
   }
 
@@ -186,9 +188,13 @@ export class Jobs {
 
 /** A job as the server reads it, with an id of ours by which a repeated enqueue is known. */
 function asStored(job: NewJob, named: boolean): object {
-  const { payload, runAt, ...rest } = job;
-  // JSON would make null of an invalid Date, and the job would run at once; this throws.
-  const instant = runAt instanceof Date ? runAt.toISOString() : runAt;
-  const body = { ...rest, ...encoded(payload), runAt: instant };
+  const { payload, runAt, expiresAt, ...rest } = job;
+  const times = { runAt: instant(runAt), expiresAt: instant(expiresAt) };
+  const body = { ...rest, ...encoded(payload), ...times };
   return named ? { ...body, id: job.id ?? newId() } : body;
+}
+
+/** Text for a Date. JSON would make null of an invalid one, and the job would run at once. */
+function instant(at: Instant | undefined): string | null | undefined {
+  return at instanceof Date ? at.toISOString() : at;
 }

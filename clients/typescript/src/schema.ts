@@ -113,7 +113,7 @@ export interface paths {
         delete: operations["delete"];
         options?: never;
         head?: never;
-        /** Give a pending job another priority */
+        /** Give a pending job another priority, or another time */
         patch: operations["change"];
         trace?: never;
     };
@@ -824,6 +824,10 @@ export interface components {
             /** @default null */
             runAt?: string | null;
             /** @default null */
+            expiresAfter?: number | null;
+            /** @default null */
+            expiresAt?: string | null;
+            /** @default null */
             ttr?: number | null;
             /** @default null */
             key?: string | null;
@@ -833,6 +837,8 @@ export interface components {
             maxRetries?: number | null;
             /** @default null */
             maxCrashes?: number | null;
+            /** @default null */
+            backoff?: number | number[] | null;
             /** @default null */
             timeout?: number | null;
             /** @default null */
@@ -889,6 +895,7 @@ export interface components {
             maxCrashes: number;
             createdAt: string;
             runAt: string;
+            expiresAt: string | null;
             epoch: number;
             retries: number;
             crashes: number;
@@ -978,10 +985,15 @@ export interface components {
         };
         /**
          * Change
-         * @description What may change while a job waits.
+         * @description What is to change while a job waits: its priority, its time, or both.
          */
         Change: {
-            priority: number;
+            /** @default null */
+            priority?: number | null;
+            /** @default null */
+            delay?: number | null;
+            /** @default null */
+            runAt?: string | null;
         };
         /**
          * FailureList
@@ -2037,7 +2049,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 /**
                  * @example {
@@ -2048,7 +2060,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Give a pending job another priority */
+            /** @description Give a pending job another priority, or another time */
             200: {
                 headers: {
                     [name: string]: unknown;

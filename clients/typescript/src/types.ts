@@ -19,10 +19,20 @@ export type Job<Payload = unknown, Result = unknown> = Omit<
 };
 
 /** How a job is run. Times are seconds. */
-export type JobOptions = Omit<Schemas["NewJob"], "topic" | "payload" | "encoding" | "runAt"> & {
+export type JobOptions = Omit<
+  Schemas["NewJob"],
+  "topic" | "payload" | "encoding" | "runAt" | "expiresAt"
+> & {
   /** Not before this instant. */
-  runAt?: Date | string | null;
+  runAt?: Instant;
+  /** Not begun by this instant, it is cancelled. */
+  expiresAt?: Instant;
 };
+
+export type Instant = Date | string | null;
+
+/** What is to change while a job waits. */
+export type JobChange = Omit<Schemas["Change"], "runAt"> & { runAt?: Instant };
 
 /** A job to be stored. A Uint8Array is stored as raw bytes, anything else as JSON. */
 export type NewJob = JobOptions & { topic: string; payload?: unknown };

@@ -1,9 +1,10 @@
 """What callers may say: checked before anything is stored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Final, Self, TypedDict
+from functools import partial
+from typing import Any, Final, Self, TypedDict, cast
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ from towpath.settings import Settings
 from towpath.store import lookup
 from towpath.store.jobs import NewJob
 from towpath.store.stats import MOST_MINUTES
+from towpath.store.tickets import Change
 
 PRIORITY: Final = 50
 MOST_PRIORITY: Final = 2**32 - 1
@@ -43,6 +45,8 @@ class EnqueueOptions(TypedDict, total=False):
     priority: int  # 0 is the most urgent; 50 unless told
     delay: Duration  # not before so long from now
     run_at: datetime  # instead of a delay, with its time zone
+    expires_after: Duration  # not begun so long from now, it is cancelled when its turn comes
+    expires_at: datetime  # instead of that, with its time zone
     ttr: Duration  # how long a lease without a session lives, unless it is touched
     key: str  # while an unfinished job of the topic has it, that job is returned and none is stored
     unique: Unique | str  # ...or that job gives way: replace, update, debounce; or clear
@@ -157,6 +161,24 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     return shared
 
 
+def change_of(
+    *, delay: Duration | None = None, run_at: datetime | None = None, priority: int | None = None
+) -> Change:
+    """Return what is to become different of a job; something has to."""
+    if delay is not None and run_at is not None:
+        msg = "give a delay or run_at, not both"
+        raise Invalid(msg)
+    change = Change(
+        priority=None if priority is None else priority_of(priority),
+        delay=None if delay is None else microseconds(delay, "delay"),
+        run_at=None if run_at is None else instant(run_at),
+    )
+    if change == Change():
+        msg = "nothing is to change: give a delay, run_at or a priority"
+        raise Invalid(msg)
+    return change
+
+
 def unique_of(given: EnqueueOptions) -> Unique:
     """Return what becomes of the job that holds the key."""
     if "unique" not in given:
@@ -211,17 +233,11 @@ def refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
 
 
 def _options(given: EnqueueOptions, defaults: Options) -> Options:
-    changes: dict[str, Any] = {}
-    if "max_retries" in given:
-        changes["max_retries"] = count(given["max_retries"], "max_retries")
-    if "max_crashes" in given:
-        changes["max_crashes"] = count(given["max_crashes"], "max_crashes")
-    if "timeout" in given:
-        changes["timeout"] = microseconds(given["timeout"], "timeout") / 1e6
-    if "retention" in given:
-        changes["retention"] = microseconds(given["retention"], "retention") / 1e6
-    if "backoff" in given:
-        changes["backoff"] = backoff_of(given["backoff"])
+    named = cast("Mapping[str, Any]", given)
+    changes = {name: _READ[name](named[name]) for name in _READ.keys() & named.keys()}
+    if changes.keys() >= _EXPIRY:
+        msg = "give expires_after or expires_at, not both"
+        raise Invalid(msg)
     limit = given.get("limit")
     if limit is not None:
         changes["limit"] = _limit(limit)
@@ -232,6 +248,7 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
+_EXPIRY: Final = frozenset({"expires_after", "expires_at"})
 _RUNS: Final = frozenset({
     "workers", "only_workers", "ping_interval", "worker_timeout", "max_unexpected_retries",
     "unexpected_retry_delay",
@@ -239,8 +256,8 @@ _RUNS: Final = frozenset({
 
 
 def _runs(given: EnqueueOptions) -> Runs:
-    if given.get("limit") is not None or "after" in given:
-        msg = "a job that chooses its workers has no limit and waits for no others"
+    if given.get("limit") is not None or "after" in given or given.keys() & _EXPIRY:
+        msg = "a job that chooses its workers has no limit, no expiry, and waits for no others"
         raise Invalid(msg)
     only = given.get("only_workers")
     if isinstance(only, str):
@@ -383,3 +400,15 @@ def peekable(state: State | str) -> State:
         msg = f"peek looks at ready, delayed or buried jobs, not {state!r}"
         raise Invalid(msg)
     return State(state)
+
+
+def _in_seconds(duration: Duration, name: str) -> float:
+    return microseconds(duration, name) / 1e6
+
+
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **{name: partial(count, name=name) for name in ("max_retries", "max_crashes")},
+    **{name: partial(_in_seconds, name=name) for name in ("timeout", "retention", "expires_after")},
+    "expires_at": partial(instant, name="expires_at"),
+    "backoff": backoff_of,
+}

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
@@ -12,6 +13,7 @@ from towpath.app.checks import (
     Filters,
     JobRef,
     at_least_one,
+    change_of,
     count,
     job_id,
     new_jobs,
@@ -19,7 +21,6 @@ from towpath.app.checks import (
     parents_of,
     past_minutes,
     peekable,
-    priority_of,
     seconds,
     seq_of,
     unique_of,
@@ -487,11 +488,35 @@ class Jobs:
 
     def reprioritise(self, job: JobRef, priority: int) -> Job:
         """Give a pending job another priority."""
-        return self._app.run(tickets.reprioritise(job_id(job), priority_of(priority)))
+        return self._app.run(tickets.change(job_id(job), change_of(priority=priority)))
 
     async def areprioritise(self, job: JobRef, priority: int) -> Job:
         """Give a pending job another priority."""
-        return await self._app.arun(tickets.reprioritise(job_id(job), priority_of(priority)))
+        return await self._app.arun(tickets.change(job_id(job), change_of(priority=priority)))
+
+    def reschedule(
+        self,
+        job: JobRef,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+    ) -> Job:
+        """Let a pending job run at another time; with a delay of 0, now."""
+        change = change_of(delay=delay, run_at=run_at, priority=priority)
+        return self._app.run(tickets.change(job_id(job), change))
+
+    async def areschedule(
+        self,
+        job: JobRef,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+    ) -> Job:
+        """Let a pending job run at another time; with a delay of 0, now."""
+        change = change_of(delay=delay, run_at=run_at, priority=priority)
+        return await self._app.arun(tickets.change(job_id(job), change))
 
     def purge(self, topic: str) -> int:
         """Forget the pending and failed jobs of a topic; return how many there were."""

@@ -78,6 +78,7 @@ class TaskOptions(TypedDict, total=False):
     max_crashes: int  # workers that it may take down with it
     timeout: Duration  # how long one run may last
     retention: Duration  # how long it is kept when it has finished
+    expires_after: Duration  # not begun so long after the call, it is cancelled
     backoff: BackoffOption | Wait  # the pause after each failure; a function is asked by the worker
     limit: Limit | None  # with which other jobs they share how many run at once, or how often
     keep_result: bool  # False: what the function returns is not stored

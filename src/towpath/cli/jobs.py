@@ -33,6 +33,7 @@ examples:
   towpath jobs requeue --all --topic mail --status failed
   towpath jobs enqueue mail '{"to": "ada@example.org"}' --delay 15m
   towpath jobs kick --topic mail --limit 100
+  towpath jobs reschedule 42 --delay 15m
 """
 LIST: Final[Columns] = {
     "seq": "right",
@@ -72,6 +73,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("payload", nargs="?", help="JSON, or - to read it from stdin")
     adding.add_argument("--priority", type=int, help="0 is the most urgent; 50 unless told")
     adding.add_argument("--delay", type=duration, help="not before so long from now")
+    adding.add_argument("--expires-after", type=duration, help="not begun by then, it is cancelled")
     adding.add_argument("--key", help="while an unfinished job has it, none is stored")
     adding.add_argument("--max-retries", type=int, help="the failure that reaches it is the last")
     adding.set_defaults(run=enqueue)
@@ -93,6 +95,12 @@ def define(parser: argparse.ArgumentParser) -> None:
     kicking.add_argument("--topic", help="instead of jobs: the first buried, else delayed, of it")
     kicking.add_argument("--limit", type=int, default=1, help="how many of a topic; 1 unless told")
     kicking.set_defaults(run=kick)
+
+    moving = verbs.add_parser("reschedule", help="let pending jobs run at another time")
+    moving.add_argument("jobs", nargs="+", metavar="JOB")
+    moving.add_argument("--delay", type=duration, help="so long from now; 0 is now")
+    moving.add_argument("--priority", type=int, help="0 is the most urgent")
+    moving.set_defaults(run=reschedule)
 
     for each in verbs.choices.values():
         add_common(each)
@@ -135,7 +143,7 @@ def enqueue(given: argparse.Namespace) -> None:
     """Store a job."""
     options: dict[str, Any] = {
         name: getattr(given, name)
-        for name in ("priority", "delay", "key", "max_retries")
+        for name in ("priority", "delay", "expires_after", "key", "max_retries")
         if getattr(given, name) is not None
     }
     body = sys.stdin.read() if given.payload == "-" else given.payload
@@ -160,6 +168,15 @@ def kick(given: argparse.Namespace) -> int:
         lambda: [text(f"{kicked} jobs of {given.topic} are ready")],
     )
     return 0
+
+
+def reschedule(given: argparse.Namespace) -> int:
+    """Let pending jobs run at another time, or before others."""
+    if given.delay is None and given.priority is None:
+        msg = "say when: --delay, --priority or both"
+        raise Refused(msg)
+    delay, priority = given.delay, given.priority
+    return _act(given, lambda app, job: app.jobs.reschedule(job, delay=delay, priority=priority))
 
 
 def _requeue(app: App, job: Job) -> Job:

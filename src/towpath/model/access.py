@@ -6,8 +6,8 @@ from msgspec import Struct
 
 JOB_FIELDS: Final = frozenset({
     "id", "seq", "topic", "status", "state", "priority", "key", "payload", "encoding", "headers",
-    "ttr", "timeout", "retention", "maxRetries", "maxCrashes", "createdAt", "runAt", "epoch",
-    "retries", "crashes", "timeouts", "releases", "buries", "kicks", "reservedAt", "until",
+    "ttr", "timeout", "retention", "maxRetries", "maxCrashes", "createdAt", "runAt", "expiresAt",
+    "epoch", "retries", "crashes", "timeouts", "releases", "buries", "kicks", "reservedAt", "until",
     "cancelRequested", "finishedAt", "durationMs", "result", "lastError", "progress",
     "progressMessage",
 })  # fmt: skip

@@ -10,6 +10,7 @@ from towpath.errors import IncompatibleData
 from towpath.model import payload
 from towpath.model.backoff import DEFAULT, Backoff
 from towpath.model.flows import Takes
+from towpath.model.instants import as_datetime
 from towpath.model.limits import Limit
 from towpath.model.runs import Runs
 from towpath.model.states import STATUS, State, Status
@@ -22,6 +23,8 @@ class Options(Struct, frozen=True, omit_defaults=True):
     max_crashes: int = 3  # workers it may take down with it
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
+    expires_after: float | None = None  # seconds since it was made: no run begins later
+    expires_at: int | None = None  # instead of that, an instant
     backoff: Backoff = DEFAULT
     limit: Limit | None = None
     runs: Runs | None = None  # by whom it is run, if not by anybody once
@@ -67,6 +70,15 @@ class Job(Struct, frozen=True):
     def payload(self) -> Any:
         """The data it was enqueued with."""
         return payload.decode(self.body, self.encoding)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is too late to begin it."""
+        if self.options.expires_at is not None:
+            return as_datetime(self.options.expires_at)
+        if self.options.expires_after is not None:
+            return self.created_at + timedelta(seconds=self.options.expires_after)
+        return None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -137,7 +149,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     """One failed try."""
 
     epoch: int
-    kind: str  # error, crash
+    kind: str  # error, crash, expired
     error: str
     traceback: str | None
     failed_at: datetime

@@ -205,9 +205,12 @@ async def kick(ask: Ask, id: UUID) -> JobShown:
 
 @routes.patch("/api/jobs/{id}", errors=("invalid_state",))
 async def change(ask: Ask, id: UUID, body: Change) -> JobShown:
-    """Give a pending job another priority."""
+    """Give a pending job another priority, or another time."""
     job = await ask.job("manage", id)
-    return job_shown(await ask.app.jobs.areprioritise(job, body.priority))
+    changed = await ask.app.jobs.areschedule(
+        job, delay=body.delay, run_at=body.run_at, priority=body.priority
+    )
+    return job_shown(changed)
 
 
 @routes.get("/api/jobs/{id}/failures")

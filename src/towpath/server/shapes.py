@@ -48,6 +48,8 @@ Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 Priority = Annotated[int, _bounds(minimum=0, maximum=MOST_PRIORITY)]
 Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
 Seconds = Annotated[float, _bounds(minimum=0, maximum=MOST_SECONDS)]
+Waits = Annotated[list[Seconds], _bounds(minItems=1)]
+Instant = Annotated[datetime, Meta(tz=True)]
 Epoch = Annotated[int, _bounds(minimum=0, maximum=2**63 - 1)]
 Unique = Literal["skip", "replace", "update", "debounce", "clear"]
 Encoding = Literal["json", "base64"]
@@ -79,12 +81,15 @@ class NewJob(Asked):
     id: UUID | None = None  # makes a repeated enqueue harmless
     priority: Priority | None = None  # 0 is the most urgent; 50 unless told
     delay: Seconds | None = None  # not before so long from now
-    run_at: Annotated[datetime, Meta(tz=True)] | None = None  # instead of a delay
+    run_at: Instant | None = None  # instead of a delay
+    expires_after: Seconds | None = None  # not begun so long from now, it is cancelled
+    expires_at: Instant | None = None  # instead of that
     ttr: Annotated[float, _bounds(minimum=0.000001, maximum=MOST_SECONDS)] | None = None
     key: Key | None = None  # while an unfinished job of the topic has it, none is stored
     unique: Unique | None = None  # ...or that job gives way
     max_retries: Count | None = None
     max_crashes: Count | None = None
+    backoff: Seconds | Waits | None = None  # the pause after each failure, or one for each
     timeout: Seconds | None = None  # how long one run by a worker may last
     retention: Seconds | None = None  # how long it is kept when it has finished
     workers: Annotated[int, _bounds(minimum=1, maximum=1_000)] | None = None
@@ -127,9 +132,11 @@ class NewJobs(Asked):
 
 
 class Change(Asked):
-    """What may change while a job waits."""
+    """What is to change while a job waits: its priority, its time, or both."""
 
-    priority: Priority
+    priority: Priority | None = None
+    delay: Seconds | None = None  # from now; 0: at once
+    run_at: Instant | None = None  # instead of a delay
 
 
 class Wanted(Asked):
@@ -229,6 +236,7 @@ class JobShown(Struct, rename="camel"):
     max_crashes: int
     created_at: datetime
     run_at: datetime
+    expires_at: datetime | None
     epoch: int
     retries: int
     crashes: int
@@ -434,6 +442,7 @@ def job_shown(job: Job) -> JobShown:
         options.max_crashes,
         job.created_at,
         job.run_at,
+        None if options is NO_OPTIONS else job.expires_at,
         job.epoch,
         job.retries,
         job.crashes,

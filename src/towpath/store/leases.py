@@ -28,7 +28,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     seq: int
     epoch: int
-    goal: str  # ready, delayed, buried or gone
+    goal: str  # ready, delayed, buried, cancelled or gone
     delay: int = 0
     priority: int | None = None  # None keeps it
     retried: int = 0

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from towpath.errors import IncompatibleData
-from towpath.model.instants import FOREVER, microseconds
+from towpath.model.instants import FOREVER, instant, microseconds
 from towpath.model.job import Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
@@ -205,10 +206,14 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
     leases: list[Lease] = []
     unusable: list[Outcome] = []
     missed = False
+    now: int = rows[0][19]
     for row in rows:
         try:
             lease = lease_from(row)
-            if lease.job.options.limit and not limited:
+            expires_at = lease.job.expires_at
+            if expires_at is not None and instant(expires_at) <= now:
+                unusable.append(_expired(lease, expires_at))
+            elif lease.job.options.limit and not limited:
                 missed = True
                 unusable.append(back(lease.job.seq, lease.epoch, lease.job.options))
             else:
@@ -224,7 +229,18 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
                     error=str(error),
                 )
             )
-    return Reserved(leases, now=rows[0][19], unusable=unusable, limited=missed)
+    return Reserved(leases, now=now, unusable=unusable, limited=missed)
+
+
+def _expired(lease: Lease, at: datetime) -> Outcome:
+    return Outcome(
+        seq=lease.job.seq,
+        epoch=lease.epoch,
+        goal="cancelled",
+        retention=microseconds(lease.job.options.retention),
+        kind="expired",
+        error=f"it had to begin before {at.isoformat(timespec='seconds')}",
+    )
 
 
 def promote(topics: Sequence[str]) -> Operation[list[str]]:

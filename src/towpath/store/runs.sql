@@ -6,6 +6,11 @@ select :seq, :topic, :priority, :wanted, :named, run_at from towpath.job where s
 on conflict (seq) do update set priority = excluded.priority, wanted = excluded.wanted,
    named = excluded.named;
 
+-- name: offer_otherwise
+update towpath.offer set priority = :priority,
+       open_at = (select run_at from towpath.job where seq = :seq)
+ where seq = :seq;
+
 -- Those that name this worker come first.
 -- name: find_offers [sqlite]
 select o.seq, j.options, j.ttr

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from msgspec import Struct
+
 from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import Job
@@ -188,16 +190,38 @@ def purge(topic: str, limit: int) -> Operation[int]:
     return _admin("purge", steps, lambda _: woken)
 
 
-def reprioritise(id: UUID, priority: int) -> Operation[Job]:
-    """Give a pending job another priority."""
+class Change(Struct, frozen=True, kw_only=True):
+    """What becomes different while a job waits; None stays."""
+
+    priority: int | None = None
+    delay: int | None = None
+    run_at: int | None = None  # instead of a delay
+
+
+def change(id: UUID, change: Change) -> Operation[Job]:
+    """Give a pending job another priority, or another time."""
+    woken: set[str] = set()
 
     def steps() -> Steps[Job]:
         job, ticket = yield from _taken(id, Action.CANCEL)  # as cancelling: while pending
-        yield sql["reprioritise"](seq=job.seq, priority=priority)
-        yield from put(job.state, {**ticket, "priority": priority}, instant(job.run_at))
+        state, run_at = job.state, instant(job.run_at)
+        if change.priority is not None:
+            ticket["priority"] = change.priority
+            yield sql["reprioritise"](seq=job.seq, priority=change.priority)
+        if change.delay is not None or change.run_at is not None:
+            [[run_at, is_due]] = yield sql["reschedule"](
+                seq=job.seq, delay=change.delay, run_at=change.run_at
+            )
+            if ticket.get("waits") is None:  # else for others, whatever is said here
+                state = State.READY if is_due else State.DELAYED
+        if state is State.BLOCKED:
+            yield runs["offer_otherwise"](seq=job.seq, priority=ticket["priority"])
+        yield from put(state, ticket, run_at)
+        if state is not job.state:
+            woken.update((yield from let_follow(place_in_line(job, ticket))))
         return (yield from get(id).start())
 
-    return _admin("reprioritise", steps, _its_topic)
+    return _admin("change", steps, lambda job: {job.topic} | woken)
 
 
 def _admin(

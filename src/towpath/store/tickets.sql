@@ -48,6 +48,10 @@ delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
 -- name: reprioritise
 update towpath.job set priority = :priority where seq = :seq;
 
+-- name: reschedule
+update towpath.job set run_at = coalesce(cast(:run_at as bigint), {now} + cast(:delay as bigint))
+ where seq = :seq returning run_at, run_at <= {now};
+
 -- name: forget_failures
 delete from towpath.failure where seq = :seq;
 

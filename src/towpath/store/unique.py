@@ -82,6 +82,8 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
         state = State.READY  # to be parked anew
     if postponed:
         state = State.BLOCKED if holds else State.DELAYED
-        [[run_at]] = yield sql["postpone"](seq=job.seq, run_at=new.run_at, delay=new.delay)
+        [[run_at, _]] = yield tickets.sql["reschedule"](
+            seq=job.seq, run_at=new.run_at, delay=new.delay
+        )
     yield from put(state, {**ticket, **changes}, run_at)
     return (yield from let_follow(place_in_line(job, ticket)))

@@ -10,10 +10,6 @@ update towpath.job
        priority = :priority, limit_key = :limit_key
  where seq = :seq;
 
--- name: postpone
-update towpath.job set run_at = coalesce(cast(:run_at as bigint), {now} + cast(:delay as bigint))
- where seq = :seq returning run_at;
-
 -- name: forget_finished [sqlite]
 select j.seq from towpath.job j where j.topic = :topic and j.key = :key
    and (exists (select 1 from towpath.done d where d.seq = j.seq)

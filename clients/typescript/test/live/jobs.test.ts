@@ -176,9 +176,22 @@ test("a job is cancelled, kicked, changed and deleted", async () => {
 
   assert.equal((await towpath.jobs.kick(id)).state, "ready");
   assert.equal((await towpath.jobs.update(id, { priority: 3 })).priority, 3);
+  assert.equal((await towpath.jobs.update(id, { runAt: new Date("2099-01-01") })).state, "delayed");
+  assert.equal((await towpath.jobs.update(id, { delay: 0 })).state, "ready");
   assert.equal((await towpath.jobs.cancel(id)).status, "cancelled");
   await towpath.jobs.delete(id);
   await assert.rejects(towpath.jobs.get(id), NotFound);
+});
+
+test("a job that was not begun in time is cancelled when its turn comes", async () => {
+  const topic = newTopic();
+  const expiresAt = new Date("2026-01-01T00:00:00Z");
+  const { id } = await towpath.jobs.enqueue(topic, 1, { expiresAt });
+
+  assert.deepEqual(await towpath.jobs.reserve([topic]), []);
+  const job = await towpath.jobs.get(id);
+  assert.equal(job.status, "cancelled");
+  assert.equal(new Date(job.expiresAt ?? 0).getTime(), expiresAt.getTime());
 });
 
 test("statistics count jobs and time", async () => {

@@ -1,0 +1,167 @@
+"""Another time: a job that waits is rescheduled, and one that waited too long never begins."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from towpath import Limit, State
+from towpath.errors import Invalid, InvalidState
+
+
+def ready(app, topic="mail"):
+    return [lease.job.payload for lease in app.jobs.reserve(topic, limit=100)]
+
+
+# ---------------------------------------------------------------- another time
+
+
+def test_a_pending_job_can_be_rescheduled(app, clock):
+    job = app.jobs.enqueue("mail", "x")
+
+    later = app.jobs.reschedule(job, delay="10m")
+    assert (later.state, later.run_at) == (State.DELAYED, job.created_at + timedelta(minutes=10))
+    assert ready(app) == []
+
+    sooner = app.jobs.reschedule(job, run_at=job.created_at + timedelta(minutes=1), priority=3)
+    assert (sooner.state, sooner.priority) == (State.DELAYED, 3)
+    clock.advance("1m")
+    assert ready(app) == ["x"]
+
+
+def test_a_job_between_two_tries_can_be_rescheduled_and_keeps_its_failures(app):
+    app.jobs.enqueue("mail", "x")
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, "no")
+
+    job = app.jobs.reschedule(lease.job, delay=0)
+
+    assert (job.state, job.retries, job.last_error) == (State.READY, 1, "no")
+
+
+def test_a_job_that_waits_for_others_is_rescheduled_and_still_waits(app, clock):
+    first = app.jobs.enqueue("mail", "first")
+    last = app.jobs.enqueue("mail", "last", after=[first])
+
+    assert app.jobs.reschedule(last, delay=60).state is State.BLOCKED
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+
+    assert app.jobs.get(last.id).state is State.DELAYED
+    clock.advance(60)
+    assert ready(app) == ["last"]
+
+
+def test_a_limited_job_that_is_rescheduled_gives_up_its_place(app):
+    jobs = [app.jobs.enqueue("mail", n, limit=Limit("ada", concurrency=1)) for n in range(3)]
+    [lease] = app.jobs.reserve("mail")
+    assert app.jobs.reserve("mail") == []
+
+    app.jobs.reschedule(jobs[1], delay=3600)
+    app.jobs.complete(lease)
+
+    assert ready(app) == [2]
+    assert app.jobs.get(jobs[1].id).state is State.DELAYED
+
+
+def test_an_offered_job_opens_when_it_is_rescheduled_to(app, clock):
+    job = app.jobs.enqueue("mail", "x", workers=1, delay=3600)
+    assert app.jobs.reserve("mail", worker="ada") == []
+
+    app.jobs.reschedule(job, delay=0)
+
+    assert len(app.jobs.reserve("mail", worker="ada")) == 1
+
+
+@pytest.mark.parametrize("state", ["reserved", "completed", "buried", "cancelled"])
+def test_only_a_pending_job_can_be_rescheduled(app, state):
+    job = app.jobs.enqueue("mail", "x")
+    if state == "cancelled":
+        app.jobs.cancel(job)
+    else:
+        [lease] = app.jobs.reserve("mail")
+        if state != "reserved":
+            {"completed": app.jobs.complete, "buried": app.jobs.bury}[state](lease)
+
+    with pytest.raises(InvalidState, match=state):
+        app.jobs.reschedule(job, delay=1)
+    assert app.jobs.get(job.id).state == state
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"delay": -1},
+        {"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - it has no time zone
+    ],
+)
+def test_a_reschedule_that_says_nothing_or_too_much_is_refused(app, wrong):
+    job = app.jobs.enqueue("mail", "x")
+    with pytest.raises(Invalid):
+        app.jobs.reschedule(job, **wrong)
+    assert ready(app) == ["x"]
+
+
+# ---------------------------------------------------------------- too late
+
+
+@pytest.mark.parametrize("said", ["after", "at"])
+def test_a_job_that_was_not_begun_in_time_is_cancelled_when_its_turn_comes(app, clock, said):
+    options = {"after": {"expires_after": "10m"}}.get(said) or {
+        "expires_at": app.jobs.enqueue("post").created_at + timedelta(minutes=10)
+    }
+    job = app.jobs.enqueue("mail", "late", **options)
+    app.jobs.enqueue("mail", "in time")
+    assert job.expires_at == job.created_at + timedelta(minutes=10)
+
+    clock.advance("10m")
+
+    assert ready(app) == ["in time"]
+    job = app.jobs.get(job.id)
+    assert (job.state, job.retries) == (State.CANCELLED, 0)
+    assert "had to begin before" in job.last_error
+    [failure] = app.jobs.failures(job)
+    assert failure.kind == "expired"
+
+
+def test_a_job_that_was_begun_in_time_may_end_later(app, clock):
+    app.jobs.enqueue("mail", "x", expires_after=60)
+    clock.advance(59)
+    [lease] = app.jobs.reserve("mail")
+    clock.advance(60)
+
+    app.jobs.complete(lease)
+
+    assert app.jobs.get(lease.job.id).state is State.COMPLETED
+
+
+def test_no_further_try_begins_too_late(app, clock):
+    app.jobs.enqueue("mail", "x", expires_after=60)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, "no", delay=120)
+    clock.advance(120)
+
+    assert app.jobs.reserve("mail") == []
+    assert app.jobs.get(lease.job.id).state is State.CANCELLED
+
+
+def test_a_key_is_free_again_once_its_job_was_too_late(app, clock):
+    first = app.jobs.enqueue("mail", 1, key="digest", expires_after=60)
+    clock.advance(60)
+    assert app.jobs.reserve("mail") == []
+
+    assert app.jobs.enqueue("mail", 2, key="digest").id != first.id
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"expires_after": -1},
+        {"expires_after": 1, "expires_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"expires_after": 1, "workers": 2},
+    ],
+)
+def test_an_expiry_that_cannot_be_kept_is_refused(app, wrong):
+    with pytest.raises(Invalid):
+        app.jobs.enqueue("mail", **wrong)
