@@ -504,3 +504,19 @@ def test_what_a_job_says_of_itself_is_shown(app, towpath):
     assert "a line\\x1b[2J" in shown
     [document] = towpath.json("jobs", "show", job.seq)["jobs"]
     assert (document["progress"], document["logs"][0]["text"]) == (0.5, "a line\x1b[2J")
+
+
+# ---------------------------------------------------------------- backup
+
+
+def test_a_sqlite_file_is_backed_up(tmp_path):
+    towpath = Towpath(tmp_path, TOWPATH_DATABASE="sqlite:///app.db")
+    assert "app.db" in towpath("backup", "copy.db", code=1).stderr  # there is nothing to copy
+    towpath("jobs", "enqueue", "mail", '"x"')
+
+    assert towpath("backup", "copy.db").stdout.startswith("copy.db is a copy of sqlite:///app.db")
+    assert towpath.json("backup", "again.db")["bytes"] > 0
+    assert "already" in towpath("backup", "copy.db", code=1).stderr
+
+    copy = Towpath(tmp_path, TOWPATH_DATABASE="sqlite:///copy.db")
+    assert [job["payload"] for job in copy.json("jobs", "list")["jobs"]] == ["x"]

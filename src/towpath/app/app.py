@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Any, Never, Self, TypeVar, Unpack
@@ -11,7 +12,7 @@ from msgspec import Struct
 from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions
-from towpath.app.connect import open_database, without_password
+from towpath.app.connect import open_database, sqlite_path, without_password
 from towpath.app.doctor import Check, Doctor
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
@@ -26,6 +27,7 @@ from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.app.waiting import WaitingRoom
+from towpath.database import sqlite
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
@@ -216,6 +218,20 @@ class App:
         Looking changes nothing: tables that are missing are not made.
         """
         return await asyncio.to_thread(self.doctor, patience)
+
+    def backup(self, target: str | Path) -> None:
+        """Copy the SQLite file as it is at one instant, while everybody goes on with their work.
+
+        The copy is whole and on the disk when this returns, or it is not there.
+        """
+        if self._database.dialect != "sqlite":
+            msg = f"{self.database} is no SQLite file; PostgreSQL is backed up by pg_dump"
+            raise Invalid(msg)
+        sqlite.backup(sqlite_path(self.url), Path(target), self.settings)
+
+    async def abackup(self, target: str | Path) -> None:
+        """Copy the SQLite file as it is at one instant, while everybody goes on with their work."""
+        await asyncio.to_thread(self.backup, target)
 
     async def aquiet(self) -> None:
         """Wait until what this event loop has asked for is done, even if nobody waits for it."""

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "stats": "count what waits and what is done, once or live",
     "workers": "list the workers that live, and what they hold",
     "doctor": "look for what is wrong, and say what to do",
+    "backup": "copy the SQLite file while everybody goes on with their work",
     "migrate": "create our tables, or bring them up to date",
 }
 INTERRUPTED: Final = 130

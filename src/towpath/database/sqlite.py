@@ -1,5 +1,6 @@
 """SQLite: how to open a file, to run our statements on it, and to understand errors."""
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -21,6 +22,7 @@ from towpath.errors import (
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
+    Invalid,
     NotADatabase,
     SchemaMissing,
 )
@@ -62,6 +64,32 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def backup(path: Path, target: Path, settings: Settings) -> None:
+    """Copy the file as it is at one instant to a new one. Nobody waits for it."""
+    if target.exists():
+        msg = f"{target} is there already: name a file that is not"
+        raise Invalid(msg)
+    half = target.with_name(f"{target.name}-half-{os.getpid()}")
+    try:
+        with translated(target), contextlib.closing(connect(path, settings)) as connection:
+            connection.execute("vacuum into ?", (str(half),))
+        with translated(target):
+            half.chmod(path.stat().st_mode & 0o777)  # it holds the same secrets
+            _sync(half)
+            os.link(half, target)  # which, unlike a rename, replaces nothing
+            _sync(target.parent)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def lockable(path: Path, patience: float) -> bool:
