@@ -10,7 +10,8 @@ from typing import Final, Self
 
 from towpath.errors import Invalid
 
-SHORTEST: Final = 0.001
+SHORTEST: Final = 0.001  # seconds
+LONGEST: Final = 10.0**9
 _TIMES: Final = ("dead_after", "beat_every", "poll_interval", "connect_timeout", "busy_timeout")
 LEAST_SECRET: Final = 32  # bytes, as RFC 7518 asks of HS256
 MOST_SCHEMA: Final = 50  # leaves room for the names that are made from it
@@ -38,6 +39,8 @@ class Settings:
     max_retries: int = 3  # failures of a job: the one that reaches it buries the job
     max_crashes: int = 3  # workers that a job may take down with it
     retention: float = 3 * 86_400.0  # how long a finished job is kept
+
+    redact: str = "password,secret,token,apikey,authorization"  # fields that end so are not shown
 
     # limits; 0 means none
     max_topics: int = 0  # that may exist at once
@@ -73,17 +76,11 @@ class Settings:
         if len(self.schema) > MOST_SCHEMA:
             msg = f"schema {self.schema!r} is longer than {MOST_SCHEMA} characters"
             raise Invalid(msg)
-        for name in (
-            "dead_after",
-            "beat_every",
-            "poll_interval",
-            "connect_timeout",
-            "busy_timeout",
-        ):
-            if not 0.001 <= getattr(self, name) < 10**9:  # noqa: PLR2004 - a millisecond; refuses NaN
-                msg = f"{name} is at least 0.001 seconds"
+        for name in _TIMES:
+            if not SHORTEST <= getattr(self, name) < LONGEST:  # refuses NaN, too
+                msg = f"{name} is at least {SHORTEST} seconds"
                 raise Invalid(msg)
-        if not 1 <= self.token_lifetime < 10**9:
+        if not 1 <= self.token_lifetime < LONGEST:
             msg = "token_lifetime is at least a second"
             raise Invalid(msg)
         if 0 < len(self.jwt_secret.encode()) < LEAST_SECRET:

@@ -403,6 +403,21 @@ def test_what_users_have_stored_cannot_steer_a_terminal(app, towpath):
     assert (found["payload"]["x"], found["last_error"]) == (EVIL, EVIL)
 
 
+def test_passwords_and_the_like_are_not_shown_to_people(app, towpath):
+    secrets = {"userPassword": "hunter2", "deep": [{"X-API-Key": "hunter2", "to": "ada"}]}
+    job = app.jobs.enqueue("mail", secrets)
+    app.jobs.complete(app.jobs.reserve("mail")[0], {"access_token": "hunter2"})
+
+    for words in (["jobs", "list"], ["jobs", "show", job.seq]):
+        shown = towpath(*words).stdout
+        assert "hunter2" not in shown
+        assert "ada" in shown
+        assert "•••" in shown
+    assert towpath("jobs", "show", job.seq, "--reveal").stdout.count("hunter2") == 3
+    [found] = towpath.json("jobs", "show", job.seq)["jobs"]  # programs get what is there
+    assert (found["payload"], found["result"]) == (secrets, {"access_token": "hunter2"})
+
+
 def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(app, towpath):
     topic = "a" * 60
     app.jobs.enqueue(topic, "wide " * 40)

@@ -22,6 +22,7 @@ from towpath.cli.output import (
     text,
 )
 from towpath.model.job import Failure
+from towpath.model.payload import Encoding, redacted
 
 EXAMPLES: Final = """\
 A job is named by its id or by its number (seq).
@@ -66,6 +67,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
     showing = verbs.add_parser("show", help="jobs in full, with their failures")
     showing.add_argument("jobs", nargs="+", metavar="JOB")
+    showing.add_argument("--reveal", action="store_true", help="passwords and the like, too")
     showing.set_defaults(run=show)
 
     adding = verbs.add_parser("enqueue", help="store a job")
@@ -116,7 +118,8 @@ def list_jobs(given: argparse.Namespace) -> None:
         "jobs": [described(job) for job in jobs],
         "after": jobs[-1].seq if full else None,
     }
-    Output(as_json=given.json).show(document, lambda: [Table(LIST, map(_row, jobs))])
+    rows = (_row(job, app.settings.redact) for job in jobs)
+    Output(as_json=given.json).show(document, lambda: [Table(LIST, rows)])
     if full and sys.stdout.isatty() and not given.json:
         print(f"more: --after {jobs[-1].seq}", file=sys.stderr)
 
@@ -135,7 +138,8 @@ def show(given: argparse.Namespace) -> int:
     document = [
         {**described(job), "failures": failures, "logs": logs} for job, failures, logs in shown
     ]
-    out.show({"jobs": document}, lambda: (text(_in_full(*each)) for each in shown))
+    names = "" if given.reveal else app.settings.redact
+    out.show({"jobs": document}, lambda: (text(_in_full(*each, names)) for each in shown))
     return code
 
 
@@ -283,14 +287,17 @@ def _found(app: App, job: Job | str) -> Job:
     return app.jobs.numbered(int(job)) if job.isdecimal() else app.jobs.get(job)
 
 
-def _row(job: Job) -> tuple[object, ...]:
-    said = job.last_error if job.last_error and job.state != "completed" else _payload(job)
+def _row(job: Job, redact: str) -> tuple[object, ...]:
+    failed = job.last_error if job.state != "completed" else None
+    said = failed or _payload(job, redact)
     age = since(job.created_at)
     return str(job.seq), job.topic, job.state, job.retries, age, said[:MOST_SHOWN]
 
 
-def _payload(job: Job) -> str:
-    return job.why if isinstance(job, UnreadableJob) else job.body
+def _payload(job: Job, redact: str) -> str:
+    if isinstance(job, UnreadableJob):
+        return job.why
+    return redacted(job.body, redact) if job.encoding == Encoding.JSON else job.body
 
 
 def described(job: Job) -> dict[str, Any]:
@@ -305,7 +312,7 @@ def described(job: Job) -> dict[str, Any]:
     return {**known, "payload": payload, "options": job.options}
 
 
-def _in_full(job: Job, failures: list[Failure], logs: list[LogLine]) -> str:
+def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str) -> str:
     lines = [
         f"{name:<13}{plain(getattr(job, name))}"
         for name in (*SHOWN, *LATER)
@@ -317,9 +324,9 @@ def _in_full(job: Job, failures: list[Failure], logs: list[LogLine]) -> str:
         lines.append("it was asked to stop")
     if job.progress is not None:
         lines.append(f"{'progress':<13}{job.progress:.0%} {job.progress_message or ''}".rstrip())
-    lines += ["", "payload", _indented(_pretty(_payload(job)))]
+    lines += ["", "payload", _indented(_pretty(_payload(job, redact)))]
     if job.result_body is not None:
-        lines += ["", "result", _indented(_pretty(job.result_body))]
+        lines += ["", "result", _indented(_pretty(redacted(job.result_body, redact)))]
     if logs:
         lines += ["", "log", *(_indented(f"{plain(each.at)} {each.text}") for each in logs)]
     for failure in failures:

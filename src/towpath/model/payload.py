@@ -20,6 +20,7 @@ class Encoding(StrEnum):
 
 _JSON: Final = Encoding.JSON  # looked up once: an enum is slow at that
 _BASE64: Final = Encoding.BASE64
+HIDDEN: Final = "•••"
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
@@ -69,6 +70,33 @@ def decode(body: str, encoding: str) -> Any:
     if encoding == Encoding.BASE64:
         return base64.b64decode(body)
     return _decoder.decode(body)
+
+
+def redacted(body: str, names: str) -> str:
+    """Return JSON with the values hidden of fields whose names end so, however they are written."""
+    ends = tuple(folded for name in names.split(",") if (folded := _folded(name)))
+    try:
+        return _encoder.encode(_hidden(_decoder.decode(body), ends)).decode() if ends else body
+    except (ValueError, RecursionError):
+        return HIDDEN  # what cannot be looked into is not shown
+
+
+def _hidden(value: object, ends: tuple[str, ...]) -> object:
+    match value:
+        case dict():
+            fields = cast("dict[str, object]", value).items()
+            return {
+                name: HIDDEN if _folded(name).endswith(ends) else _hidden(inner, ends)
+                for name, inner in fields
+            }
+        case list():
+            return [_hidden(inner, ends) for inner in cast("list[object]", value)]
+        case _:
+            return value
+
+
+def _folded(name: str) -> str:
+    return name.strip().lower().replace("_", "").replace("-", "")
 
 
 def clean_text(text: str, most: int) -> str:
