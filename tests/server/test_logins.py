@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.conftest import refused
+from tests.server.conftest import PASSWORD, refused
 from towpath import errors
 from towpath.app.hashing import MOST_WAITING, Hashing
 from towpath.server.accounts import network_of
@@ -60,3 +60,34 @@ def test_a_revoked_key_is_refused_at_once(web):
     web.app.keys.revoke(key.id)
 
     assert refused(web.get("/api/jobs", as_=secret)) == (401, "invalid_token")
+
+
+def test_users_change_their_own_name_and_password(web, ada):
+    me = web.app.accounts.get("users", "ada@example.org")
+    path = f"/api/collections/users/records/{me.id}"
+    new = {"password": "another horse", "passwordConfirm": "another horse"}
+
+    assert web("PATCH", path, {"name": "Ada"}, as_=ada).json()["name"] == "Ada"
+    for wrong in ({}, {"oldPassword": "guess"}, {"oldPassword": None}, {"oldPassword": [PASSWORD]}):
+        said = web("PATCH", path, {**new, **wrong}, as_=ada)
+        assert refused(said) == (400, "login_refused")
+    assert web("PATCH", path, {**new, "oldPassword": PASSWORD}, as_=ada).status_code == 200
+
+    assert refused(web.get(path, as_=ada)) == (401, "invalid_token")  # as all its tokens
+    web.app.accounts.login("users", "ada@example.org", "another horse")
+
+
+@pytest.mark.parametrize("change", [{"email": "root@example.org"}, {"role": "admin"}])
+def test_users_do_not_change_what_rules_may_ask_for(web, ada, change):
+    me = web.app.accounts.get("users", "ada@example.org")
+
+    said = web("PATCH", f"/api/collections/users/records/{me.id}", change, as_=ada)
+
+    assert refused(said) == (403, "forbidden")
+
+
+def test_nobody_changes_the_name_or_password_of_another(web, ada):
+    other = web.app.accounts.create("users", "bob@example.org", PASSWORD)
+    for change in ({"name": "B"}, {"password": "another horse", "oldPassword": PASSWORD}):
+        said = web("PATCH", f"/api/collections/users/records/{other.id}", change, as_=ada)
+        assert refused(said) == (403, "forbidden")

@@ -614,7 +614,10 @@ export interface paths {
         delete: operations["delete_record"];
         options?: never;
         head?: never;
-        /** Change an account. A new password ends all its tokens */
+        /**
+         * Change an account. A new password ends all its tokens
+         * @description Users may change their own name, and their password if they give the old one.
+         */
         patch: operations["change_record"];
         trace?: never;
     };
@@ -4874,6 +4877,7 @@ export interface operations {
                     password?: string;
                     passwordConfirm?: string;
                     name?: string;
+                    oldPassword?: string;
                 };
             };
         };
@@ -4898,7 +4902,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description invalid, bad_json */
+            /** @description login_refused, invalid, bad_json */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4963,6 +4967,15 @@ export interface operations {
             };
             /** @description unsupported_media_type */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_many_logins */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };

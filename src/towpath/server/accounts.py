@@ -23,6 +23,7 @@ keys: Final = Routes("keys")
 access: Final = Routes("access")
 
 KNOWN: Final = {"email", "password", "passwordConfirm", "oldPassword", "name"}
+OWN: Final = {"name", "password", "passwordConfirm", "oldPassword"}
 OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
@@ -76,7 +77,7 @@ RecordChange = Annotated[
     _record(
         "RecordChange",
         "What changes of an account; a field of its own that is null is taken away.",
-        WRITTEN,
+        {**WRITTEN, "oldPassword": TEXT},
     ),
 ]
 
@@ -282,16 +283,30 @@ async def create_record(ask: Ask, collection: Collection, body: NewRecord) -> Re
 @routes.get("/api/collections/{collection}/records/{id}")
 async def get_record(ask: Ask, collection: Collection, id: str) -> Record:
     """Read an account; users may read their own."""
-    if ask.caller.auth["id"] != id or ask.caller.auth["collectionName"] != collection:
+    if not _is_oneself(ask, collection, id):
         ask.require_superuser()
     return record_of(await ask.app.accounts.aget(collection, id))
 
 
-@routes.patch("/api/collections/{collection}/records/{id}", errors=("account_exists",))
+@routes.patch(
+    "/api/collections/{collection}/records/{id}",
+    errors=("account_exists", "login_refused", "too_many_logins"),
+)
 async def change_record(ask: Ask, collection: Collection, id: str, body: RecordChange) -> Record:
-    """Change an account. A new password ends all its tokens."""
-    ask.require_superuser()
+    """Change an account. A new password ends all its tokens.
+
+    Users may change their own name, and their password if they give the old one.
+    """
+    if not _is_oneself(ask, collection, id) or body.keys() - OWN:
+        ask.require_superuser()
     _check_confirmed(body)
+    if "password" in body and ask.caller.kind != "superuser":
+        await ask.app.accounts.alogin(
+            collection,
+            ask.caller.auth["email"],
+            str(body.get("oldPassword", "")),
+            client=network_of(ask.client),
+        )
     changed = await ask.app.accounts.aupdate(
         collection,
         id,
@@ -308,6 +323,10 @@ async def delete_record(ask: Ask, collection: Collection, id: str) -> None:
     """Forget an account and end its tokens; the last superuser stays."""
     ask.require_superuser()
     await ask.app.accounts.adelete(collection, id)
+
+
+def _is_oneself(ask: Ask, collection: Collection, id: str) -> bool:
+    return (ask.caller.auth["id"], ask.caller.auth["collectionName"]) == (id, collection)
 
 
 def _check_confirmed(body: Mapping[str, Any]) -> None:
