@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.conftest import refused
 from towpath import Job, State
-from towpath.server.shapes import JobShown, job_shown
+from towpath.server.told import JobShown, job_shown
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.server.conftest import Web, refused, token_of
 from towpath.errors import Invalid, InvalidRule
 from towpath.model.access import JOB_FIELDS
 from towpath.server.accounts import network_of
-from towpath.server.shapes import JobShown
+from towpath.server.told import JobShown
 
 ANY_USER = "@request.auth.id != ''"
 

@@ -12,11 +12,12 @@ from towpath.errors import Invalid, InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import ApiKey, Scope
+from towpath.server.asked import Asked, Seconds, Text, Topic
 from towpath.server.asks import Ask
 from towpath.server.callers import COOKIE, record_of, refuse_foreign_pages, token_of
 from towpath.server.requests import cookie
 from towpath.server.routes import Answer, Routes
-from towpath.server.shapes import Asked, Items, Seconds, Text, Told, Topic, shown
+from towpath.server.told import Items, Told, shown
 
 routes: Final = Routes("accounts")
 keys: Final = Routes("keys")

@@ -21,7 +21,7 @@ from towpath.model.rules import Names, Rule
 from towpath.server.callers import Caller
 from towpath.server.errors import Refusal
 from towpath.server.requests import Receive, Scope, query_of
-from towpath.server.shapes import job_shown
+from towpath.server.told import job_shown
 
 if TYPE_CHECKING:
     from towpath.server.gate import Gate

@@ -12,27 +12,20 @@ from towpath.app.checks import EnqueueOptions
 from towpath.errors import Invalid
 from towpath.model.ids import uuid7
 from towpath.model.job import Job, Lease
+from towpath.server.asked import MOST_AT_ONCE, Asked, Change, Epoch, Key, NewJob, NewJobs, Topic
 from towpath.server.asks import Ask
 from towpath.server.listing import jobs_for
 from towpath.server.routes import Answer, Routes
-from towpath.server.shapes import (
-    MOST_AT_ONCE,
-    Asked,
-    Change,
-    Epoch,
+from towpath.server.told import (
     EventShown,
     FailureShown,
     Items,
     JobPage,
     JobShown,
-    Key,
     LineShown,
     MinuteShown,
-    NewJob,
-    NewJobs,
     RunShown,
     StatsShown,
-    Topic,
     all_shown,
     job_shown,
     outlined,

@@ -4,7 +4,7 @@ from typing import Any, Final, Protocol
 
 from towpath.model.job import Job
 from towpath.server.asks import Ask
-from towpath.server.shapes import JobPage, JobShown, job_shown
+from towpath.server.told import JobPage, JobShown, job_shown
 
 AT_ONCE: Final = 50  # jobs that are read together
 MOST_LOOKED_AT: Final = 2_000  # jobs, where some may be hidden

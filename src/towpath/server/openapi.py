@@ -12,12 +12,9 @@ import msgspec
 
 from towpath.errors import TowpathError
 from towpath.server.accounts import AccessChange, Login, NewKey, NewRecord, RecordChange
-from towpath.server.errors import status_of
-from towpath.server.routes import Route
-from towpath.server.shapes import (
+from towpath.server.asked import (
     Buried,
     Change,
-    Complaint,
     Completed,
     Failed,
     Kick,
@@ -29,7 +26,10 @@ from towpath.server.shapes import (
     Touched,
     Wanted,
 )
+from towpath.server.errors import status_of
+from towpath.server.routes import Route
 from towpath.server.system import SetUp
+from towpath.server.told import Complaint
 
 REF: Final = "#/components/schemas/{name}"
 STATUS_OF_CODE: Final = {

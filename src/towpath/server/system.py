@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from towpath.errors import InvalidState, TowpathError
 from towpath.server.accounts import Email, LoggedIn, Password
+from towpath.server.asked import Asked
 from towpath.server.asks import Ask
 from towpath.server.callers import record_of
 from towpath.server.errors import Refusal
 from towpath.server.metrics import MEDIA
 from towpath.server.pages import page
 from towpath.server.routes import Answer, Routes
-from towpath.server.shapes import Asked, Told
+from towpath.server.told import Told
 
 routes: Final = Routes("other")
 

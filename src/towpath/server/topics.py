@@ -5,19 +5,15 @@ from typing import Any, Final
 
 from towpath.errors import NotFound
 from towpath.model.schedule import Schedule
+from towpath.server.asked import Kick, NewSchedule, Pause, Text, Topic
 from towpath.server.asks import Ask
 from towpath.server.routes import Routes
-from towpath.server.shapes import (
+from towpath.server.told import (
     Items,
     JobShown,
-    Kick,
     Kicked,
-    NewSchedule,
-    Pause,
     Purged,
     ScheduleShown,
-    Text,
-    Topic,
     TopicShown,
     WorkerShown,
     job_shown,

@@ -9,19 +9,10 @@ import msgspec
 
 from towpath.errors import InvalidPayload
 from towpath.model.job import Lease
+from towpath.server.asked import Buried, Completed, Failed, Released, Touched, Wanted
 from towpath.server.asks import Ask
 from towpath.server.routes import Routes
-from towpath.server.shapes import (
-    Buried,
-    Completed,
-    Failed,
-    Leases,
-    Released,
-    Touched,
-    TouchedLease,
-    Wanted,
-    lease_shown,
-)
+from towpath.server.told import Leases, TouchedLease, lease_shown
 
 routes: Final = Routes("work")
 LOST: Final = ("lease_lost",)
