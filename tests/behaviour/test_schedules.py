@@ -339,8 +339,8 @@ def test_a_fire_that_two_have_seen_is_made_once(app, clock):
     clock.advance("5m")
     plans = [store.planned(found) for found in app.run(store.look(None))]
 
-    first = app.run(store.fire(plans, app.jobs.storing))
-    second = app.run(store.fire(plans, app.jobs.storing))
+    first = app.run(store.fire(plans, app.storing.each))
+    second = app.run(store.fire(plans, app.storing.each))
 
     assert (len(first), second) == (1, [])
     assert fired(app) == [at(12, 5)]
@@ -361,7 +361,7 @@ def test_a_fire_is_not_made_from_what_has_changed_since(app, clock, change):
     plans = [store.planned(found) for found in app.run(store.look(None))]
     change(app)
 
-    assert app.run(store.fire(plans, app.jobs.storing)) == []
+    assert app.run(store.fire(plans, app.storing.each)) == []
     assert fired(app) == []
 
 
@@ -468,7 +468,7 @@ def test_ms_10_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app
                 seen[number] = (plans, done_until, clock.us)
             elif number in seen:
                 plans, since, now = seen.pop(number)
-                app.run(store.fire(plans, app.jobs.storing))
+                app.run(store.fire(plans, app.storing.each))
                 missed = fires.between(since, now)
                 if missed and since == done_until:  # nobody else was quicker
                     expected += expected_of(catch_up, missed, now)

@@ -178,7 +178,7 @@ def test_a_repeated_flow_finds_the_job_that_stood_for_one_of_its_steps(make_app)
     other = app.task(topic="pong")(pong)
     standing = ping.using(key="k").enqueue()
     flow = other.s() | ping.using(key="k").s()
-    operation = app.jobs.flow(flow.nodes(ExitStack()))
+    operation = app.storing.flow(flow.nodes(ExitStack()))
     before = app.run(operation)
 
     after = app.run(replace(operation, start=operation.restart or operation.start))

@@ -23,6 +23,7 @@ from towpath.app.queue import Queue
 from towpath.app.queues import Queues
 from towpath.app.schedules import Declaration, Schedules
 from towpath.app.sessions import Sessions
+from towpath.app.storing import Storing
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
@@ -96,6 +97,7 @@ class App:
         self._marks = Marks(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
+        self.storing = Storing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
         self.queues = Queues(self)

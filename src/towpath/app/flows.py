@@ -105,7 +105,7 @@ class Chain(Flow, Generic[R]):
         """Store all of its calls; return the last one, whose result is that of the chain."""
         task = self._last.task
         with ExitStack() as around:
-            operation = task.app.jobs.flow(self.nodes(around))
+            operation = task.app.storing.flow(self.nodes(around))
             jobs = task.app.run(operation, connection)
         return task.job(answered(jobs[-1]))
 
@@ -113,7 +113,7 @@ class Chain(Flow, Generic[R]):
         """Store all of its calls; return the last one, whose result is that of the chain."""
         task = self._last.task
         with ExitStack() as around:
-            operation = task.app.jobs.flow(self.nodes(around))
+            operation = task.app.storing.flow(self.nodes(around))
             jobs = await task.app.arun(operation, connection)
         return task.job(answered(jobs[-1]))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from towpath.app import outcomes
 from towpath.app.checks import (
-    Defaults,
     EnqueueOptions,
     Filters,
     JobRef,
@@ -16,35 +15,27 @@ from towpath.app.checks import (
     change_of,
     count,
     job_id,
-    new_jobs,
     page,
-    parents_of,
     past_minutes,
     peekable,
     seconds,
     seq_of,
-    unique_of,
     worker_of,
 )
 from towpath.app.marks import Marks
 from towpath.app.reservations import Reservations, Wish
 from towpath.app.waiting import WaitingRoom
-from towpath.errors import Invalid
 from towpath.model.instants import FOREVER, Duration
 from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
 from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
-from towpath.model.unique import Unique
-from towpath.operation import Answer, Operation, answered
-from towpath.store import jobs, lookup, notes, runs, tickets
+from towpath.operation import Operation, answered
 from towpath.store import leases as store
+from towpath.store import lookup, notes, runs, tickets
 from towpath.store import stats as counts
-from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
-from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion, Outcome
 from towpath.store.stats import Minute, Stats, TopicStats
-from towpath.store.unique import enqueue_over
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -60,7 +51,7 @@ class Jobs:
     def __init__(self, app: "App", room: WaitingRoom, marks: Marks) -> None:
         self._app = app
         self._room = room
-        self._defaults = Defaults.of(app.settings)
+        self._storing = app.storing
         self._reservations = Reservations(app, room, marks)
 
     # ------------------------------------------------------------ in
@@ -75,8 +66,8 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
-            new = new_jobs(topic, (payload,), carried, self._defaults)
-            return answered(self._app.run(self.stored(new, carried), connection)[0])
+            operation = self._storing.stored(topic, (payload,), carried)
+            return answered(self._app.run(operation, connection)[0])
 
     async def aenqueue(
         self,
@@ -88,8 +79,8 @@ class Jobs:
     ) -> Job:
         """Store a job. With a connection it shares the fate of that transaction."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
-            new = new_jobs(topic, (payload,), carried, self._defaults)
-            return answered((await self._app.arun(self.stored(new, carried), connection))[0])
+            operation = self._storing.stored(topic, (payload,), carried)
+            return answered((await self._app.arun(operation, connection))[0])
 
     def enqueue_many(
         self,
@@ -101,8 +92,9 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
-            new = new_jobs(topic, payloads, carried, self._defaults)
-            answers = self._app.run(self.stored(new, carried), connection) if new else []
+            every = [*payloads]
+            operation = self._storing.stored(topic, every, carried)
+            answers = self._app.run(operation, connection) if every else []
             return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
@@ -115,90 +107,22 @@ class Jobs:
     ) -> list[Job]:
         """Store a job for each payload: all of them or none."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
-            new = new_jobs(topic, payloads, carried, self._defaults)
-            answers = await self._app.arun(self.stored(new, carried), connection) if new else []
+            every = [*payloads]
+            operation = self._storing.stored(topic, every, carried)
+            answers = await self._app.arun(operation, connection) if every else []
             return [answered(answer) for answer in answers]
 
     def enqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
         """Store a job for each topic, payload and options: all of them or none."""
         with contextlib.ExitStack() as around:
-            operation = self._all_of(calls, around)
+            operation = self._storing.all_of(calls, self._app.middleware, around)
             return [answered(answer) for answer in self._app.run(operation)]
 
     async def aenqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
         """Store a job for each topic, payload and options: all of them or none."""
         with contextlib.ExitStack() as around:
-            operation = self._all_of(calls, around)
+            operation = self._storing.all_of(calls, self._app.middleware, around)
             return [answered(answer) for answer in await self._app.arun(operation)]
-
-    def _all_of(
-        self, calls: Iterable[tuple[str, object, EnqueueOptions]], around: contextlib.ExitStack
-    ) -> Operation[list[Answer[Job]]]:
-        nodes: list[Node] = []
-        may_clash = False  # an id may be stored already, with other content
-        for topic, payload, options in calls:
-            carried = around.enter_context(self._app.middleware.around_enqueue(topic, options))
-            if "unique" in carried:
-                msg = "a job that may take the place of another is enqueued by itself"
-                raise Invalid(msg)
-            [new] = new_jobs(topic, (payload,), carried, self._defaults)
-            nodes.append(Node(new, after=parents_of(carried)))
-            may_clash = may_clash or "id" in carried
-        if any(node.new.options.runs for node in nodes):
-            if any(node.after for node in nodes):
-                msg = (
-                    "jobs that choose their workers and jobs that wait for others: store them apart"
-                )
-                raise Invalid(msg)
-            if may_clash:
-                return enqueue_flow(nodes, self.storing)  # which stores all or none
-        elif may_clash or any(node.after for node in nodes):
-            return self.flow(nodes)
-        return self.storing([node.new for node in nodes])
-
-    def stored(
-        self, new: Sequence[NewJob], options: EnqueueOptions
-    ) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs, as they are and as the options say."""
-        unique, after = unique_of(options), parents_of(options)
-        if unique is not Unique.SKIP:
-            return enqueue_over(new, unique, self.storing)
-        if new and new[0].options.runs:
-            return enqueue_offered(new, self._enqueued)
-        if after:
-            return self.flow([Node(each, after=after) for each in new])
-        return self._enqueued(new)
-
-    def storing(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of different options."""
-        some_offered = any(job.options.runs for job in new)
-        enqueued = self._enqueued
-        return enqueue_offered(new, enqueued) if some_offered else enqueued(new)
-
-    def flow(self, nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of which some wait for others."""
-        return enqueue_flow(nodes, self._enqueued)
-
-    def new(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
-        """Return a job that is not stored yet, to be stored with others."""
-        if options.keys() & {"unique", "after"}:
-            msg = "a step of a flow has no unique or after of its own"
-            raise Invalid(msg)
-        [new] = new_jobs(topic, (payload,), options, self._defaults)
-        if new.options.runs:
-            msg = "a step of a flow does not choose its workers: enqueue it by itself, with after"
-            raise Invalid(msg)
-        return new
-
-    def _enqueued(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
-        settings = self._app.settings
-        if settings.max_topics or settings.max_jobs_per_topic:
-            return jobs.enqueue_within(
-                new, max_topics=settings.max_topics, max_jobs=settings.max_jobs_per_topic
-            )
-        return jobs.enqueue_all(
-            new, batch_size=settings.batch_size, batch_bytes=settings.batch_bytes
-        )
 
     # ------------------------------------------------------------ out
 

@@ -111,11 +111,11 @@ class Schedules:
 
     def run(self, name: str) -> Job:
         """Enqueue its job now, paused or not; its next fire stays where it is."""
-        return self._app.run(schedules.run(name_of(name), uuid7(), self._app.jobs.storing))
+        return self._app.run(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
     async def arun(self, name: str) -> Job:
         """Enqueue its job now, paused or not; its next fire stays where it is."""
-        return await self._app.arun(schedules.run(name_of(name), uuid7(), self._app.jobs.storing))
+        return await self._app.arun(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
     def delete(self, name: str) -> None:
         """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
@@ -168,7 +168,7 @@ class Schedules:
         return Declaration(declare)
 
     def _put(self, new: Iterable[NewSchedule]) -> Operation[Sequence[Put]]:
-        return schedules.put_all(tuple(new), self._app.jobs.storing)
+        return schedules.put_all(tuple(new), self._app.storing.each)
 
     def _job(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
         own = sorted({"id", "delay", "run_at", "unique", "after"} & options.keys())

@@ -247,7 +247,7 @@ class Task(Generic[P, R]):
             raise Invalid(msg)
         entered = self.app.middleware.around_enqueue(self.topic, given)  # type: ignore[arg-type] # a subset of the same keys
         carried = around.enter_context(entered)
-        return self.app.jobs.new(self.topic, msgspec.Raw(body.encode()), carried)
+        return self.app.storing.step(self.topic, msgspec.Raw(body.encode()), carried)
 
     def returned_by(self, job: Job) -> R:
         """Return the result of a job that has ended, as its annotation says."""

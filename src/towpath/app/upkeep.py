@@ -163,7 +163,7 @@ class Upkeep:
     def _fire_together(self, plans: list[Plan]) -> None:
         if not plans:
             return
-        fired: list[Fired] | None = self._do(schedules.fire(plans, self._app.jobs.storing))
+        fired: list[Fired] | None = self._do(schedules.fire(plans, self._app.storing.each))
         if fired is None and len(plans) > 1:  # one of them may spoil it for the others
             for plan in plans:
                 self._fire_together([plan])
