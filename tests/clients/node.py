@@ -39,16 +39,15 @@ def npm(*words: str | Path, cwd: Path = CLIENT) -> str:
     return run(script, "--no-update-notifier", *words, cwd=cwd)
 
 
-def install() -> None:
-    """Bring the client's node_modules up to date with its lock, in one process at a time."""
-    lock = CLIENT / "package-lock.json"
-    mark = CLIENT / "node_modules" / ".made-for"
-    wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
-    with (CLIENT / ".install.lock").open("w") as gate:
+def install(package: Path = CLIENT) -> None:
+    """Bring a package's node_modules up to date with its lock, in one process at a time."""
+    mark = package / "node_modules" / ".made-for"
+    wanted = hashlib.sha256((package / "package-lock.json").read_bytes()).hexdigest()
+    with (package / ".install.lock").open("w") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         if mark.exists() and mark.read_text() == wanted:
             return
-        npm("ci", "--ignore-scripts")
+        npm("ci", "--ignore-scripts", cwd=package)
         mark.write_text(wanted)
 
 

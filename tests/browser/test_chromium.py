@@ -1,0 +1,42 @@
+"""What runs in a page: the TypeScript client, and the server's own pages, in a real Chromium."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.clients.node import install, installed, run
+from tests.clients.serving import serving
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def packages():
+    install()
+    install(HERE)
+
+
+def tsc(*words):
+    return run(installed("typescript", "bin/tsc"), *words)
+
+
+def test_the_tests_typecheck():
+    tsc("--project", HERE)
+
+
+def test_the_client_runs_in_a_page(durable_place, tmp_path):
+    """US8: of the server's own origin, by token and cookie, and of one that it was told of."""
+    tsc("--project", "tsconfig.build.json", "--outDir", tmp_path / "sdk")
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
+
+    with serving(durable_place, tmp_path, "--origin", origin) as started:
+        named = {"URL": started["url"], "SETUP": started["setup"], "OTHER_PORT": str(port)}
+        given = {f"TOWPATH_{name}": value for name, value in named.items()}
+        run("--test", "sdk.test.ts", cwd=HERE, TOWPATH_SDK=str(tmp_path / "sdk"), **given)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]

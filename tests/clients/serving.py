@@ -1,0 +1,57 @@
+"""A live server, and its first superuser."""
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@contextlib.contextmanager
+def serving(place: Any, directory: Path, *flags: str) -> Iterator[dict[str, str]]:
+    """Serve an empty database; yield what the server has said of itself."""
+    database, needed = place
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    if "schema" in needed:
+        environment["TOWPATH_SCHEMA"] = needed["schema"]
+    command = [sys.executable, "-m", "towpath", "serve", "--database", database, "--port", "0"]
+    with (
+        (directory / "log").open("w") as log,
+        subprocess.Popen(
+            [*command, "--json", *flags],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout
+            line = process.stdout.readline()
+            assert line, (directory / "log").read_text()
+            yield json.loads(line)
+        finally:
+            process.terminate()
+
+
+def with_superuser(started: dict[str, str]) -> dict[str, str]:
+    """Make a superuser; return where and who, as environment variables."""
+    password = secrets.token_urlsafe(16)
+    [token] = parse_qs(urlsplit(started["setup"]).query)["token"]
+    account = {"email": "root@example.com", "password": password}
+    httpx.post(f"{started['url']}/api/setup", json={"token": token, **account}).raise_for_status()
+    return {
+        "TOWPATH_URL": started["url"],
+        "TOWPATH_EMAIL": account["email"],
+        "TOWPATH_PASSWORD": password,
+    }
