@@ -14,6 +14,7 @@ SHORTEST: Final = 0.001  # seconds
 LONGEST: Final = 10.0**9
 _TIMES: Final = ("dead_after", "beat_every", "poll_interval", "connect_timeout", "busy_timeout")
 LEAST_SECRET: Final = 32  # bytes, as RFC 7518 asks of HS256
+REDACTED: Final = "password,passwd,secret,token,api_key,secret_key,private_key,authorization,cookie"
 MOST_SCHEMA: Final = 50  # leaves room for the names that are made from it
 
 
@@ -39,8 +40,7 @@ class Settings:
     max_retries: int = 3  # failures of a job: the one that reaches it buries the job
     max_crashes: int = 3  # workers that a job may take down with it
     retention: float = 3 * 86_400.0  # how long a finished job is kept
-
-    redact: str = "password,secret,token,apikey,authorization"  # fields that end so are not shown
+    redact: str = REDACTED  # what the names of fields end in whose values people are not shown
 
     # limits; 0 means none
     max_topics: int = 0  # that may exist at once

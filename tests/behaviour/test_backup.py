@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from towpath import App
-from towpath.errors import DatabaseUnavailable, Invalid
+from towpath.errors import Invalid, SchemaMissing
 
 
 @pytest.fixture
@@ -65,10 +65,32 @@ def test_a_file_that_is_there_is_not_replaced(app, tmp_path):
 def test_a_backup_that_cannot_be_written_leaves_nothing_behind(app, tmp_path):
     before = sorted(tmp_path.iterdir())
 
-    with pytest.raises(DatabaseUnavailable, match="nowhere"):
+    with pytest.raises(Invalid, match=r"nowhere.*No such file"):
         app.backup(tmp_path / "nowhere" / "copy.db")
 
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_not_there_is_not_made_by_a_backup(tmp_path):
+    with App(f"sqlite:///{tmp_path}/none.db") as app, pytest.raises(SchemaMissing, match="no file"):
+        app.backup(tmp_path / "copy.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_backups_to_one_file_one_is_there_and_whole(app, tmp_path):
+    app.jobs.enqueue_many("mail", ["x" * 1_000] * 1_000)
+
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(app.backup, tmp_path / "copy.db") for _ in range(2)]
+        said = [each.exception() for each in both]
+
+    assert sorted(map(type, said), key=str) == [type(None), Invalid]
+    with App(f"sqlite:///{tmp_path}/copy.db") as copy:
+        assert copy.jobs.stats().ready == 1_000
+    assert [path.name for path in tmp_path.glob("copy*") if not path.name.endswith("-turn")] == [
+        "copy.db"
+    ]
 
 
 def test_a_copy_can_be_read_by_whom_the_file_could_be(app, tmp_path):
@@ -81,5 +103,5 @@ def test_a_copy_can_be_read_by_whom_the_file_could_be(app, tmp_path):
 
 @pytest.mark.parametrize("kind", ["memory", "postgres"])
 def test_what_is_no_file_is_backed_up_by_other_means(make_app, tmp_path, kind):
-    with pytest.raises(Invalid, match="no SQLite file"):
+    with pytest.raises(Invalid, match="not a SQLite file"):
         make_app().backup(tmp_path / "copy.db")

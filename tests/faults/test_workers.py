@@ -323,6 +323,7 @@ def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
         async def note(number: int) -> int:
             return number
 
+        app.migrate()  # which may take longer than it takes to call a worker sick
         worker = Worker(app)
         with working(worker):
             assert note.enqueue(1).result(20) == 1

@@ -8,6 +8,7 @@ from tests.server.conftest import PASSWORD, refused
 from towpath import errors
 from towpath.app.hashing import MOST_WAITING, Hashing
 from towpath.server.accounts import network_of
+from towpath.store import access
 
 
 def test_a_line_of_passwords_that_is_too_long_takes_no_more():
@@ -68,9 +69,13 @@ def test_users_change_their_own_name_and_password(web, ada):
     new = {"password": "another horse", "passwordConfirm": "another horse"}
 
     assert web("PATCH", path, {"name": "Ada"}, as_=ada).json()["name"] == "Ada"
-    for wrong in ({}, {"oldPassword": "guess"}, {"oldPassword": None}, {"oldPassword": [PASSWORD]}):
-        said = web("PATCH", path, {**new, **wrong}, as_=ada)
-        assert refused(said) == (400, "login_refused")
+    for wrong in ({}, {"oldPassword": None}, {"oldPassword": [PASSWORD]}):
+        assert refused(web("PATCH", path, {**new, **wrong}, as_=ada)) == (400, "invalid")
+    said = web("PATCH", path, {**new, "oldPassword": "guess"}, as_=ada)
+    assert refused(said) == (400, "login_refused")
+    version = web.app.run(access.version())
+    assert web("PATCH", path, {"password": None}, as_=ada).status_code == 200
+    assert web.app.run(access.version()) == version  # nobody has to read the rules again
     assert web("PATCH", path, {**new, "oldPassword": PASSWORD}, as_=ada).status_code == 200
 
     assert refused(web.get(path, as_=ada)) == (401, "invalid_token")  # as all its tokens

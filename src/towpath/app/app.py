@@ -227,7 +227,7 @@ class App:
         The copy is whole and on the disk when this returns, or it is not there.
         """
         if self._database.dialect != "sqlite":
-            msg = f"{self.database} is no SQLite file; PostgreSQL is backed up by pg_dump"
+            msg = f"{self.database} is not a SQLite file: use what its own server has for that"
             raise Invalid(msg)
         sqlite.backup(sqlite_path(self.url), Path(target), self.settings)
 

@@ -41,12 +41,14 @@ class Wish(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def _putting_aside() -> Generator[None]:
-    """Put aside what nobody can use; where that fails, its leases end by themselves."""
+def _telling() -> Generator[list[Exception]]:
+    """Go on where what nobody can use cannot be put aside either: its leases end by themselves."""
+    told: list[Exception] = []
     try:
-        yield
-    except (DatabaseError, AppClosed):
+        yield told
+    except (DatabaseError, AppClosed) as error:
         log.exception("jobs that cannot be run now could not be put aside either")
+        told.append(error)
 
 
 class Reservations:
@@ -56,7 +58,7 @@ class Reservations:
         self._app = app
         self._room = room
         self._marks = marks
-        self._asides: set[asyncio.Task[None]] = set()
+        self._asides: set[asyncio.Task[bool]] = set()
         self._limited: set[str] = set()  # topics in which a job with a limit was met
         self._busy = False  # the last look found something
         self._offers_at = 0.0  # when offers were last looked at
@@ -163,12 +165,8 @@ class Reservations:
         while True:
             reserved = self._app.run(self._operation(wish))
             self._note_limits(wish, reserved)
-            if reserved.unusable:
-                with _putting_aside():
-                    self._app.run(leases.settle(reserved.unusable))
-            once = wish.token is not None and not reserved.limited
-            if reserved.leases or not reserved.unusable or once:
-                self._marks.note(wish.topics, wish.limit, reserved)
+            aside = not reserved.unusable or self._put_aside(reserved.unusable)
+            if self._is_all(wish, reserved, aside=aside):
                 return reserved
 
     async def _ain_line(self, wish: Wish) -> Reserved:
@@ -176,21 +174,35 @@ class Reservations:
         while True:
             reserved = await self._app.arun(self._operation(wish))
             self._note_limits(wish, reserved)
+            aside = True
             if reserved.unusable:
                 # Not awaited beside others: whoever is cancelled here would keep their leases.
                 task = asyncio.create_task(self._aput_aside(reserved.unusable))
                 self._asides.add(task)
                 task.add_done_callback(self._asides.discard)
                 if not reserved.leases:
-                    await asyncio.shield(task)
-            once = wish.token is not None and not reserved.limited
-            if reserved.leases or not reserved.unusable or once:
-                self._marks.note(wish.topics, wish.limit, reserved)
+                    aside = await asyncio.shield(task)
+            if self._is_all(wish, reserved, aside=aside):
                 return reserved
 
-    async def _aput_aside(self, unusable: Sequence[Outcome]) -> None:
-        with _putting_aside():
+    def _is_all(self, wish: Wish, reserved: Reserved, *, aside: bool) -> bool:
+        """Say whether another look is in vain."""
+        # By its token it would find again what was not put aside; but not what a limit decides.
+        same = wish.token is not None and not aside and not reserved.limited
+        if not reserved.leases and reserved.unusable and not same:
+            return False
+        self._marks.note(wish.topics, wish.limit, reserved)
+        return True
+
+    def _put_aside(self, unusable: Sequence[Outcome]) -> bool:
+        with _telling() as told:
+            self._app.run(leases.settle(unusable))
+        return not told
+
+    async def _aput_aside(self, unusable: Sequence[Outcome]) -> bool:
+        with _telling() as told:
             await self._app.arun(leases.settle(unusable))
+        return not told
 
     def _note_limits(self, wish: Wish, reserved: Reserved) -> None:
         if reserved.limited:

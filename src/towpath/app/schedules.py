@@ -171,7 +171,7 @@ class Schedules:
         return schedules.put_all(tuple(new), self._app.storing.each)
 
     def _job(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
-        own = sorted({"id", "delay", "run_at", "unique", "after"} & options.keys())
+        own = sorted({"id", "delay", "run_at", "expires_at", "unique", "after"} & options.keys())
         if own:
             msg = f"a schedule says itself when its jobs run: leave out {', '.join(own)}"
             raise Invalid(msg)

@@ -285,7 +285,10 @@ class Task(Generic[P, R]):
         return [msgspec.Raw(self.signature.encode(*call, most).encode()) for call in calls]
 
     def _all(self, options: CallOptions) -> CallOptions:
-        return {**self._options, **options}
+        own = self._options.copy()
+        if "expires_at" in options:  # instead of its own
+            own.pop("expires_after", None)
+        return {**own, **options}
 
     def job(self, job: Job) -> TaskJob[R]:
         """Return a stored call of this task as what it is."""

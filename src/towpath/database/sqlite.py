@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
+from tempfile import mkstemp
 from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
@@ -68,20 +69,34 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
 
 def backup(path: Path, target: Path, settings: Settings) -> None:
     """Copy the file as it is at one instant to a new one. Nobody waits for it."""
-    if target.exists():
-        msg = f"{target} is there already: name a file that is not"
-        raise Invalid(msg)
-    half = target.with_name(f"{target.name}-half-{os.getpid()}")
+    _check(path, may_create=False)
     try:
-        with translated(target), contextlib.closing(connect(path, settings)) as connection:
-            connection.execute("vacuum into ?", (str(half),))
-        with translated(target):
-            half.chmod(path.stat().st_mode & 0o777)  # it holds the same secrets
-            _sync(half)
-            os.link(half, target)  # which, unlike a rename, replaces nothing
-            _sync(target.parent)
+        descriptor, name = mkstemp(prefix=f"{target.name}-", dir=target.parent)  # for us alone
+    except OSError as error:
+        raise _not_written(target, error) from error
+    os.close(descriptor)
+    half = Path(name)
+    try:
+        with (
+            translated(target),
+            contextlib.closing(connect(path, settings)) as source,
+            contextlib.closing(sqlite3.connect(half)) as copy,
+        ):
+            source.backup(copy)
+        half.chmod(path.stat().st_mode & 0o777)
+        _sync(half)
+        os.link(half, target)  # which, unlike a rename, replaces nothing
+        _sync(target.parent)
+    except OSError as error:
+        raise _not_written(target, error) from error
     finally:
         half.unlink(missing_ok=True)
+
+
+def _not_written(target: Path, error: OSError) -> Invalid:
+    if isinstance(error, FileExistsError):
+        return Invalid(f"{target} is there already: name a file that is not")
+    return Invalid(f"{target} cannot be written: {error.strerror or error}")
 
 
 def _sync(path: Path) -> None:

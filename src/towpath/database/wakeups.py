@@ -242,6 +242,7 @@ class PostgresBell:
 
     def announce(self, topics: Iterable[str]) -> None:
         """Ring once for all of these topics."""
+        import psycopg  # noqa: PLC0415 - only with this database
         from psycopg.pq import ExecStatus  # noqa: PLC0415 - only with this database
 
         params = [self.channel.encode(), ring_text(topics).encode()]
@@ -251,10 +252,11 @@ class PostgresBell:
             if self._connection is None:
                 return
             # By libpq alone: hundreds of times a second, beside threads that want the interpreter.
-            done = self._connection.pgconn.exec_params(b"select pg_notify($1, $2)", params)
-            if done.status == ExecStatus.TUPLES_OK:
-                self._overhear()
-                return
+            with contextlib.suppress(psycopg.Error):
+                done = self._connection.pgconn.exec_params(b"select pg_notify($1, $2)", params)
+                if done.status == ExecStatus.TUPLES_OK:
+                    self._overhear()
+                    return
             self._connection = None
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ def instant(at: datetime, name: str = "run_at") -> int:
         msg = f"{name} {at!r} has no time zone; use datetime.now(UTC) and the like"
         raise Invalid(msg)
     us = (at - _EPOCH) // _MICROSECOND
-    if us > _LATEST:
+    if not 0 <= us <= _LATEST:
         msg = f"{name} {at} is too far away"
         raise Invalid(msg)
     return us

@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     max_crashes: int = 3  # workers it may take down with it
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
-    expires_after: float | None = None  # seconds since it was made: no run begins later
+    expires_after: float | None = None  # seconds since it was made: its first run begins no later
     expires_at: int | None = None  # instead of that, an instant
     backoff: Backoff = DEFAULT
     limit: Limit | None = None
@@ -73,7 +73,7 @@ class Job(Struct, frozen=True):
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it is too late to begin it."""
+        """When it is too late to begin it, if it was not begun."""
         if self.options.expires_at is not None:
             return as_datetime(self.options.expires_at)
         if self.options.expires_after is not None:

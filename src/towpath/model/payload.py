@@ -96,7 +96,7 @@ def _hidden(value: object, ends: tuple[str, ...]) -> object:
 
 
 def _folded(name: str) -> str:
-    return name.strip().lower().replace("_", "").replace("-", "")
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def clean_text(text: str, most: int) -> str:

@@ -301,13 +301,8 @@ async def change_record(ask: Ask, collection: Collection, id: str, body: RecordC
     if not _is_oneself(ask, collection, id) or body.keys() - OWN:
         ask.require_superuser()
     _check_confirmed(body)
-    if "password" in body and ask.caller.kind != "superuser":
-        await ask.app.accounts.alogin(
-            collection,
-            ask.caller.auth["email"],
-            str(body.get("oldPassword", "")),
-            client=network_of(ask.client),
-        )
+    if body.get("password") is not None and ask.caller.kind != "superuser":
+        await _require_old_password(ask, collection, id, body)
     changed = await ask.app.accounts.aupdate(
         collection,
         id,
@@ -324,6 +319,18 @@ async def delete_record(ask: Ask, collection: Collection, id: str) -> None:
     """Forget an account and end its tokens; the last superuser stays."""
     ask.require_superuser()
     await ask.app.accounts.adelete(collection, id)
+
+
+async def _require_old_password(
+    ask: Ask, collection: Collection, id: str, body: Mapping[str, Any]
+) -> None:
+    if not isinstance(body.get("oldPassword"), str):
+        msg = "give oldPassword, as text, with a new one"
+        raise Invalid(msg)
+    account = await ask.app.accounts.aget(collection, id)
+    await ask.app.accounts.alogin(
+        collection, account.email, body["oldPassword"], client=network_of(ask.client)
+    )
 
 
 def _is_oneself(ask: Ask, collection: Collection, id: str) -> bool:

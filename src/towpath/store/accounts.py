@@ -96,6 +96,8 @@ def update(
     """Change an account; the hash of a new password ends its tokens."""
 
     def steps() -> Steps[Account]:
+        if password is None and not any((changes.email, changes.name is not None, changes.fields)):
+            return (yield from _get(collection, id))
         yield from raise_version()
         if changes.email is not None:
             found = yield sql["get_by_email"](collection=collection, email=changes.email)

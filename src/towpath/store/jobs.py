@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from towpath.errors import Conflict, JobExists, MaxJobsReached, MaxTopicsReached
-from towpath.model.instants import as_datetime, as_timedelta
+from towpath.model.instants import as_datetime, as_timedelta, instant
 from towpath.model.job import Job, Options
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered, plural
@@ -140,12 +140,24 @@ def _add_standing(
     for row in (yield sql["standing"](refused)):
         nth: int = row[0]
         job = job_from(row[1:])
-        if job.id == new[nth].id or job.status in UNFINISHED:
+        if job.id != new[nth].id and (yield from _is_too_late(job)):
+            yield sql["let_go"](
+                topic=job.topic, priority=job.priority, seq=job.seq, key=job.key, id=job.id
+            )
+        elif job.id == new[nth].id or job.status in UNFINISHED:
             answers[nth] = _standing(new[nth], job)
     # The holder of a key may have finished between the two looks: then the key is free.
     lost = [item for item in refused if item["nth"] not in answers]
     if lost:
         yield sql["free_stale_keys"](lost)
+
+
+def _is_too_late(job: Job) -> Steps[bool]:
+    """Say whether a job waits that can never begin."""
+    if job.status is not Status.PENDING or job.epoch or job.expires_at is None:
+        return False
+    [[now]] = yield sql["clock"]()
+    return bool(instant(job.expires_at) <= now)
 
 
 def stored_before(new: Sequence[NewJob]) -> Steps[set[int]]:

@@ -115,6 +115,27 @@ select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
                                        (select k.id from towpath.unique_key k
                                          where k.topic = i.topic and k.key = i.key)) limit 1) s;
 
+-- What can never begin keeps its place until its turn comes, but not its key. Whole at every step:
+-- a key that a ticket does not know of is stale once its job has finished.
+-- name: let_go [sqlite]
+update towpath.ready set key = null where topic = :topic and priority = :priority and seq = :seq;
+update towpath.delayed set key = null where seq = :seq;
+update towpath.blocked set key = null where seq = :seq;
+delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
+
+-- name: let_go [postgres]
+with readied as (
+    update towpath.ready set key = null
+     where topic = :topic and priority = :priority and seq = :seq),
+postponed as (
+    update towpath.delayed set key = null where seq = :seq),
+parked as (
+    update towpath.blocked set key = null where seq = :seq)
+delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
+
+-- name: clock
+select {now};
+
 -- A key whose job has finished, or was never made, is free.
 -- name: free_stale_keys [sqlite]
 delete from towpath.unique_key as k where k.topic = :topic and k.key = :key and not exists (

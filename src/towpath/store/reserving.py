@@ -211,7 +211,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
         try:
             lease = lease_from(row)
             expires_at = lease.job.expires_at
-            if expires_at is not None and instant(expires_at) <= now:
+            if expires_at is not None and lease.epoch == 1 and instant(expires_at) <= now:
                 unusable.append(_expired(lease, expires_at))
             elif lease.job.options.limit and not limited:
                 missed = True

@@ -203,7 +203,7 @@ def change(id: UUID, change: Change) -> Operation[Job]:
     woken: set[str] = set()
 
     def steps() -> Steps[Job]:
-        job, ticket = yield from _taken(id, Action.CANCEL)  # as cancelling: while pending
+        job, ticket = yield from _taken(id, Action.CANCEL, said="change")  # while it is pending
         state, run_at = job.state, instant(job.run_at)
         if change.priority is not None:
             ticket["priority"] = change.priority
@@ -240,12 +240,13 @@ def _taken(
     action: Action,
     error: type[TowpathError] = InvalidState,
     read: Callable[[Row], Job] = job_from,
+    said: str | None = None,
 ) -> Steps[tuple[Job, dict[str, Any]]]:
     """Take a job's ticket from where it lies, if the table of transitions allows it."""
     while True:
         job = yield from get(id, read).start()
         if not allows(job.state, action):
-            raise error(_refusal(job, action))
+            raise error(_refusal(job, said or action))
         ticket = yield from take(job)
         if ticket is not None:
             return job, ticket
@@ -264,7 +265,7 @@ def put(state: State, ticket: dict[str, Any], run_at: int) -> Steps[None]:
     yield sql[f"put_{state}"](**ticket, **due)
 
 
-def _refusal(job: Job, action: Action) -> str:
+def _refusal(job: Job, action: str) -> str:
     return f"job {job.id} is {job.state}; {action} is not allowed there"
 
 

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from towpath.errors import Conflict
 from towpath.model.instants import instant
-from towpath.model.job import Job
+from towpath.model.job import Job, Options
 from towpath.model.states import State
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, Steps
 from towpath.statement import load
-from towpath.store import tickets
+from towpath.store import jobs, tickets
 from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
+from towpath.store.rows import stored_options
 from towpath.store.runs import offer
 from towpath.store.tickets import let_follow, place_in_line, put, take
 
@@ -62,6 +65,14 @@ def _let_go(job: Job, *, stop: bool) -> Steps[None]:
             yield tickets.sql["request_cancel"](seq=job.seq, epoch=job.epoch)
 
 
+def _from_now(options: Options) -> Steps[Options]:
+    """Return options that expire as long after now as they would after the job was made."""
+    if options.expires_after is None:
+        return options
+    [[now]] = yield jobs.sql["clock"]()
+    return replace(options, expires_after=None, expires_at=now + round(options.expires_after * 1e6))
+
+
 def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | None]:
     """Give a pending job another content.
 
@@ -72,7 +83,8 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
         return None
     item = new.as_item(0)
     changes: dict[str, Any] = {name: item[name] for name in ("priority", "limit_key")}
-    content = {name: item[name] for name in ("payload", "encoding", "ttr", "options")}
+    content = {name: item[name] for name in ("payload", "encoding", "ttr")}
+    content["options"] = stored_options((yield from _from_now(new.options)))
     yield sql["rewrite"](seq=job.seq, **content, **changes)
     if new.options.runs:
         yield from offer(job.seq, job.topic, new.priority, new.options.runs)

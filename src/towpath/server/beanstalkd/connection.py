@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         """Answer what was asked before; who waits for a job waits no more."""
         self.ended = True
         self.stop_waiting()
-        return self._idle is None
+        return self._idle is None or self._idle.done()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - either way it is over
         """Give back what it held."""
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
                 if self._writable is not None:
                     await self._writable
                 reply = read.reply if isinstance(read, Refusal) else await self._answer(read)
-                if reply is None:
+                if reply is None or self._transport.is_closing():
                     break
                 self._transport.write(reply)
         finally:

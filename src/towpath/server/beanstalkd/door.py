@@ -102,9 +102,9 @@ class Door:
         """Let nobody in any more, send everybody away, and end the session."""
         for server in self._servers:
             server.close()
-        for connection in list(self.connections):
-            connection.send_away()
         while self.connections or self._tasks:
+            for connection in self.connections:  # also one that was let in just now
+                connection.send_away()
             tasks = {*self._tasks, *(c.task for c in self.connections if c.task)}
             await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
         if self._beating:
