@@ -53,9 +53,12 @@ class Middleware:
         self, topic: str, options: EnqueueOptions
     ) -> AbstractContextManager[EnqueueOptions]:
         """Enter all that is around an enqueue; return its options with the headers."""
-        if not self._enqueue and not _traces():
-            return nullcontext(options)
-        return self._enqueueing(topic, options)
+        return self._enqueueing(topic, options) if self.is_around else nullcontext(options)
+
+    @property
+    def is_around(self) -> bool:
+        """Whether anything is around an enqueue."""
+        return bool(self._enqueue) or _traces()
 
     @contextmanager
     def _enqueueing(self, topic: str, options: EnqueueOptions) -> Generator[EnqueueOptions]:

@@ -46,8 +46,10 @@ class Storing:
         """Return what stores jobs of any kind, all of them or none; enter what is around each."""
         nodes: list[Node] = []
         may_clash = False  # an id may be stored already, with other content
+        is_around = middleware.is_around
         for topic, payload, options in calls:
-            carried = around.enter_context(middleware.around_enqueue(topic, options))
+            entered = is_around and around.enter_context(middleware.around_enqueue(topic, options))
+            carried = entered or options
             if "unique" in carried:
                 msg = "a job that may take the place of another is enqueued by itself"
                 raise Invalid(msg)

@@ -68,6 +68,8 @@ class Parser:
         """Read the next command; None if it has not come whole."""
         if self._pushed:
             return self._pushed.pop()
+        if not self._buffer:
+            return None
         if self._put is not None:
             return self._with_body(self._put)
         if self._skip:
