@@ -535,3 +535,11 @@ def test_a_sqlite_file_is_backed_up(tmp_path):
 
     copy = Towpath(tmp_path, TOWPATH_DATABASE="sqlite:///copy.db")
     assert [job["payload"] for job in copy.json("jobs", "list")["jobs"]] == ["x"]
+
+
+def test_it_is_shown_when_a_job_expires(app, towpath):
+    towpath("jobs", "enqueue", "mail", "1", "--expires-after", "1h")
+
+    [job] = app.jobs.list()
+    assert f"expires_at   {job.expires_at:%Y-%m-%d %H:%M:%S}Z" in towpath("jobs", "show", 1).stdout
+    assert towpath.json("jobs", "show", 1)["jobs"][0]["expires_at"] is not None

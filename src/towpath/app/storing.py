@@ -48,8 +48,9 @@ class Storing:
         may_clash = False  # an id may be stored already, with other content
         is_around = middleware.is_around
         for topic, payload, options in calls:
-            entered = is_around and around.enter_context(middleware.around_enqueue(topic, options))
-            carried = entered or options
+            carried = options
+            if is_around:  # or each of thousands would be entered and left in vain
+                carried = around.enter_context(middleware.around_enqueue(topic, options))
             if "unique" in carried:
                 msg = "a job that may take the place of another is enqueued by itself"
                 raise Invalid(msg)

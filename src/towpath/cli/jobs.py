@@ -46,7 +46,7 @@ LIST: Final[Columns] = {
 }
 SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
 COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks", "epoch")
-LATER: Final = ("reserved_at", "until", "finished_at", "duration")
+LATER: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
 PAGE: Final = 1_000
 MOST_SHOWN: Final = 1_000  # characters of a payload in a list
 

@@ -109,6 +109,10 @@ class UnreadableJob(Job, frozen=True, kw_only=True):
         """Raise IncompatibleData."""
         raise IncompatibleData(self.why)
 
+    @property
+    def expires_at(self) -> None:
+        """Say nothing: that stands in its options."""
+
     # Frozen, so that it is only ever read, as a property is.
     @property  # type: ignore[misc]
     def options(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]

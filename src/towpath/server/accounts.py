@@ -23,8 +23,8 @@ routes: Final = Routes("accounts")
 keys: Final = Routes("keys")
 access: Final = Routes("access")
 
-KNOWN: Final = {"email", "password", "passwordConfirm", "oldPassword", "name"}
-OWN: Final = {"name", "password", "passwordConfirm", "oldPassword"}
+OWN: Final = {"name", "password", "passwordConfirm", "oldPassword"}  # what users may say of theirs
+KNOWN: Final = {"email", *OWN}
 OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]

@@ -249,7 +249,7 @@ def job_shown(job: Job) -> JobShown:
         options.max_crashes,
         job.created_at,
         job.run_at,
-        None if options is NO_OPTIONS else job.expires_at,
+        job.expires_at,
         job.epoch,
         job.retries,
         job.crashes,

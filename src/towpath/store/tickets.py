@@ -203,7 +203,7 @@ def change(id: UUID, change: Change) -> Operation[Job]:
     woken: set[str] = set()
 
     def steps() -> Steps[Job]:
-        job, ticket = yield from _taken(id, Action.CANCEL, said="change")  # while it is pending
+        job, ticket = yield from _taken(id, Action.CANCEL, said="a change")  # while it is pending
         state, run_at = job.state, instant(job.run_at)
         if change.priority is not None:
             ticket["priority"] = change.priority
