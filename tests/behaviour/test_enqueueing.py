@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from towpath import Backoff, State, Status
+from towpath import Backoff, Limit, State, Status
 from towpath.app import outcomes
 from towpath.app.checks import Defaults, new_jobs
 from towpath.errors import (
@@ -179,6 +179,31 @@ def test_many_jobs_are_stored_in_order(app):
     assert [job.payload for job in jobs] == list(range(2_500))
     assert [job.seq for job in jobs] == sorted(job.seq for job in jobs)
     assert app.jobs.reserve("mail", limit=3)[2].job.payload == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": 60},
+        {"run_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"priority": 7, "ttr": 5, "max_retries": 9, "headers": {"x": "y"}},
+        {"limit": Limit("printer", concurrency=1)},
+    ],
+)
+def test_thousands_of_jobs_are_stored_with_the_options_of_one(app, options):
+    """US1: those that differ in nothing but id and payload go a shorter way, to the same place."""
+    (one,) = app.jobs.enqueue_many("mail", [b"0"], **options)
+    many = app.jobs.enqueue_many("mail", [b"%d" % n for n in range(1, 2_001)], **options)
+    assert [job.payload for job in (many[0], many[-1])] == [b"1", b"2000"]
+    assert [job.seq for job in many] == sorted(job.seq for job in many)
+    for job in (many[0], many[-1]):
+        stored = app.jobs.get(job.id)
+        assert stored == job
+        assert _kind(stored) == _kind(one)
+
+
+def _kind(job):
+    return job.state, job.priority, job.ttr, job.options, job.run_at - job.created_at > timedelta()
 
 
 def test_many_jobs_are_stored_all_or_none(app):

@@ -54,6 +54,16 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "delay": self.delay,
         }
 
+    def is_like(self, other: "NewJob") -> bool:
+        """Say whether two jobs differ in nothing but id and payload, and none has a key."""
+        return self.key is other.key is None and (
+            self.topic, self.priority, self.encoding, self.ttr, self.run_at, self.delay,
+            self.options,
+        ) == (
+            other.topic, other.priority, other.encoding, other.ttr, other.run_at, other.delay,
+            other.options,
+        )  # fmt: skip
+
 
 Enqueue: TypeAlias = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
 """What stores jobs, within the limits of the settings."""
@@ -177,17 +187,34 @@ def enqueue_all(
     """Store many jobs in one transaction, some in each statement."""
     if len(new) == 1:
         return enqueue(new)
-    parts = [enqueue(part) for part in _parts(new, batch_size, batch_bytes)]
-    if len(parts) == 1:
-        return parts[0]
+    every = list(_parts(new, batch_size, batch_bytes))
+    if len(every) == 1:
+        return enqueue(new)
 
     def steps() -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = []
-        for part in parts:
-            answers += yield from part.start()
+        for part in every:
+            answers += yield from enqueue(part).start()
         return answers
 
+    alike = all(map(new[0].is_like, new))
+    parts = [(_enqueue_alike if alike else enqueue)(part) for part in every]
     return Operation("enqueue_all", steps, wakes=topics_of, fresh=True, parts=parts)
+
+
+def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
+    """Store jobs that differ in nothing but id and payload, and are not stored yet."""
+
+    def steps() -> Steps[list[Answer[Job]]]:
+        shared = new[0].as_item(0)
+        for differs in ("nth", "id", "payload", "key"):
+            del shared[differs]
+        items = [{"id": job.id, "payload": job.body} for job in new]
+        rows = yield sql["enqueue_alike"](items, **shared)
+        return list(map(_stored, new, rows))
+
+    # Once an answer was lost they may be stored.
+    return Operation("enqueue_alike", steps, restart=enqueue(new).start)
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
