@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
 
 from towpath.app.checks import Defaults, EnqueueOptions, new_jobs, parents_of, unique_of
 from towpath.app.middleware import Middleware
@@ -44,19 +46,24 @@ class Storing:
         around: ExitStack,
     ) -> Operation[list[Answer[Job]]]:
         """Return what stores jobs of any kind, all of them or none; enter what is around each."""
+        given = list(calls)
+        if middleware.is_around:  # or each of thousands would be entered and left in vain
+            given = [
+                (topic, payload, around.enter_context(middleware.around_enqueue(topic, options)))
+                for topic, payload, options in given
+            ]
         nodes: list[Node] = []
         may_clash = False  # an id may be stored already, with other content
-        is_around = middleware.is_around
-        for topic, payload, options in calls:
-            carried = options
-            if is_around:  # or each of thousands would be entered and left in vain
-                carried = around.enter_context(middleware.around_enqueue(topic, options))
-            if "unique" in carried:
+        # What follows each other and differs in the payload alone is checked once.
+        for (topic, options), alike in groupby(given, itemgetter(0, 2)):
+            if "unique" in options:
                 msg = "a job that may take the place of another is enqueued by itself"
                 raise Invalid(msg)
-            [new] = new_jobs(topic, (payload,), carried, self._defaults)
-            nodes.append(Node(new, after=parents_of(carried)))
-            may_clash = may_clash or "id" in carried
+            payloads = [payload for _, payload, _ in alike]
+            after = parents_of(options)
+            new = new_jobs(topic, payloads, options, self._defaults)
+            nodes += [Node(each, after=after) for each in new]
+            may_clash = may_clash or "id" in options
         if any(node.new.options.runs for node in nodes):
             if any(node.after for node in nodes):
                 msg = (
