@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+import psycopg
 import pytest
 
 from tests.faults.books import Books
@@ -18,12 +19,15 @@ from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy
 from tests.servers import PostgresServer
 from towpath import App
+from towpath.store import schema
 from towpath.worker import Worker
 
 # Words that only this statement has.
 RESERVE = "leased as ("
 BEAT = "set beat_at ="
 COMPLETE = "null, nth from gone"
+
+TAKE_TURNS = schema.sql["take_turns"].text("postgres")
 
 
 @pytest.fixture
@@ -309,6 +313,39 @@ def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog
             wait_until(lambda: worker.sick)
             assert worker.sick.startswith("the database has not answered a new session for ")
         assert "the database is away" not in caplog.text
+
+
+def test_a_worker_lets_its_tables_be_made_however_long_that_takes(postgres, postgres_schema):
+    """Its connections are not cut, though it waits for longer than it takes to be called sick."""
+    with (
+        psycopg.connect(postgres.url()) as other,
+        psycopg.connect(postgres.url(), autocommit=True) as watching,
+        App(postgres.url(), schema=postgres_schema, dead_after=0.4) as app,
+    ):
+
+        @app.task()
+        async def note(number: int) -> int:
+            return number
+
+        other.execute(TAKE_TURNS)
+        worker = Worker(app)
+        with working(worker):
+            wait_until(lambda: worker.sick)
+            in_line = _in_line(watching)
+            assert in_line
+            wait_until(lambda: "for 2 s" in worker.sick)  # in which it would be cured four times
+            assert _in_line(watching) == in_line
+            other.commit()
+            assert note.enqueue(1).result(20) == 1
+            wait_until(lambda: worker.sick is None)
+
+
+def _in_line(connection):
+    """Return the backends that wait for their turn to make tables."""
+    rows = connection.execute(
+        "select pid from pg_locks where locktype = 'advisory' and not granted"
+    )
+    return {pid for (pid,) in rows}
 
 
 @pytest.mark.parametrize("statement", [RESERVE, BEAT])

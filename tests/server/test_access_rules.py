@@ -1,5 +1,6 @@
 """What rules, topics and keys allow, and that every change of them holds at once."""
 
+import asyncio
 import contextlib
 
 import msgspec
@@ -9,6 +10,8 @@ from tests.conftest import eventually
 from tests.server.conftest import Web, refused, token_of
 from towpath import App
 from towpath.errors import InvalidPayload
+from towpath.server import requests
+from towpath.server.listing import MOST_BYTES_LOOKED_AT
 
 SCOPES = ("enqueue", "manage", "work", "metrics")
 JOB = "/api/jobs/enqueue"
@@ -167,6 +170,45 @@ def test_pages_go_on_where_most_jobs_are_hidden(web, ada):
     assert found == wanted
     skipped = web.get("/api/jobs?limit=2&offset=3", as_=ada).json()["items"]
     assert [job["id"] for job in skipped] == wanted[3:5]
+
+
+def test_a_page_of_large_hidden_jobs_ends_before_all_were_looked_at(quick_web):
+    """EC: a caller who may see nothing cannot have gigabytes read for one request."""
+    ada = token_of(quick_web.app, "users", "ada@example.org")
+    quick_web.app.access.set(manage_rule=OWN)
+    quick_web.app.jobs.enqueue_many("mail", ["x" * 10**6] * (MOST_BYTES_LOOKED_AT // 10**6 + 51))
+
+    page = quick_web.get("/api/jobs", as_=ada).json()
+
+    assert page["items"] == []
+    assert page["next"] is not None
+    assert quick_web.get(f"/api/jobs?before={page['next']}", as_=ada).json()["next"] is None
+
+
+@pytest.mark.parametrize("path", ["/api/jobs/enqueue-many", "/api/jobs"])
+def test_who_is_judged_for_long_lets_others_have_their_turn(quick_web, loop, monkeypatch, path):
+    """EC: a rule may be dear; whoever else asks waits for a moment of it only."""
+    monkeypatch.setattr(requests, "TURN", 0)  # any time is long
+    ada = token_of(quick_web.app, "users", "ada@example.org")
+    quick_web.app.access.set(access_rule="@job.payload.a ?= @job.payload.b")
+    jobs = [{"topic": "mail", "payload": {"a": ["x"], "b": ["x", n]}} for n in range(200)]
+    quick_web.app.jobs.enqueue_many("mail", [job["payload"] for job in jobs])
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    others = asyncio.run_coroutine_threadsafe(take_turns(), loop)
+    asked = {"jobs": jobs} if "many" in path else None
+    turns = 0
+    said = quick_web("POST" if asked else "GET", path, asked, as_=ada)
+    others.cancel()
+
+    assert said.is_success
+    assert turns > 50
 
 
 def test_a_key_sees_only_its_topics(web):

@@ -1,7 +1,9 @@
 """App: one database and what is done with it."""
 
 import asyncio
+import contextlib
 import os
+from collections.abc import Generator
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -96,6 +98,7 @@ class App:
         self._borrower = Borrower(self._database.dialect, settings.schema, clock, self._room.ring)
         self._marks = Marks(kept=self._database.dialect == "postgres")
         self._migrated = False
+        self._table_makers: set[object] = set()  # who make or change our tables just now
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
         self.storing = Storing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
@@ -111,6 +114,7 @@ class App:
     def start_again(self) -> None:
         """Begin anew in a forked child; what the app is made of does so by itself."""
         self._migrating = Lock()
+        self._table_makers.clear()
         self._migrated = False  # a database in memory stays with the parent: the child's is empty
 
     def queue(self, topic: str) -> Queue:
@@ -181,16 +185,18 @@ class App:
             if not self._database.run(schema.is_current()):
                 if not self.settings.migrate:
                     self._database.run(schema.require_current())
-                with _explaining_denial():
+                with self._making_tables():
                     self._database.run(schema.migrate())
             self._migrated = True
 
     async def amigrate(self) -> None:
         """Make sure that our tables are here and up to date."""
+        if self._migrated:
+            return
         if not await self._database.arun(schema.is_current()):
             if not self.settings.migrate:
                 await self._database.arun(schema.require_current())
-            with _explaining_denial():
+            with self._making_tables():
                 await self._database.arun(schema.migrate())
         self._migrated = True
 
@@ -243,8 +249,10 @@ class App:
         """Cut every connection: whoever waits for an answer asks again on a new one.
 
         What may not be repeated raises DatabaseUnavailable, as after any loss of a connection.
+        While our tables are being made or changed it does nothing: that may take its time.
         """
-        self._database.reconnect()
+        if not self._table_makers:
+            self._database.reconnect()
 
     def close(self) -> None:
         """Finish what is under way and close every connection. The app cannot be used again."""
@@ -292,6 +300,21 @@ class App:
                 self._marks.drop(topics)
             self._room.ring(topics)
 
+    @contextlib.contextmanager
+    def _making_tables(self) -> Generator[None]:
+        maker = object()  # a set is safe for threads where a count is not
+        self._table_makers.add(maker)
+        try:
+            yield
+        except DatabaseDenied as error:
+            msg = (
+                "the tables of Towpath are not there and this role may not create them: run "
+                f"`towpath migrate` as one that may, or grant it ({error})"
+            )
+            raise SchemaMissing(msg) from error
+        finally:
+            self._table_makers.discard(maker)
+
     def _ready_for(self, operation: Operation[T]) -> Operation[T]:
         """Migrate first if need be, in the caller's own transaction."""
         if self._migrated:
@@ -308,24 +331,6 @@ class App:
             return (yield from operation.start())
 
         return Operation(operation.name, steps, wakes=operation.wakes)
-
-
-class _explaining_denial:  # noqa: N801 - reads as a word in `with`
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if isinstance(error, DatabaseDenied):
-            msg = (
-                "the tables of Towpath are not there and this role may not create them: run "
-                f"`towpath migrate` as one that may, or grant it ({error})"
-            )
-            raise SchemaMissing(msg) from error
 
 
 def _recovery(found: stats.Stats) -> Recovery:

@@ -15,6 +15,7 @@ from towpath.model.job import Job, Lease
 from towpath.server.asked import MOST_AT_ONCE, Asked, Change, Epoch, Key, NewJob, NewJobs, Topic
 from towpath.server.asks import Ask
 from towpath.server.listing import jobs_for
+from towpath.server.requests import Turns
 from towpath.server.routes import Answer, Routes
 from towpath.server.told import (
     EventShown,
@@ -101,8 +102,10 @@ async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
         msg = "an Idempotency-Key is for one job: give each of many an id"
         raise Invalid(msg)
     said: list[object] = msgspec.json.decode(ask.body)["jobs"] if ask.is_ruled else []
+    turns = Turns()
     for nth, new in enumerate(body.jobs):
         _require_enqueue(ask, new, said[nth] if said else None)
+        await turns.next()
     jobs = await ask.app.jobs.aenqueue_all([(new.topic, *_as_task(ask, new)) for new in body.jobs])
     return Items(
         items=[

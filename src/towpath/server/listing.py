@@ -4,10 +4,12 @@ from typing import Any, Final, Protocol
 
 from towpath.model.job import Job
 from towpath.server.asks import Ask
+from towpath.server.requests import Turns
 from towpath.server.told import JobPage, JobShown, job_shown
 
 AT_ONCE: Final = 50  # jobs that are read together
 MOST_LOOKED_AT: Final = 2_000  # jobs, where some may be hidden
+MOST_BYTES_LOOKED_AT: Final = 64 * 2**20
 MOST_BYTES: Final = 8 * 2**20  # of payloads and results in one page
 
 
@@ -50,7 +52,8 @@ class Page:
     async def fill(self) -> None:
         """Read as much as a page may hold."""
         before: int | None = self._query.before
-        looked_at = 0
+        looked_at = bytes_looked_at = 0
+        turns = Turns()
         while True:
             wanted = self._wanted()
             jobs = await self._read(before, wanted)
@@ -60,10 +63,12 @@ class Page:
                     return
                 self._take(job)
                 before = job.seq
+                bytes_looked_at += _size(job)
+                await turns.next()
             looked_at += len(jobs)
             if len(jobs) < wanted:
                 return
-            if looked_at >= MOST_LOOKED_AT:
+            if looked_at >= MOST_LOOKED_AT or bytes_looked_at >= MOST_BYTES_LOOKED_AT:
                 self.next = str(before)
                 return
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -23,6 +24,20 @@ MOST_HELD: Final = 128 * 2**20  # bytes of bodies of all requests that are being
 PATIENCE: Final = 30.0  # seconds for the rest of a body
 LONG: Final = 2**16  # bytes that take so long to check that others should have their turn
 MOST_PARAMETERS: Final = 100
+TURN: Final = 0.01  # seconds
+
+
+class Turns:
+    """Lets others have their turn now and then, while one request takes long."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + TURN
+
+    async def next(self) -> None:
+        """Wait for the next turn, if this one was long enough."""
+        if time.monotonic() > self._end:
+            await asyncio.sleep(0)
+            self._end = time.monotonic() + TURN
 
 
 class Bodies:
