@@ -153,6 +153,8 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
+            for side in (client, server):  # a hundred little packets would wait 40 ms each
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = Link(client, server)
             with self._lock:
                 self._links.append(link)
