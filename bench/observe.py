@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from towpath.database.postgres_lanes import AsyncLane, Lane
+from towpath.database.postgres_lane import AsyncLane, Lane
 from towpath.database.sqlite_lanes import Writer
 from towpath.operation import Operation
 
