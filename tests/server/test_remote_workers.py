@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import eventually
 from tests.server.conftest import refused
+from towpath.server import work
+from towpath.server.work import PORTION
 
 
 @pytest.fixture
@@ -142,6 +144,28 @@ def test_a_repeated_reserve_with_its_token_returns_the_same_leases(web, key):
     assert len(first) == 2
 
 
+def test_many_jobs_come_in_one_answer_and_again_with_its_token(quick_web):
+    key = quick_web.app.keys.create("worker", scopes=["work"])[1]
+    quick_web.app.jobs.enqueue_many("mail", range(2 * PORTION + 50))
+
+    first, again = (reserved(quick_web, key, token=77, limit=1_000) for _ in range(2))
+
+    assert [lease["job"]["payload"] for lease in first] == list(range(2 * PORTION + 50))
+    assert first == again
+
+
+def test_large_jobs_are_answered_a_portion_at_a_time(quick_web, monkeypatch):
+    """EC: a thousand of them would not fit into memory together."""
+    monkeypatch.setattr(work, "PORTION", 10)
+    key = quick_web.app.keys.create("worker", scopes=["work"])[1]
+    quick_web.app.jobs.enqueue_many("mail", ["x" * 10**6] * 40)
+
+    found = [len(reserved(quick_web, key, limit=1_000)) for _ in range(3)]
+
+    assert found == [20, 20, 0]
+    assert quick_web.app.jobs.stats().processing == 40
+
+
 def test_a_long_poll_is_answered_when_a_job_comes(live_web):
     key = live_web.app.keys.create("worker", scopes=["work"])[1]
     found = []
@@ -155,12 +179,9 @@ def test_a_long_poll_is_answered_when_a_job_comes(live_web):
     assert [lease["job"]["payload"] for lease in found] == ["now"]
 
 
-def test_a_client_that_goes_away_while_it_waits_leaves_nothing_reserved(live_web, loop):
-    key = live_web.app.keys.create("worker", scopes=["work"])[1]
-    gone = asyncio.Event()
-    body = b'{"topics": ["mail"], "timeout": 30}'
+def asking(web, loop, key, body, gone):
+    """Ask to reserve as a client that goes away when told."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-    sent = []
 
     async def receive():
         for message in messages:
@@ -168,15 +189,21 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_reserved(live_web
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    async def send(message):
-        sent.append(message)
+    async def send(_message):
+        """Nobody listens."""
 
     scope = {
         "type": "http", "method": "POST", "path": "/api/jobs/reserve", "root_path": "",
         "query_string": b"", "headers": [(b"authorization", f"Bearer {key}".encode())],
         "scheme": "http", "client": ("127.0.0.1", 1),
     }  # fmt: skip
-    asked = asyncio.run_coroutine_threadsafe(live_web.api(scope, receive, send), loop)
+    return asyncio.run_coroutine_threadsafe(web.api(scope, receive, send), loop)
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_nothing_reserved(live_web, loop):
+    key = live_web.app.keys.create("worker", scopes=["work"])[1]
+    gone = asyncio.Event()
+    asked = asking(live_web, loop, key, b'{"topics": ["mail"], "timeout": 30}', gone)
     eventually(lambda: live_web.app.jobs.stats_waiting().get("mail"))
 
     loop.call_soon_threadsafe(gone.set)
@@ -186,6 +213,23 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_reserved(live_web
     eventually(lambda: not live_web.app.jobs.stats_waiting())
     [job] = live_web.app.jobs.list()
     assert job.state == "ready"
+
+
+def test_a_client_that_goes_away_between_two_portions_leaves_nothing_reserved(
+    live_web, loop, monkeypatch
+):
+    monkeypatch.setattr(work, "PORTION", 1)
+    key = live_web.app.keys.create("worker", scopes=["work"])[1]
+    live_web.app.jobs.enqueue_many("mail", range(1_000))
+    gone = asyncio.Event()
+    asked = asking(live_web, loop, key, b'{"topics": ["mail"], "limit": 1000}', gone)
+    eventually(lambda: live_web.app.jobs.stats().processing)
+
+    loop.call_soon_threadsafe(gone.set)
+    asked.result(20)
+
+    eventually(lambda: not live_web.app.jobs.stats().processing)
+    assert live_web.app.jobs.stats().pending == 1_000
 
 
 def test_only_who_may_work_works(web, ada):

@@ -247,7 +247,7 @@ export interface paths {
         put?: never;
         /**
          * Lease jobs, most urgent first; wait for one if there is none
-         * @description A lease lives until `until`, unless it is touched. A client that goes away while it waits leaves nothing reserved.
+         * @description They may be fewer than `limit` though more are ready, where their payloads are large. A lease lives until `until`, unless it is touched. A client that goes away while it waits leaves nothing reserved.
          */
         post: operations["reserve"];
         delete?: never;

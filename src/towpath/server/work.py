@@ -16,25 +16,21 @@ from towpath.server.told import Leases, TouchedLease, lease_shown
 
 routes: Final = Routes("work")
 LOST: Final = ("lease_lost",)
+PORTION: Final = 100  # jobs that are reserved together
+MOST_BYTES: Final = 16 * 2**20  # of payloads in one answer, and those of one more portion
 
 
 @routes.post("/api/jobs/reserve", errors=("too_many_waiters",))
 async def reserve(ask: Ask, body: Wanted) -> Leases:
     """Lease jobs, most urgent first; wait for one if there is none.
 
-    A lease lives until `until`, unless it is touched. A client that goes away while it waits
-    leaves nothing reserved.
+    They may be fewer than `limit` though more are ready, where their payloads are large. A lease
+    lives until `until`, unless it is touched. A client that goes away while it waits leaves
+    nothing reserved.
     """
     for topic in body.topics:
         ask.require("work", topic)
-    reserving = ask.app.jobs.areserve(
-        body.topics,
-        limit=body.limit,
-        timeout=body.timeout,
-        token=None if body.token is None else _token(ask, body),
-        worker=body.worker,
-    )
-    leases = await ask.unless_gone(reserving)
+    leases = await ask.unless_gone(_reserved(ask, body))
     if ask.is_gone:  # at the very moment that a job came
         await asyncio.gather(*map(ask.app.jobs.arelease, leases or ()))
     elif leases and body.timeout:
@@ -90,6 +86,30 @@ async def touch(ask: Ask, id: UUID, body: Touched) -> TouchedLease:
     )
 
 
+async def _reserved(ask: Ask, wanted: Wanted) -> list[Lease]:
+    """Reserve in portions, until there are enough payloads for one answer."""
+    leases: list[Lease] = []
+    size, timeout = 0, wanted.timeout
+    try:
+        while True:
+            limit = min(PORTION, wanted.limit - len(leases))
+            portion = await ask.app.jobs.areserve(
+                wanted.topics,
+                limit=limit,
+                timeout=timeout,
+                token=None if wanted.token is None else _token(ask, wanted, len(leases)),
+                worker=wanted.worker,
+            )
+            leases += portion
+            size += sum(len(lease.job.body) for lease in portion)
+            if len(portion) < limit or len(leases) == wanted.limit or size >= MOST_BYTES:
+                return leases
+            timeout = 0
+    except BaseException:
+        await asyncio.gather(*map(ask.app.jobs.arelease, leases))
+        raise
+
+
 async def _check_again(ask: Ask, wanted: Wanted, leases: list[Lease]) -> None:
     """Give back what came to somebody who has waited, and may no longer."""
     try:
@@ -102,9 +122,9 @@ async def _check_again(ask: Ask, wanted: Wanted, leases: list[Lease]) -> None:
         raise
 
 
-def _token(ask: Ask, wanted: Wanted) -> int:
-    """Return the number of a caller's token: nobody else's, and for no other topics."""
-    said = f"{ask.caller.name}\0{' '.join(sorted(wanted.topics))}\0{wanted.token}"
+def _token(ask: Ask, wanted: Wanted, before: int) -> int:
+    """Return the number of a caller's token: nobody else's, for no other topics or portion."""
+    said = f"{ask.caller.name}\0{' '.join(sorted(wanted.topics))}\0{wanted.token}\0{before}"
     return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big") >> 1
 
 
