@@ -105,6 +105,16 @@ def test_us6_4_failures_are_kept_oldest_first(app, clock):
     assert [failure.epoch for failure in failures] == [1, 2, 3]
 
 
+def test_us6_4_of_very_many_failures_the_last_hundred_are_kept(app):
+    """A job that is tried for ever does not fill the database."""
+    job = app.jobs.enqueue("mail", max_retries=1_000)
+    for n in range(103):
+        [lease] = app.jobs.reserve("mail")
+        app.jobs.fail(lease, f"no {n}", delay=0)
+
+    assert [failure.epoch for failure in app.jobs.failures(job)] == list(range(4, 104))
+
+
 def test_dq_6_peeks_show_the_next_without_taking_it(app):
     q = app.queue("mail")
     for state in ("ready", "delayed", "buried"):

@@ -288,11 +288,11 @@ class Jobs:
         return await self._app.arun(lookup.numbered(seq_of(seq)))
 
     def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
-        """Read the failed tries of a job, oldest first."""
+        """Read the failed tries among the last hundred of a job, oldest first."""
         return self._app.run(lookup.failures(job_id(job)), connection)
 
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
-        """Read the failed tries of a job, oldest first."""
+        """Read the failed tries among the last hundred of a job, oldest first."""
         return await self._app.arun(lookup.failures(job_id(job)), connection)
 
     def runs(self, job: JobRef) -> list[Run]:

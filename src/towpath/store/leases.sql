@@ -66,6 +66,7 @@ counted as (
 select {ticket}, null, nth from gone;
 
 -- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
+-- Of a job that fails again and again, the failures of its last hundred reservations are kept.
 -- name: settle [sqlite]
 delete from towpath.lease where seq = :seq and epoch = :epoch
 returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
@@ -97,7 +98,8 @@ select :seq, false where :awaited and :goal in ('buried', 'cancelled', 'gone') o
 insert into towpath.minute (minute, topic, completed, failed, duration)
 select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'buried'
 on conflict (minute, topic) do update set failed = failed + 1;
-delete from towpath.failure where seq = :seq and :goal = 'gone';
+delete from towpath.failure
+ where seq = :seq and epoch <= :epoch - case when :goal = 'gone' then 0 else 100 end;
 delete from towpath.dependency where child = :seq and :goal = 'gone';
 delete from towpath.note where seq = :seq and :goal = 'gone';
 delete from towpath.job where seq = :seq and :goal = 'gone';
@@ -152,7 +154,8 @@ counted as (
     select now, topic, 0, count(*), 0 from left_behind, clock
      where error is not null and goal = 'buried' group by now, topic),
 forgotten as (
-    delete from towpath.failure f using left_behind g where f.seq = g.seq and g.goal = 'gone'),
+    delete from towpath.failure f using left_behind g
+     where f.seq = g.seq and f.epoch <= g.epoch - case when g.goal = 'gone' then 0 else 100 end),
 unlinked as (
     delete from towpath.dependency d using left_behind g where d.child = g.seq and g.goal = 'gone'),
 unsaid as (
