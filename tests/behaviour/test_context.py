@@ -358,6 +358,138 @@ def test_what_a_job_has_said_is_forgotten_with_it(make_app, clock):
     assert rows(app) == 0
 
 
+# ---------------------------------------------------------------- said by who holds the lease
+
+
+@pytest.fixture
+def lease(app):
+    app.jobs.enqueue("mail", {})
+    return app.jobs.reserve("mail")[0]
+
+
+def heard(app, job):
+    """What a job has said, and how far it is."""
+    return (
+        [line.text for line in app.jobs.logs(job)],
+        [event.payload for event in app.jobs.events(job)],
+        app.jobs.get(job).progress,
+        app.jobs.get(job).progress_message,
+    )
+
+
+def test_who_holds_a_lease_says_what_a_task_can(app, colour, lease):
+    jobs = colour(app).jobs
+
+    jobs.say(lease, said=0, progress=0.5, message="half", lines=["a", "b"], events=[{"n": 1}])
+    assert heard(app, lease.job) == (["a", "b"], [{"n": 1}], 0.5, "half")
+    jobs.say(lease, said=3, events=[None], lines=["c"])
+    jobs.say(lease, said=5, progress=1)
+
+    assert heard(app, lease.job) == (["a", "b", "c"], [{"n": 1}, None], 1, None)
+
+
+def test_a_call_that_is_repeated_keeps_nothing_twice(app, colour, lease):
+    """An answer may be lost on its way to who holds the lease."""
+    jobs = colour(app).jobs
+
+    for _ in range(2):
+        jobs.say(lease, said=0, lines=["a", "b"], events=[1])
+    for _ in range(2):
+        jobs.say(lease, said=3, lines=["c"], events=[2, 3])
+
+    assert heard(app, lease.job)[:2] == (["a", "b", "c"], [1, 2, 3])
+
+
+def test_the_same_call_twice_at_once_keeps_nothing_twice(app, loop, lease):
+    async def repeat():
+        words = {"said": 0, "progress": 0.5, "lines": ["a"], "events": [1]}
+        await asyncio.gather(*(app.jobs.asay(lease, **words) for _ in range(3)))
+
+    asyncio.run_coroutine_threadsafe(repeat(), loop).result()
+
+    assert heard(app, lease.job)[:3] == (["a"], [1], 0.5)
+
+
+def test_of_twins_in_one_statement_the_later_one_holds(app, lease):
+    answers = app.run(notes.write([said(lease, text="first"), said(lease, text="second")]))
+
+    assert answers == [None, None]
+    assert heard(app, lease.job)[0] == ["second"]
+
+
+def test_each_run_counts_for_itself(app, colour, lease):
+    jobs = colour(app).jobs
+    jobs.say(lease, said=0, lines=["a", "b"])
+    jobs.release(lease)
+    [again] = jobs.reserve("mail")
+
+    jobs.say(again, said=0, lines=["c"])
+
+    assert heard(app, lease.job)[0] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("end", ["release", "complete"])
+def test_without_its_lease_nothing_is_kept(app, colour, lease, end):
+    getattr(app.jobs, end)(lease)
+
+    with pytest.raises(LeaseLost):
+        colour(app).jobs.say(lease, said=0, progress=0.5, lines=["late"], events=["late"])
+
+    assert rows(app) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"progress": -0.1}, "progress -0.1 is not a number from 0 to 1"),
+        ({"progress": 1.1}, "is not a number from 0 to 1"),
+        ({"progress": float("nan")}, "is not a number from 0 to 1"),
+        ({"progress": "half"}, "is not a number from 0 to 1"),
+        ({"progress": 0.5, "message": 7}, "7 is not text"),
+        ({"message": "half"}, "a message is about progress: give both"),
+        ({"lines": ["good", b"bad"]}, "b'bad' is not text"),
+        ({"lines": "good"}, "lines 'good' is not a list"),
+        ({"lines": None}, "lines None is not a list"),
+        ({"events": {"a": 1}}, "is not a list"),
+        ({"events": [1, object()]}, "the payload is not JSON"),
+        ({"events": [float("inf")]}, "NaN and Infinity are not JSON"),
+        ({"events": ["x" * 2**20]}, "bytes, 1,048,576 are allowed"),
+        ({"said": -1, "lines": ["good"]}, "said -1 is not a whole number from 0"),
+        ({"said": 2**31, "lines": ["good"]}, "is not a whole number from 0"),
+        ({"said": 0.5, "lines": ["good"]}, "is not a whole number from 0"),
+        ({"said": -1, "progress": 0.5}, "is not a whole number from 0"),
+        ({}, "nothing is said: give progress, lines or events"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_is_kept(app, colour, lease, words, complaint):
+    with pytest.raises(Invalid, match=complaint):
+        colour(app).jobs.say(lease, **{"said": 0, "lines": ["good"] if words else [], **words})
+
+    assert rows(app) == 0
+
+
+def test_only_a_lease_has_something_to_say(app, colour, lease):
+    with pytest.raises(Invalid, match="needs a lease, as `reserve` returns it"):
+        colour(app).jobs.say(lease.job, said=0, progress=1)
+
+
+def test_what_is_said_with_a_lease_is_within_the_same_bounds(make_app, monkeypatch):
+    app = make_app(max_payload=100)
+    monkeypatch.setitem(notes.MOST, Kind.LINE, 3)
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+
+    app.jobs.say(lease, said=0, progress=1, message="\0" + "x" * 10_000)
+    app.jobs.say(lease, said=0, lines=["y" * 10_000, "b", "c", "\ud800", "d" * 10_000])
+    with pytest.raises(Invalid, match="100 are allowed"):
+        app.jobs.say(lease, said=5, events=["x" * 99])
+
+    lines, events, _, message = heard(app, lease.job)
+    assert (message[:2], len(message)) == ("\N{REPLACEMENT CHARACTER}x", 8_000)
+    assert lines == ["c", "?", "d" * 7_999 + "…"]
+    assert events == []
+
+
 # ---------------------------------------------------------------- a database that is away
 
 

@@ -197,6 +197,20 @@ def test_a_touch_whose_answer_is_lost_extends_the_lease(app, proxy):
     assert app.jobs.get(lease.job).until == touched.until
 
 
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+def test_what_was_said_is_kept_once_though_the_answer_is_lost(app, proxy, lose):
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    getattr(proxy, lose)(COMMIT)
+
+    app.jobs.say(lease, said=0, progress=0.5, lines=["once"], events=[1])
+
+    assert proxy.happened.is_set()
+    assert [line.text for line in app.jobs.logs(lease.job)] == ["once"]
+    assert [event.payload for event in app.jobs.events(lease.job)] == [1]
+    assert app.jobs.get(lease.job).progress == 0.5
+
+
 def test_a_delete_of_a_lease_whose_answer_is_lost_succeeds(app, proxy, books):
     app.jobs.enqueue("mail")
     [lease] = app.jobs.reserve("mail")

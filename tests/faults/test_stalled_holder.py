@@ -7,7 +7,7 @@ import pytest
 from tests.faults.books import unchanged
 from tests.faults.processes import wait_until
 
-VERBS = ["complete", "fail", "release", "release later", "bury", "touch", "delete"]
+VERBS = ["complete", "fail", "release", "release later", "bury", "touch", "say", "delete"]
 
 
 @pytest.mark.parametrize("program", ["hold", "ahold"])

@@ -461,7 +461,8 @@ json_values = st.recursive(
 TAKING = [route for route in ROUTES if route.takes and not route.is_open]
 names = st.sampled_from(
     ["topic", "payload", "limit", "epoch", "jobs", "name", "scopes", "topics", "email", "password",
-     "enqueue_rule", "cron", "every", "priority", "key", "headers", "after", "delay", "runAt"]
+     "enqueue_rule", "cron", "every", "priority", "key", "headers", "after", "delay", "runAt",
+     "said", "progress", "message", "lines", "events"]
 )  # fmt: skip
 
 

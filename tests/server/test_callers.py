@@ -32,6 +32,7 @@ NEEDS = {
     "POST /api/jobs/{id}/release": "work",
     "POST /api/jobs/{id}/bury": "work",
     "POST /api/jobs/{id}/touch": "work",
+    "POST /api/jobs/{id}/notes": "work",
     "GET /api/topics": "manage",
     "POST /api/topics/{topic}/pause": "manage",
     "POST /api/topics/{topic}/resume": "manage",

@@ -130,6 +130,7 @@ BEYOND_SCHEMAS = {
     "enqueue": "options that exclude or need each other; base64",
     "enqueue_many": "likewise",
     "set_schedule": "cron or every; what a cron rule is",
+    "say": "a message without progress; nothing at all",
     "log_in": "who has which password",
     "set_access": "what a rule is",
     "create_record": "the confirmation; how deep own fields are nested",

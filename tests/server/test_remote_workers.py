@@ -54,12 +54,14 @@ def test_a_stale_epoch_is_refused_and_changes_nothing(web, key, clock):
     clock.advance(11)
     [new] = reserved(web, key)
 
-    for word in ("complete", "fail", "release", "bury", "touch"):
-        body = {"epoch": old["epoch"], **({"error": "x"} if word == "fail" else {})}
+    more = {"fail": {"error": "x"}, "notes": {"said": 0, "progress": 1, "lines": ["late"]}}
+    for word in ("complete", "fail", "release", "bury", "touch", "notes"):
+        body = {"epoch": old["epoch"], **more.get(word, {})}
         assert refused(web.post(f"/api/jobs/{id}/{word}", body, as_=key)) == (409, "lease_lost")
     assert refused(web.delete(f"/api/jobs/{id}?epoch=1", as_=key)) == (409, "lease_lost")
     assert web.app.jobs.get(id).epoch == new["epoch"]
     assert web.app.jobs.get(id).state == "reserved"
+    assert (web.app.jobs.get(id).progress, web.app.jobs.logs(id)) == (None, [])
 
 
 def test_every_word_of_a_lease(web, key, clock):
@@ -124,6 +126,86 @@ def test_touch_extends_a_lease_and_tells_of_a_cancel(web, key, clock):
     web.app.jobs.cancel(id)
     touched = web.post(f"/api/jobs/{id}/touch", {"epoch": lease["epoch"]}, as_=key).json()
     assert touched["cancelRequested"] is True
+
+
+def test_what_a_run_says_is_kept_once_and_can_be_read(web, key, root):
+    id = web.app.jobs.enqueue("mail", {}).id
+    [lease] = reserved(web, key)
+    begun = {"said": 0, "progress": 0.25, "message": "begun", "lines": ["a"], "events": [{"n": 1}]}
+    later = {"said": 2, "progress": 0.5, "message": None, "lines": ["b \0", "c"], "events": [None]}
+
+    messages = []
+    for words in (begun, begun, later, later):
+        said = web.post(f"/api/jobs/{id}/notes", {"epoch": lease["epoch"], **words}, as_=key)
+        assert (said.status_code, said.text) == (204, "")
+        messages.append(web.app.jobs.get(id).progress_message)
+
+    lines = web.get(f"/api/jobs/{id}/logs", as_=root).json()["items"]
+    events = web.get(f"/api/jobs/{id}/events", as_=root).json()["items"]
+    shown = web.get(f"/api/jobs/{id}", as_=root).json()
+    assert [line["text"] for line in lines] == ["a", "b \N{REPLACEMENT CHARACTER}", "c"]
+    assert [event["payload"] for event in events] == [{"n": 1}, None]
+    assert (shown["progress"], messages) == (0.5, ["begun", "begun", None, None])
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ({}, "invalid"),
+        ({"said": None}, "invalid"),
+        ({"said": -1}, "invalid"),
+        ({"said": 2**31}, "invalid"),
+        ({"epoch": None}, "invalid"),
+        ({"progress": 1.5}, "invalid"),
+        ({"progress": "half"}, "invalid"),
+        ({"message": "half"}, "invalid"),
+        ({"lines": "a"}, "invalid"),
+        ({"lines": ["a", 1]}, "invalid"),
+        ({"lines": ["a"] * 1_001}, "invalid"),
+        ({"events": {"a": 1}}, "invalid"),
+        ({"events": [1] * 1_001}, "invalid"),
+        ({"events": ["x" * 2**20]}, "payload_too_large"),
+        ({"share": 0.5}, "invalid"),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_what_makes_no_sense_is_not_said(web, key, words, code):
+    id = web.app.jobs.enqueue("mail", {}).id
+    reserved(web, key)
+
+    said = web.post(f"/api/jobs/{id}/notes", {"epoch": 1, "said": 0, **words}, as_=key)
+
+    assert refused(said) == (400, code)
+    assert (web.app.jobs.logs(id), web.app.jobs.events(id)) == ([], [])
+
+
+def test_very_much_is_said_in_several_requests(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    reserved(web, key)
+
+    most = {"lines": ["a"] * 1_000, "events": ["x" * (2**20 - 2)]}
+    said = web.post(f"/api/jobs/{id}/notes", {"epoch": 1, "said": 0, **most}, as_=key)
+    assert said.status_code == 204
+    words = {"epoch": 1, "said": 1_001, "lines": ["x" * 2**21]}
+    said = web.post(f"/api/jobs/{id}/notes", words, as_=key)
+    assert refused(said) == (413, "body_too_large")
+    assert len(web.app.jobs.logs(id)) == 1_000
+
+
+def test_an_epoch_that_no_job_can_have_is_no_fault_of_ours(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    more = {"fail": {"error": "x"}, "notes": {"said": 0, "lines": ["late"]}}
+
+    for word in ("complete", "fail", "release", "bury", "touch", "notes"):
+        for epoch, expected in (
+            (2**62, (409, "lease_lost")),
+            (2**63 - 1, (409, "lease_lost")),
+            (2**63, (400, "invalid")),
+            (-1, (400, "invalid")),
+        ):
+            body = {"epoch": epoch, **more.get(word, {})}
+            said = web.post(f"/api/jobs/{id}/{word}", body, as_=key)
+            assert refused(said) == expected, (word, epoch)
 
 
 def test_done_and_gone(web, key):
@@ -248,7 +330,11 @@ def test_only_who_may_work_works(web, ada):
     [lease] = web.app.jobs.reserve("mail")
     said = web.post(f"/api/jobs/{id}/complete", {"epoch": lease.epoch}, as_=elsewhere)
     assert refused(said) == (404, "not_found")
+    words = {"epoch": lease.epoch, "said": 0, "lines": ["a"]}
+    said = web.post(f"/api/jobs/{id}/notes", words, as_=elsewhere)
+    assert refused(said) == (404, "not_found")
     web.app.access.set(work_rule="@request.auth.role = 'editor'")
+    assert web.post(f"/api/jobs/{id}/notes", words, as_=ada).status_code == 204
     assert web.post(f"/api/jobs/{id}/complete", {"epoch": 1}, as_=ada).status_code == 204
 
 

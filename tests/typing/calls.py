@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
-from towpath import App, AsyncTask, Backoff, BlockingTask, Context, Job, LogLine, TaskJob
+from towpath import App, AsyncTask, Backoff, BlockingTask, Context, Job, Lease, LogLine, TaskJob
 
 app = App("memory://")
 
@@ -162,3 +162,9 @@ def read(job: Job) -> None:
     assert_type(job.progress, float | None)
     assert_type(app.jobs.logs(job), list[LogLine])
     assert_type([event.cursor for event in app.jobs.events(job)], list[int])
+
+
+def speak(lease: Lease) -> None:
+    app.jobs.say(lease, said=0, progress=0.5, lines=["a"], events=[{"n": 1}])
+    app.jobs.say(lease, progress=0.5)  # wrong
+    app.jobs.say(lease, said=0, lines=[1])  # wrong

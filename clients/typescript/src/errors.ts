@@ -134,6 +134,17 @@ export function errorFrom(response: Response, body: unknown): TowpathError {
   return new kind(message, { code, status, details, retryAfter: retryAfter(response) });
 }
 
+/** Whether the job is no longer ours. */
+export function isLost(error: unknown): boolean {
+  return error instanceof LeaseLost || error instanceof NotFound;
+}
+
+/** Whether it is the word itself that is wrong, not only the moment or the line. */
+export function isRefusal(error: unknown): boolean {
+  if (!(error instanceof TowpathError)) return true; // it could not even be written
+  return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
+}
+
 function retryAfter(response: Response): number | undefined {
   const text = response.headers.get("Retry-After")?.trim();
   if (!text) return undefined;

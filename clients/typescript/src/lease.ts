@@ -16,6 +16,20 @@ export interface BuryOptions {
   error?: string | undefined;
 }
 
+/** What a run says of itself. */
+export interface Said {
+  /** How far the job is, from 0 to 1. */
+  progress?: number | undefined;
+  /** About the progress. */
+  message?: string | undefined;
+  /** Lines that are kept with the job; at most 1,000 at once. */
+  lines?: readonly string[] | undefined;
+  /** What is published, as JSON; at most 1,000 at once. */
+  events?: readonly unknown[] | undefined;
+  /** How many lines and events were said before; `lease.said` unless told. */
+  said?: number | undefined;
+}
+
 /**
  * The right to run one job for a while.
  *
@@ -27,6 +41,8 @@ export class Lease<Payload = unknown> {
   readonly epoch: number;
   /** When it ends, unless it is touched. */
   until: string | null;
+  /** How many lines and events were said with it. */
+  said = 0;
   readonly #transport: Transport;
 
   constructor(transport: Transport, shown: LeaseShown) {
@@ -74,6 +90,18 @@ export class Lease<Payload = unknown> {
     const touched = await this.#say<Touched>("touch", {}, options);
     this.until = touched.until;
     return touched;
+  }
+
+  /**
+   * Say how far the job is, and keep lines and events with it.
+   *
+   * If no answer came, it may have happened or not: the same again, with the same `said`, is
+   * kept once.
+   */
+  async say(words: Said, options: CallOptions = {}): Promise<void> {
+    const { said = this.said, lines = [], events = [] } = words;
+    this.said = Math.max(this.said, said + lines.length + events.length);
+    await this.#say("notes", { ...words, said }, options);
   }
 
   #say<T>(word: string, said: object, call: Call): Promise<T> {

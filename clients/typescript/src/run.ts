@@ -1,7 +1,8 @@
 /** One run of a job, from its lease to its outcome. */
 
-import { LeaseLost, NotFound, TowpathError } from "./errors.ts";
+import { LeaseLost, TowpathError, isLost, isRefusal } from "./errors.ts";
 import type { Lease, ReleaseOptions } from "./lease.ts";
+import { Notes } from "./notes.ts";
 import { sleep, waitAfter } from "./transport.ts";
 import type { Job } from "./types.ts";
 
@@ -18,6 +19,17 @@ export interface Context {
    */
   readonly signal: AbortSignal;
   readonly lease: Lease;
+  /**
+   * Say how far the job is, from 0 to 1.
+   *
+   * What a job says is sent together, about ten times a second and before its outcome. A run that
+   * dies loses what it said in its last moment; what cannot be sent is never worth the outcome.
+   */
+  progress(this: void, share: number, message?: string): void;
+  /** Keep a line with the job, for `jobs.logs`; of very many, the oldest are dropped. */
+  log(this: void, line: string): void;
+  /** Keep an event with the job, for `jobs.events`; of very many, the oldest are dropped. */
+  publish(this: void, payload: unknown): void;
 }
 
 /** Thrown by a handler to give its job back, uncounted: `throw new Release({ delay: 30 })`. */
@@ -43,19 +55,20 @@ export class Run {
   readonly #report: (error: unknown) => void;
   readonly #stop = new AbortController(); // for the handler
   readonly #over = new AbortController(); // for our own timers and calls
+  readonly #notes: Notes;
   #telling: Promise<void> | undefined;
   #limit: ReturnType<typeof setTimeout> | undefined;
 
   constructor(lease: Lease, report: (error: unknown) => void) {
     this.#lease = lease;
     this.#report = report;
+    this.#notes = new Notes(lease, report, (error) => this.#stop.abort(error));
   }
 
   /** Run the handler and tell its outcome; returns when its code has ended. */
   async end(handler: Handler): Promise<void> {
     const { job } = this.#lease;
-    const context = { signal: this.#stop.signal, lease: this.#lease };
-    const doing = (async () => handler(job, context))();
+    const doing = (async () => handler(job, this.#context()))();
     const beating = this.#beat(job.ttr * 1000);
     const limit = Math.min(job.timeout * 1000, LONGEST_TIMER);
     this.#limit = setTimeout(() => void this.#overdue(), limit);
@@ -82,6 +95,17 @@ export class Run {
     await this.#tell(() => this.#lease.release());
   }
 
+  #context(): Context {
+    const notes = this.#notes;
+    return {
+      signal: this.#stop.signal,
+      lease: this.#lease,
+      progress: (share, message) => notes.progress(share, message),
+      log: (line) => notes.log(line),
+      publish: (payload) => notes.publish(payload),
+    };
+  }
+
   async #overdue(): Promise<void> {
     const message = `it ran longer than ${this.#lease.job.timeout} s`;
     const error = new TowpathError(message, { code: "time_limit_exceeded" });
@@ -106,6 +130,7 @@ export class Run {
 
   /** Say a word until the server has heard it, or the worker has no more time for it. */
   async #repeat(word: Word): Promise<void> {
+    await this.#notes.end(this.#over.signal);
     let refused = false;
     for (let tried = 0; ; tried += 1) {
       try {
@@ -152,14 +177,4 @@ export class Run {
       }
     }
   }
-}
-
-function isLost(error: unknown): boolean {
-  return error instanceof LeaseLost || error instanceof NotFound;
-}
-
-/** Whether it is the word itself that is wrong, not only the moment or the line. */
-function isRefusal(error: unknown): boolean {
-  if (!(error instanceof TowpathError)) return true; // it could not even be written
-  return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
 }

@@ -341,6 +341,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{id}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Keep what a run says of itself: how far it is, lines and events
+         * @description The same again, with the same `said`, is kept once. Of very many, the oldest are dropped.
+         */
+        post: operations["say"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/topics": {
         parameters: {
             query?: never;
@@ -1155,6 +1175,22 @@ export interface components {
             epoch: number;
             until: string | null;
             cancelRequested: boolean;
+        };
+        /**
+         * Said
+         * @description What a run says of itself: how far it is, lines and events.
+         */
+        Said: {
+            epoch: number;
+            said: number;
+            /** @default null */
+            progress?: number | null;
+            /** @default null */
+            message?: string | null;
+            /** @default [] */
+            lines?: string[];
+            /** @default [] */
+            events?: unknown[];
         };
         /**
          * TopicList
@@ -3233,6 +3269,122 @@ export interface operations {
                 };
             };
             /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description lease_lost */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    say: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "epoch": 1,
+                 *       "said": 0,
+                 *       "progress": 0.5,
+                 *       "message": "half",
+                 *       "lines": [
+                 *         "it begins"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["Said"];
+            };
+        };
+        responses: {
+            /** @description Keep what a run says of itself: how far it is, lines and events */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid_payload, payload_too_large, invalid, bad_json */
             400: {
                 headers: {
                     [name: string]: unknown;

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from towpath.app.checks import count
+from towpath.app.outcomes import job_of
 from towpath.errors import Conflict, Invalid, LeaseLost
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
@@ -14,6 +17,8 @@ from towpath.store.notes import MOST, MOST_BYTES, Kind, Note
 
 if TYPE_CHECKING:
     from towpath.app.app import App
+
+T = TypeVar("T")
 
 MOST_LINE: Final = 8_000  # characters of one line, or of a message about progress
 RUNS: Final = 32  # bits of a note's number that count within one run
@@ -61,7 +66,7 @@ class Notes:
                 raise LeaseLost(msg)
             self._count += 1
             epoch = self._lease.epoch
-            no = 0 if kind is Kind.PROGRESS else (epoch << RUNS) + self._count
+            no = 0 if kind is Kind.PROGRESS else _number(epoch, self._count)
             is_first = not self._lines
             seq = self._lease.job.seq
             note = Note(seq=seq, epoch=epoch, kind=kind, no=no, share=share, text=text)
@@ -128,10 +133,8 @@ class Context:
 
     def progress(self, share: float, message: str | None = None) -> None:
         """Say how far the job is, from 0 to 1."""
-        if not isinstance(share, int | float) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            msg = f"progress {share!r} is not a number from 0 to 1"
-            raise Invalid(msg)
-        self._say(Kind.PROGRESS, None if message is None else _line(message), float(share))
+        share = _share(share)
+        self._say(Kind.PROGRESS, None if message is None else _line(message), share)
 
     async def aprogress(self, share: float, message: str | None = None) -> None:
         """Say how far the job is, and let others run."""
@@ -149,8 +152,7 @@ class Context:
 
     def publish(self, payload: object) -> None:
         """Keep an event with the job, for `app.jobs.events`; of very many, the oldest go."""
-        most = min(self.app.settings.max_payload, MOST_BYTES[Kind.EVENT])
-        self._say(Kind.EVENT, encode_json(payload, most))
+        self._say(Kind.EVENT, _event(payload, self.app.settings.max_payload))
 
     async def apublish(self, payload: object) -> None:
         """Keep an event with the job, and let others run."""
@@ -176,11 +178,65 @@ class Context:
             self.notes.add(kind, text, share)
 
 
-def _line(text: str) -> str:
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+def notes_of(
+    lease: Lease,
+    max_payload: int,
+    *,
+    said: int,
+    progress: float | None,
+    message: str | None,
+    lines: Iterable[str],
+    events: Iterable[object],
+) -> list[Note]:
+    """Check what a run says at once, behind so many lines and events that it has said before."""
+    words = [(Kind.LINE, _line(line)) for line in _several(lines, "lines")]
+    words += [(Kind.EVENT, _event(event, max_payload)) for event in _several(events, "events")]
+    note = partial(Note, seq=job_of(lease).seq, epoch=lease.epoch)
+    notes = [
+        note(kind=kind, no=_number(lease.epoch, nth), text=text)
+        for nth, (kind, text) in enumerate(words, count(said, "said") + 1)
+    ]
+    if progress is not None:
+        text = None if message is None else _line(message)
+        notes.append(note(kind=Kind.PROGRESS, no=0, share=_share(progress), text=text))
+    elif message is not None:
+        msg = "a message is about progress: give both"
+        raise Invalid(msg)
+    if not notes:
+        msg = "nothing is said: give progress, lines or events"
+        raise Invalid(msg)
+    return notes
+
+
+def _number(epoch: int, nth: int) -> int:
+    """Return the number of the nth note of a run, behind those of all runs before it."""
+    # Over HTTP anybody may say any epoch: it will be refused, and must not break the statement.
+    return ((epoch << RUNS) + nth) % 2**63
+
+
+def _several(words: Iterable[T], name: str) -> Iterable[T]:
+    if isinstance(words, str | bytes | Mapping) or not isinstance(words, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"{name} {words!r} is not a list"
+        raise Invalid(msg)
+    return words
+
+
+def _share(share: Any) -> float:
+    if not isinstance(share, int | float) or not 0 <= share <= 1:
+        msg = f"progress {share!r} is not a number from 0 to 1"
+        raise Invalid(msg)
+    return float(share)
+
+
+def _line(text: Any) -> str:
+    if not isinstance(text, str):
         msg = f"{text!r} is not text"
         raise Invalid(msg)
     return clean_text(text, MOST_LINE)
+
+
+def _event(payload: object, max_payload: int) -> str:
+    return encode_json(payload, min(max_payload, MOST_BYTES[Kind.EVENT]))
 
 
 class Retry(Exception):

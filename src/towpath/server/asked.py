@@ -20,6 +20,7 @@ MOST_SECONDS: Final = 10**9
 MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
 MOST_TOPICS: Final = 100  # of one reservation
+MOST_SAID: Final = 1_000  # lines, and events, in one request
 NULL: Final = Raw(b"null")
 
 
@@ -41,7 +42,7 @@ Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
 Seconds = Annotated[float, _bounds(minimum=0, maximum=MOST_SECONDS)]
 Waits = Annotated[list[Seconds], _bounds(minItems=1)]
 Instant = Annotated[datetime, Meta(tz=True)]
-Epoch = Annotated[int, _bounds(minimum=0, maximum=2**63 - 1)]
+Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Unique = Literal["skip", "replace", "update", "debounce", "clear"]
 Encoding = Literal["json", "base64"]
 
@@ -172,6 +173,17 @@ class Touched(Asked):
     """A lease is to be extended."""
 
     epoch: Epoch
+
+
+class Said(Asked):
+    """What a run says of itself: how far it is, lines and events."""
+
+    epoch: Epoch
+    said: Count  # lines and events of this run before these; the same again is kept once
+    progress: Annotated[float, _bounds(minimum=0, maximum=1)] | None = None
+    message: str | None = None  # about the progress
+    lines: Annotated[list[str], Meta(max_length=MOST_SAID)] = []
+    events: Annotated[list[Any], Meta(max_length=MOST_SAID)] = []
 
 
 class Pause(Asked):

@@ -23,6 +23,7 @@ from towpath.server.asked import (
     NewSchedule,
     Pause,
     Released,
+    Said,
     Touched,
     Wanted,
 )
@@ -58,6 +59,7 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
     Released: {"epoch": 1, "delay": 60},
     Buried: {"epoch": 1},
     Touched: {"epoch": 1},
+    Said: {"epoch": 1, "said": 0, "progress": 0.5, "message": "half", "lines": ["it begins"]},
     Change: {"priority": 10},
     Kick: {"limit": 100},
     Pause: {"duration": 3600},

@@ -9,7 +9,7 @@ import msgspec
 
 from towpath.errors import InvalidPayload
 from towpath.model.job import Lease
-from towpath.server.asked import Buried, Completed, Failed, Released, Touched, Wanted
+from towpath.server.asked import Buried, Completed, Failed, Released, Said, Touched, Wanted
 from towpath.server.asks import Ask
 from towpath.server.routes import Routes
 from towpath.server.told import Leases, TouchedLease, lease_shown
@@ -18,6 +18,7 @@ routes: Final = Routes("work")
 LOST: Final = ("lease_lost",)
 PORTION: Final = 100  # jobs that are reserved together
 MOST_BYTES: Final = 16 * 2**20  # of payloads in one answer, and those of one more portion
+MOST_NOTES: Final = 2 * 2**20  # bytes: the largest event, and as much beside it
 
 
 @routes.post("/api/jobs/reserve", errors=("too_many_waiters",))
@@ -83,6 +84,27 @@ async def touch(ask: Ask, id: UUID, body: Touched) -> TouchedLease:
         epoch=touched.epoch,
         until=touched.until,
         cancel_requested=lease.job.cancel_requested,
+    )
+
+
+@routes.post(
+    "/api/jobs/{id}/notes",
+    status=204,
+    most=MOST_NOTES,
+    errors=(*LOST, "invalid_payload", "payload_too_large"),
+)
+async def say(ask: Ask, id: UUID, body: Said) -> None:
+    """Keep what a run says of itself: how far it is, lines and events.
+
+    The same again, with the same `said`, is kept once. Of very many, the oldest are dropped.
+    """
+    await ask.app.jobs.asay(
+        await _lease(ask, id, body.epoch),
+        said=body.said,
+        progress=body.progress,
+        message=body.message,
+        lines=body.lines,
+        events=body.events,
     )
 
 

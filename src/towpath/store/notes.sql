@@ -22,7 +22,9 @@ fenced as materialized (
     select i.* from item i join held h on h.seq = i.seq and h.epoch = i.epoch),
 written as (
     insert into towpath.note (seq, kind, no, epoch, at, share, text)
-    select seq, kind, no, epoch, {now}, share, text from fenced
+    -- Of twins in one statement the later one holds; PostgreSQL itself would take neither.
+    select distinct on (seq, kind, no) seq, kind, no, epoch, {now}, share, text from fenced
+     order by seq, kind, no, nth desc
     on conflict (seq, kind, no) do update
        set epoch = excluded.epoch, at = excluded.at, share = excluded.share, text = excluded.text)
 select nth from fenced;

@@ -161,6 +161,139 @@ test("a lost lease stops the job, and its outcome changes nothing", async (t) =>
   assert.equal(job.result, null);
 });
 
+test("what a job says is seen while it runs and afterwards", async (t) => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  const { open, opened } = gate();
+  const { errors } = work(t, topic, async (_, { progress, log, publish }) => {
+    progress(0.4, "two of five");
+    log("it begins");
+    publish({ token: 1 });
+    await opened;
+    progress(1);
+    log("it ends");
+    publish("😀 \\ud800");
+  });
+
+  const seen = await eventually(async () => {
+    const job = await towpath.jobs.get(id);
+    return job.progress === 0.4 && job;
+  });
+  assert.equal(seen.progressMessage, "two of five");
+  open();
+  const job = await becomes(id, "completed");
+
+  assert.deepEqual([job.progress, job.progressMessage], [1, null]);
+  const lines = await towpath.jobs.logs(id);
+  assert.deepEqual(
+    lines.map(({ text }) => text),
+    ["it begins", "it ends"],
+  );
+  const events = await towpath.jobs.events(id);
+  assert.deepEqual(
+    events.map(({ payload }) => payload),
+    [{ token: 1 }, "😀 \\ud800"],
+  );
+  assert.deepEqual(errors, []);
+});
+
+test("what a job says is kept once, though answers are lost", async (t) => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  let said = 0;
+  const handler: Handler = async (_, { log, publish }) => {
+    for (let n = 0; n < 20; n += 1) {
+      log(`${n}`);
+      publish(n);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  };
+  work(t, topic, handler, {
+    fetch: async (address, request) => {
+      const response = await fetch(address, request);
+      if (String(address).endsWith("/notes") && said++ % 2 === 0) throw new TypeError("lost");
+      return response;
+    },
+  });
+
+  await becomes(id, "completed");
+  const all = Array.from({ length: 20 }, (_, n) => n);
+  const lines = await towpath.jobs.logs(id);
+  assert.deepEqual(
+    lines.map(({ text }) => text),
+    all.map(String),
+  );
+  const events = await towpath.jobs.events(id);
+  assert.deepEqual(
+    events.map(({ payload }) => payload),
+    all,
+  );
+});
+
+test("as much as the server takes is what a worker sends", async (t) => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  const { errors } = work(t, topic, (_, { progress, log, publish }) => {
+    progress(1, "\u0001".repeat(20_000));
+    for (let n = 0; n < 2_000; n += 1) log(`${n}`.padEnd(200, "\u0001"));
+    for (let n = 0; n < 2_500; n += 1) publish(n);
+    publish("x".repeat(2 ** 20 - 20_000));
+  });
+
+  await becomes(id, "completed");
+  assert.deepEqual(errors, []);
+  assert.equal((await towpath.jobs.logs(id)).at(-1)?.text.slice(0, 4), "1999");
+  assert.equal((await towpath.jobs.get(id)).progressMessage?.length, 8_000);
+});
+
+test("a lease that was lost is noticed by what the job says", async (t) => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  const stopped = gate<unknown>();
+  const said: string[] = [];
+  const handler: Handler = async (_, { lease, log, signal }) => {
+    await lease.release({ delay: 3600 });
+    log("too late");
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    stopped.open(signal.reason);
+  };
+  work(t, topic, handler, {
+    fetch: (address, request) => {
+      said.push(String(address).split("/").at(-1) ?? "");
+      return fetch(address, request);
+    },
+  });
+
+  assert.ok((await stopped.opened) instanceof LeaseLost);
+  assert.ok(!said.includes("touch"));
+  assert.deepEqual(await towpath.jobs.logs(id), []);
+});
+
+test("a lease says by hand what a job can", async () => {
+  const topic = newTopic();
+  const { id } = await towpath.jobs.enqueue(topic, 1);
+  const [lease] = await towpath.jobs.reserve([topic]);
+  assert.ok(lease);
+
+  await lease.say({ progress: 0.5, message: "half", lines: ["a", "b"], events: [{ n: 1 }] });
+  await lease.say({ said: 0, lines: ["a", "b"], events: [{ n: 1 }] }); // as after a lost answer
+  await lease.say({ lines: ["c"] });
+  await lease.complete();
+
+  const lines = await towpath.jobs.logs(id);
+  assert.deepEqual(
+    lines.map(({ epoch, text }) => [epoch, text]),
+    [
+      [1, "a"],
+      [1, "b"],
+      [1, "c"],
+    ],
+  );
+  assert.equal((await towpath.jobs.events(id)).length, 1);
+  assert.equal((await towpath.jobs.get(id)).progressMessage, "half");
+  await assert.rejects(lease.say({ progress: 1 }), LeaseLost);
+});
+
 test("EC-2: a job over its time limit is stopped and has failed", async (t) => {
   const topic = newTopic();
   const { id } = await towpath.jobs.enqueue(topic, 1, { timeout: 0.2, maxRetries: 0 });
