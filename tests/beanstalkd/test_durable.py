@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tests.conftest import eventually
+from towpath.errors import DatabaseUnavailable
 
 LIFE = [  # each command with its answer, and the states of the jobs that it acknowledges
     ("put 5 0 60 1\r\na", ["INSERTED 1"], {1: "ready"}),
@@ -116,3 +117,23 @@ def test_one_directory_has_one_server(executable, tmp_path):
     second = executable("-b", str(tmp_path))
 
     assert second.process.wait(30) == 10
+
+
+def test_a_door_whose_new_session_fails_at_first_begins_it_later(serve, monkeypatch):
+    """Reservations of a session that is gone are taken back, again and again."""
+    served = serve(beat_every=0.05)
+    begin, refused = served.app.sessions.astart, []
+
+    async def begin_at_last(name):
+        if not refused:
+            refused.append(name)
+            msg = "away for a moment"
+            raise DatabaseUnavailable(msg)
+        return await begin(name)
+
+    monkeypatch.setattr(served.app.sessions, "astart", begin_at_last)
+    dead = served.door.session
+    served.app.sessions.end(dead)  # as whoever calls it dead does
+
+    eventually(lambda: refused and served.door.session != dead)
+    assert [each.session for each in served.app.sessions.list()] == [served.door.session]

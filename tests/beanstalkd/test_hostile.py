@@ -3,6 +3,7 @@
 import contextlib
 import resource
 import socket
+import threading
 
 import psutil
 import pytest
@@ -71,6 +72,22 @@ def test_one_who_never_reads_its_answers(server):
     for _ in range(100):  # meanwhile it would go on answering
         is_well(server)
     assert memory(server) - before < MOST_GROWN
+
+
+def test_one_who_reserves_much_and_never_reads_its_answers(executable, tmp_path):
+    server = executable("-b", str(tmp_path))
+    producer = server.client()
+    for _ in range(10):
+        producer.say((b"put 0 0 600 65535\r\n" + b"x" * 65_535 + b"\r\n") * 100)
+        assert all(producer.line().startswith(b"INSERTED") for _ in range(100))
+    before = memory(server)
+
+    server.client().say(b"reserve\r\n" * 1_000)
+
+    eventually(lambda: producer.told("stats")["current-jobs-reserved"] != "0")
+    for _ in range(100):
+        is_well(server)
+    assert memory(server) - before < 2 * MOST_GROWN
 
 
 def test_half_bodies(server):
@@ -142,3 +159,33 @@ def test_a_reset_in_the_middle(server, rest):
     client.close()
 
     is_well(server)
+
+
+def test_what_one_has_said_before_it_half_closes_is_all_answered(server):
+    """As with `nc -N` and a file of commands, even if it is more than is read at once."""
+    client = server.client()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MEGABYTE)
+    client.say(
+        b"watch empty\r\nignore default\r\nreserve\r\n" + b"put 0 0 60 5\r\nhello\r\n" * 10_000
+    )
+    client.socket.shutdown(socket.SHUT_WR)
+
+    client.hear("WATCHING 2", "WATCHING 1", "TIMED_OUT")
+    client.hear(*(f"INSERTED {number}" for number in range(2, 10_002)))
+    client.ends()
+
+
+@pytest.mark.parametrize("command", [b"\r\n", b"use default\r\n"])
+def test_one_who_says_much_at_once_does_not_keep_others_waiting(server, command):
+    client, other = server.client(), server.client()
+    times = 2 * MEGABYTE // len(command)
+    flood = threading.Thread(target=client.say, args=(command * times,))
+    hear = threading.Thread(target=lambda: [client.line() for _ in range(times)])
+    flood.start()
+    hear.start()
+    answers = 0
+    while hear.is_alive():
+        other.ask("list-tube-used", "USING default")
+        answers += 1
+
+    assert answers > times // 5_000  # between thousands of others, one of its own

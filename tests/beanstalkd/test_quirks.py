@@ -17,6 +17,16 @@ def test_1_a_reservation_ends_with_its_connection_and_no_counter_moves(served):
     assert told["timeouts"] == told["releases"] == told["buries"] == told["kicks"] == 0
 
 
+def test_1_however_many_reservations_end_with_their_connection(served):
+    holder, other = served.client(), served.client()
+    holder.say("put 0 0 60 1\r\na\r\n" * 1_200 + "reserve\r\n" * 1_200)
+    assert [holder.line()[:9] for _ in range(1_200)] == [b"INSERTED "] * 1_200
+    assert {holder.line()[:9] for _ in range(2_400)} == {b"RESERVED ", b"a\r\n"}
+    holder.close()
+
+    eventually(lambda: other.told("stats")["current-jobs-ready"] == "1200")
+
+
 def test_2_anybody_deletes_what_is_ready_delayed_or_buried(served):
     one, other = served.greenstalk(), served.greenstalk()
     ready, delayed, buried = one.put("r"), one.put("d", delay=100), one.put("b", priority=0)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from towpath.errors import DatabaseUnavailable
 from towpath.server.beanstalkd.together import Together
 
 
@@ -55,6 +56,22 @@ def test_a_bad_one_fails_alone():
     good, bad, other = asyncio.run(ask())
     assert (good, other) == ([2], [6])
     assert isinstance(bad, ValueError)
+
+
+def test_what_is_nobodys_fault_fails_all_and_is_not_done_again():
+    """It may have been done, and only its answer was lost."""
+    made = []
+
+    async def lose_answer(items):
+        made.append(items)
+        raise DatabaseUnavailable
+
+    async def ask():
+        together = Together(lose_answer)
+        return await asyncio.gather(together("a", [1]), together("b", [2]), return_exceptions=True)
+
+    assert [type(error) for error in asyncio.run(ask())] == [DatabaseUnavailable] * 2
+    assert made == [[1, 2]]
 
 
 def test_those_who_take_turns_are_waited_for_and_who_stays_away_is_not():

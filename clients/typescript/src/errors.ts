@@ -139,10 +139,12 @@ export function isLost(error: unknown): boolean {
   return error instanceof LeaseLost || error instanceof NotFound;
 }
 
+const PASSING = new Set([401, 403, 408, 429]); // a token that has ended says nothing of the word
+
 /** Whether it is the word itself that is wrong, not only the moment or the line. */
 export function isRefusal(error: unknown): boolean {
   if (!(error instanceof TowpathError)) return true; // it could not even be written
-  return error.status >= 400 && error.status < 500 && ![408, 429].includes(error.status);
+  return error.status >= 400 && error.status < 500 && !PASSING.has(error.status);
 }
 
 function retryAfter(response: Response): number | undefined {

@@ -86,7 +86,9 @@ export class Lease<Payload = unknown> {
   }
 
   /** Extend the lease by the job's ttr, and learn whether somebody wants the job to stop. */
-  async touch(options: CallOptions = {}): Promise<Touched> {
+  async touch(
+    options: CallOptions & { timeout?: number | undefined } = {},
+  ): Promise<Touched> {
     const touched = await this.#say<Touched>("touch", {}, options);
     this.until = touched.until;
     return touched;

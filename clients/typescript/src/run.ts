@@ -156,13 +156,28 @@ export class Run {
   async #beat(ttr: number): Promise<void> {
     const over = this.#over.signal;
     const interval = Math.max(SHORTEST_BEAT, Math.min(ttr / 3, LONGEST_BEAT));
+    let wait = interval;
+    let failed = 0;
     let heldUntil = performance.now() + ttr;
+    const lose = () => {
+      const message = "the lease could not be extended in time, the job may be someone else's";
+      this.#stop.abort(new LeaseLost(message, { code: "lease_lost" }));
+    };
+    let losing = setTimeout(lose, Math.min(ttr, LONGEST_TIMER));
+    over.addEventListener("abort", () => clearTimeout(losing), { once: true });
     for (;;) {
       try {
-        await sleep(interval, over);
+        await sleep(wait, over);
         const asked = performance.now();
-        const touched = await this.#lease.touch({ signal: over });
+        // One whose line is dead without a word must leave time for another.
+        const timeout = Math.max((heldUntil - asked) / 2, SHORTEST_BEAT);
+        const touched = await this.#lease.touch({ signal: over, timeout });
+        if (over.aborted) return;
         heldUntil = asked + ttr;
+        clearTimeout(losing);
+        losing = setTimeout(lose, Math.min(heldUntil - performance.now(), LONGEST_TIMER));
+        wait = interval;
+        failed = 0;
         if (touched.cancelRequested) {
           this.#stop.abort(new TowpathError("the job was cancelled", { code: "job_cancelled" }));
         }
@@ -170,10 +185,7 @@ export class Run {
         if (over.aborted) return;
         if (isLost(error)) return this.#stop.abort(error);
         this.#report(error);
-        if (performance.now() > heldUntil) {
-          const message = "the lease could not be extended in time, the job may be someone else's";
-          this.#stop.abort(new LeaseLost(message, { code: "lease_lost", cause: error }));
-        }
+        wait = Math.min(interval, waitAfter(error, failed++));
       }
     }
   }

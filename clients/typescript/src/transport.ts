@@ -26,6 +26,8 @@ export interface Call extends CallOptions {
   headers?: Record<string, string | undefined>;
   /** Whether it may be sent twice. A GET always may. */
   repeatable?: boolean;
+  /** Milliseconds that it may take with all its retries, if that is less than the client's. */
+  timeout?: number | undefined;
   /** Milliseconds that the server may take on purpose, on top of the time limit. */
   patience?: number;
 }
@@ -56,7 +58,8 @@ export class Transport {
   async send<T>(method: string, path: string, call: Call = {}): Promise<T> {
     const request = this.#request(method, call);
     const url = this.#base + path + queryOf(call.query);
-    const limit = new TimeLimit(this.#timeout + (call.patience ?? 0), call.signal);
+    const timeout = Math.min(this.#timeout, call.timeout ?? this.#timeout);
+    const limit = new TimeLimit(timeout + (call.patience ?? 0), call.signal);
     try {
       for (let tried = 0; ; tried += 1) {
         try {
@@ -149,7 +152,7 @@ export function sleep(milliseconds: number, signal: AbortSignal): Promise<void> 
     const timer = setTimeout(() => {
       signal.removeEventListener("abort", abort);
       resolve();
-    }, milliseconds);
+    }, Math.min(milliseconds, LONGEST_TIMER));
     if (signal.aborted) abort();
     else signal.addEventListener("abort", abort, { once: true });
   });

@@ -56,7 +56,14 @@ export class Worker {
     this.#pollTimeout = options.pollTimeout ?? 20;
     this.#grace = options.grace ?? 30;
     this.#name = options.name ?? `js-${newToken().toString(36)}`;
-    this.#report = options.onError ?? ((error) => console.error("towpath worker:", error));
+    const report = options.onError ?? ((error) => console.error("towpath worker:", error));
+    this.#report = (error) => {
+      try {
+        report(error);
+      } catch (failure) {
+        console.error("towpath worker: onError failed:", failure); // the worker goes on
+      }
+    };
     this.#reserving = this.#reserve();
   }
 
@@ -88,11 +95,14 @@ export class Worker {
   async #reserve(): Promise<void> {
     const { signal } = this.#stopping;
     let failed = 0;
+    let token = newToken();
     while (!signal.aborted) {
       try {
         const free = this.#concurrency - this.#running.size;
         if (free > 0) {
-          for (const lease of await this.#ask(free, signal)) this.#start(lease);
+          const leases = await this.#ask(free, token, signal);
+          token = newToken(); // not before: an answer that was lost is given again
+          for (const lease of leases) this.#start(lease);
         } else {
           await new Promise<void>((wake) => (this.#wake = wake));
         }
@@ -105,8 +115,8 @@ export class Worker {
     }
   }
 
-  async #ask(limit: number, signal: AbortSignal): Promise<Lease[]> {
-    const wanted = { limit, worker: this.#name, token: newToken() };
+  async #ask(limit: number, token: number, signal: AbortSignal): Promise<Lease[]> {
+    const wanted = { limit, worker: this.#name, token };
     try {
       return await this.#jobs.reserve(this.#topics, {
         ...wanted,

@@ -31,6 +31,7 @@ SOON: Final = 1.0  # seconds before a reservation ends
 LONGEST: Final = 36_500 * 86_400  # seconds; what is longer is taken for this
 MOST_ID: Final = 2**63 - 1
 MOST_KICKS: Final = 2**31 - 1
+MOST_RESERVED: Final = 100  # jobs at once: their bodies wait until the client reads
 MOST_WATCHED: Final = 1_000  # tubes, by one connection
 FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
 TOGETHER: Final = frozenset({"put", "delete", "reserve"})
@@ -44,7 +45,7 @@ async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] 
     if verb == "delete":
         return await delete(connection, run)
     if verb == "reserve":
-        return await reserve(connection, len(run), None)
+        return await reserve(connection, min(len(run), MOST_RESERVED), None)
     if verb == "quit":
         return None
     return [await _ONE[verb](connection, run[0])]

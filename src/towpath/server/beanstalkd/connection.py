@@ -27,6 +27,7 @@ log: Final = logging.getLogger("towpath")
 MOST_UNREAD: Final = 65_536  # bytes that wait behind a command
 MOST_AT_ONCE: Final = 1_000  # commands of one kind
 MOST_BYTES_AT_ONCE: Final = 2**20
+MOST_IN_A_TURN: Final = 50  # answers, before others have theirs
 HANG_UP_EVERY: Final = 1.0  # seconds between two looks for one who left while it is not read
 GONE: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
 NEVER: Final = float("inf")
@@ -50,7 +51,7 @@ class Connection(asyncio.Protocol):
         self.produces = False
         self.works = False
         self.waits = False
-        self.ended = False  # no more will come
+        self.ended = False  # the client says no more
         self.task: asyncio.Task[None] | None = None  # answers, from the first byte to the last
         self._held: dict[int, Held] = {}
         self._soonest = NEVER  # no reservation ends before
@@ -60,7 +61,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiting: asyncio.Task[list[Lease]] | None = None
         self._idle: asyncio.Future[None] | None = None  # while all that has come is answered
+        self._read_all = False  # that the client has said
         self._paused = False  # reading
+        self._looking = False  # for a hang-up, from time to time
         self._writable: asyncio.Future[None] | None = None  # while the client does not read
 
     # ------------------------------------------------------------ the protocol's events
@@ -82,17 +85,18 @@ class Connection(asyncio.Protocol):
         elif len(self._parser) > MOST_UNREAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-            self._look_for_hang_up()
+            if not self._looking:
+                self._look_for_hang_up()
 
     def eof_received(self) -> bool:
         """Answer what was asked before; who waits for a job waits no more."""
-        self.ended = True
+        self.ended = self._read_all = True
         self.stop_waiting()
         return self._idle is None or self._idle.done()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - either way it is over
         """Give back what it held."""
-        self.ended = True
+        self.ended = self._read_all = True
         self.stop_waiting()
         self.resume_writing()
         self._go_on()
@@ -118,24 +122,29 @@ class Connection(asyncio.Protocol):
             self._waiting.cancel()
 
     def _look_for_hang_up(self) -> None:
-        """Notice that the client is gone though it is not read: it may wait for a job for ever."""
-        if not self._paused or self._transport.is_closing():
+        """Notice that the client says no more though it is not read: it waits for no job then.
+
+        It may only have closed its half, and what it has said before is still to be answered.
+        """
+        self._looking = self._paused and not self.ended and not self._transport.is_closing()
+        if not self._looking:
             return
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), GONE)
         if poll.poll(0):
-            self.send_away()
-            return
+            self.ended = True
+            self.stop_waiting()
         asyncio.get_running_loop().call_later(HANG_UP_EVERY, self._look_for_hang_up)
 
     # ------------------------------------------------------------ answering
 
     async def _answer_all(self) -> None:
         """Answer all that comes, in order."""
+        answered = 0
         try:
             while not self._transport.is_closing():
                 read = self._parser.next()
-                if read is None and self.ended:
+                if read is None and self._read_all:
                     break
                 if read is None:
                     await self._more()
@@ -146,6 +155,9 @@ class Connection(asyncio.Protocol):
                 if reply is None or self._transport.is_closing():
                     break
                 self._transport.write(reply)
+                answered += 1
+                if answered % MOST_IN_A_TURN == 0:  # most commands do not wait for anything
+                    await asyncio.sleep(0)
         finally:
             self._transport.close()
             self.door.left(self, [held.lease for held in self._held.values()])

@@ -25,6 +25,7 @@ log: Final = logging.getLogger("towpath")
 
 MOST_BODY: Final = 65_535  # bytes, as beanstalkd has it
 BACKLOG: Final = 1_024
+MOST_GIVEN_BACK: Final = 500  # reservations, in one transaction
 MOST_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
 
 
@@ -115,12 +116,16 @@ class Door:
         while True:
             await asyncio.sleep(self.app.settings.beat_every)
             try:
-                await self.app.sessions.abeat(self.session)
-            except LeaseLost:
-                log.warning("the session of %s was called dead; it begins another", self.name)
-                self.session = await self.app.sessions.astart(self.name)
+                await self._show_life()
             except TowpathError as error:
                 log.warning("%s could not show that it lives: %s", self.name, error)
+
+    async def _show_life(self) -> None:
+        try:
+            await self.app.sessions.abeat(self.session)
+        except LeaseLost:
+            log.warning("the session of %s was called dead; it begins another", self.name)
+            self.session = await self.app.sessions.astart(self.name)
 
     # ------------------------------------------------------------ connections
 
@@ -143,10 +148,15 @@ class Door:
             task.add_done_callback(self._tasks.discard)
 
     async def _give_back(self, held: Sequence[Lease]) -> None:
-        try:
-            await self.app.queues.agive_back(held)
-        except TowpathError as error:  # then they end by themselves
-            log.warning("%d reservations could not be given back: %s", len(held), error)
+        """Give back so many at once that others do not wait for long."""
+        for start in range(0, len(held), MOST_GIVEN_BACK):
+            some = held[start : start + MOST_GIVEN_BACK]
+            try:
+                await self.app.queues.agive_back(some)
+            except TowpathError as error:  # then they end by themselves
+                left = len(held) - start
+                log.warning("%d reservations could not be given back: %s", left, error)
+                return
 
     async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
         """Delete jobs; say of each whether its lease was good."""

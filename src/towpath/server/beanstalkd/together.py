@@ -6,9 +6,12 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from towpath.errors import DatabaseBusy, DatabaseUnavailable
+
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
+NOBODYS: Final = (DatabaseBusy, DatabaseUnavailable)  # errors that are no one item's fault
 TICKS: Final = 10  # of the event loop at most, for those who were just answered to ask again
 
 
@@ -55,12 +58,17 @@ class Together(Generic[I, R]):
         self._calling = None
 
     async def _call_for(self, asks: Sequence[Ask[I, R]]) -> None:
-        """Make one call for all; one for each if that fails, so that a bad one fails alone."""
+        """Make one call for all; one for each if that fails, so that a bad one fails alone.
+
+        What is nobody's fault fails them all: to wait for it once is enough, and it may have been
+        done, so that a second call would do it twice.
+        """
         try:
             results = await self._call([item for ask in asks for item in ask.items])
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-            if len(asks) == 1:
-                asks[0].answer.set_exception(error)
+            if len(asks) == 1 or isinstance(error, NOBODYS):
+                for ask in asks:
+                    ask.answer.set_exception(error)
                 return
             for ask in asks:
                 await self._call_for([ask])
