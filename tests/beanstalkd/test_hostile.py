@@ -178,7 +178,7 @@ def test_what_one_has_said_before_it_half_closes_is_all_answered(server):
 @pytest.mark.parametrize("command", [b"\r\n", b"use default\r\n"])
 def test_one_who_says_much_at_once_does_not_keep_others_waiting(server, command):
     client, other = server.client(), server.client()
-    times = 2 * MEGABYTE // len(command)
+    times = MEGABYTE // 2 // len(command)
     flood = threading.Thread(target=client.say, args=(command * times,))
     hear = threading.Thread(target=lambda: [client.line() for _ in range(times)])
     flood.start()

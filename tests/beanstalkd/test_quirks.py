@@ -27,6 +27,20 @@ def test_1_however_many_reservations_end_with_their_connection(served):
     eventually(lambda: other.told("stats")["current-jobs-ready"] == "1200")
 
 
+@pytest.mark.parametrize("word", ["touch {}", "bury {} 0"])
+def test_1_what_somebody_took_away_is_held_no_more(served, word):
+    """Else who holds nothing would be told that its time is nearly over."""
+    client = served.client()
+    client.ask("put 0 0 2 1\r\na", "INSERTED 1")
+    client.ask("reserve", "RESERVED 1 1", "a")
+    served.app.sessions.end(served.door.session)  # which gives back what it holds
+
+    client.ask(word.format(1), "NOT_FOUND")
+    client.ask("watch other", "WATCHING 2")
+    client.ask("ignore default", "WATCHING 1")
+    client.ask("reserve-with-timeout 1", "TIMED_OUT")
+
+
 def test_2_anybody_deletes_what_is_ready_delayed_or_buried(served):
     one, other = served.greenstalk(), served.greenstalk()
     ready, delayed, buried = one.put("r"), one.put("d", delay=100), one.put("b", priority=0)

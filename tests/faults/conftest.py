@@ -3,6 +3,7 @@
 import faulthandler
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import NoReturn
 
@@ -36,6 +37,13 @@ def books(place) -> Books:
     """What the database of this test really holds."""
     url, needed = place
     return Books(url, **needed)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads for calls that have to wait for each other."""
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
 
 
 @pytest.fixture

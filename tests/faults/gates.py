@@ -1,8 +1,15 @@
-"""A clock at which whoever asks for the time stands still: in the middle of an operation."""
+"""Where whoever comes stands still, in the middle of an operation: a clock, or a statement."""
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
+from typing import Any
 
+from tests.faults.processes import wait_until
+from towpath import App
 from towpath.database.clock import machine_clock
+from towpath.statement import Query
 
 
 class StoppingClock:
@@ -30,3 +37,39 @@ class StoppingClock:
         """Let it go on, and stop nobody any more."""
         self._left = 0
         self._go_on.set()
+
+
+class Gate:
+    """Whoever is about to run a named statement of an app on PostgreSQL waits to be let through."""
+
+    def __init__(self, app: App, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._database: Any = app._database
+        self._bound = self._database.bound
+        self._database.bound = self._passed
+        self._name: str | None = None
+        self._arrived = Event()
+        self._open = Event()
+
+    def _passed(self, query: Query) -> tuple[bytes, dict[str, Any]]:
+        if query.statement.name == self._name:
+            self._name = None
+            self._arrived.set()
+            self._open.wait(30)
+        return self._bound(query)
+
+    @contextmanager
+    def before(self, name: str, call: Any, *args: Any, **options: Any) -> Iterator[Future[Any]]:
+        """Call in a thread; run the block while that is about to run the statement, and go on."""
+        self._arrived.clear()
+        self._open.clear()
+        self._name = name
+        doing = self._threads.submit(call, *args, **options)
+        try:
+            wait_until(lambda: self._arrived.is_set() or doing.done())
+            assert self._arrived.is_set(), doing.result()
+            yield doing
+        finally:
+            self._name = None
+            self._open.set()
+        doing.result(10)

@@ -203,7 +203,7 @@ class Upkeep:
         if now - self._pruned_at >= PRUNE_EVERY:
             self._repeat(lambda: self._do(upkeep.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
-            self._do(limits.forget_unused())
+            self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))
             self._repeat(lambda: self._do(logins.prune()))
             self._pruned_at = now

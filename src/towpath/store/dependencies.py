@@ -93,7 +93,10 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
 def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:
     """Make a job that was just stored wait for others."""
     links = [_link(parent) for parent in parents]
-    yield sql["depend"]([{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)])
+    items = [{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)]
+    if not (yield sql["depend"](items)):
+        # Another has stored it since we looked, and has made it wait: it may be let in by now.
+        return (yield from get(child.id).start())
     waits = sum(not link["completed"] for link in links)
     if waits:
         yield sql["hold_back"]([{**_place(child), "waits": waits}])
@@ -135,9 +138,6 @@ def told(rows: Iterable[Row]) -> Steps[set[str]]:
         others, offered = yield from noted([seq for seq, _ in ended])
         topics |= offered
         topics |= yield from _told_of(ended)
-        for parent, well in others:
-            if not well:
-                yield sql["note_failed"](parent=parent)
         ended = others
     return topics
 
@@ -182,7 +182,7 @@ def _filled_in(row: Row) -> Steps[None]:
     if takes is None:
         return
     results = [Raw((row[0] or "null").encode()) for row in (yield sql["results_for"](seq=seq))]
-    yield sql["fill_in"](seq=seq, payload=_with_results(body, takes, results))
+    yield sql["fill_in"](seq=seq, body=body, payload=_with_results(body, takes, results))
 
 
 def _with_results(body: str, takes: Takes, results: list[Raw]) -> str:

@@ -1,15 +1,14 @@
 -- Jobs that wait for other jobs.
 
 -- name: depend [sqlite]
-/* each */
 insert into towpath.dependency (child, nth, parent, completed, result)
-values (:child, :nth, :parent, :completed, :result) on conflict do nothing;
+values (:child, :nth, :parent, :completed, :result) on conflict do nothing returning child;
 
 -- name: depend [postgres]
 insert into towpath.dependency (child, nth, parent, completed, result)
 select child, nth, parent, completed, result from json_to_recordset(cast(:items as json)) as i(
        child bigint, nth integer, parent bigint, completed boolean, result text)
-on conflict do nothing;
+on conflict do nothing returning child;
 
 -- name: await_ready [sqlite]
 update towpath.ready set awaited = true
@@ -116,8 +115,9 @@ select j.seq, j.payload, j.options from towpath.job j
 -- name: results_for
 select result from towpath.dependency where child = :seq order by nth;
 
+-- Unless somebody has rewritten it since it was read.
 -- name: fill_in
-update towpath.job set payload = :payload where seq = :seq;
+update towpath.job set payload = :payload where seq = :seq and payload = :body;
 
 -- name: let_in [sqlite]
 delete from towpath.blocked where seq = :seq
@@ -191,12 +191,16 @@ delete from towpath.ended e
  using json_to_recordset(cast(:items as json)) as i(parent bigint, completed boolean)
  where e.parent = i.parent and e.completed = i.completed;
 
--- Those that failed only because of it wait again.
+-- Those that failed only because of it wait again; not for another one that is gone for good.
 -- name: children_to_revive
 select b.seq, b.epoch, b.key from towpath.dependency d
   join towpath.buried b on b.seq = d.child
   join towpath.failure f on f.seq = b.seq and f.epoch = b.epoch and f.kind = 'dependency'
- where d.parent = :parent and not d.completed order by b.seq;
+ where d.parent = :parent and not d.completed
+   and not exists (select 1 from towpath.dependency o
+                    where o.child = d.child and not o.completed
+                      and not exists (select 1 from towpath.job j where j.seq = o.parent))
+ order by b.seq;
 
 -- name: forget_failure
 delete from towpath.failure where seq = :seq and epoch = :epoch and kind = 'dependency';

@@ -13,7 +13,7 @@ from towpath.model.job import Job, Options
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered, plural
 from towpath.statement import Statement, load
-from towpath.store.rows import job_from, stored_options, uuid_from
+from towpath.store.rows import job_from, stored_options, uuid_from, was_begun
 
 sql: Final = load(__name__)
 
@@ -164,7 +164,7 @@ def _add_standing(
 
 def _is_too_late(job: Job) -> Steps[bool]:
     """Say whether a job waits that can never begin."""
-    if job.status is not Status.PENDING or job.epoch or job.expires_at is None:
+    if job.status is not Status.PENDING or was_begun(job) or job.expires_at is None:
         return False
     [[now]] = yield sql["clock"]()
     return bool(instant(job.expires_at) <= now)

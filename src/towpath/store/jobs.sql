@@ -141,8 +141,8 @@ select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
                                        (select k.id from towpath.unique_key k
                                          where k.topic = i.topic and k.key = i.key)) limit 1) s;
 
--- What can never begin keeps its place until its turn comes, but not its key. Whole at every step:
--- a key that a ticket does not know of is stale once its job has finished.
+-- What can never begin keeps its place until its turn comes, but not its key. Only where it was
+-- seen: from elsewhere it may have begun, or would take the key from whoever has it then.
 -- name: let_go [sqlite]
 update towpath.ready set key = null where topic = :topic and priority = :priority and seq = :seq;
 update towpath.delayed set key = null where seq = :seq;
@@ -152,12 +152,13 @@ delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
 -- name: let_go [postgres]
 with readied as (
     update towpath.ready set key = null
-     where topic = :topic and priority = :priority and seq = :seq),
+     where topic = :topic and priority = :priority and seq = :seq returning seq),
 postponed as (
-    update towpath.delayed set key = null where seq = :seq),
+    update towpath.delayed set key = null where seq = :seq returning seq),
 parked as (
-    update towpath.blocked set key = null where seq = :seq)
-delete from towpath.unique_key where topic = :topic and key = :key and id = :id;
+    update towpath.blocked set key = null where seq = :seq returning seq)
+delete from towpath.unique_key where topic = :topic and key = :key and id = :id
+   and exists (select from readied union all select from postponed union all select from parked);
 
 -- name: clock
 select {now};

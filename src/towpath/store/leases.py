@@ -33,7 +33,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     priority: int | None = None  # None keeps it
     retried: int = 0
     crashed: int = 0
-    timed_out: int = 0
+    timed_out: int = 0  # its end has come; one that was extended meanwhile stays
     released: int = 0
     retention: int  # microseconds that it is kept if it ends cancelled
     kind: str | None = None
@@ -211,8 +211,9 @@ def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
     if is_run(options) and timed_out:
         error = "the worker fell silent while it ran this job"
         return Outcome(
-            seq=seq, epoch=epoch, goal="buried", retention=retention, kind="crash", error=error
-        )
+            seq=seq, epoch=epoch, goal="buried", timed_out=timed_out, retention=retention,
+            kind="crash", error=error,
+        )  # fmt: skip
     if is_run(options):
         return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention)
     return Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention)

@@ -67,8 +67,10 @@ select {ticket}, null, nth from gone;
 
 -- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
 -- Of a job that fails again and again, the failures of its last hundred reservations are kept.
+-- One that is over has to be so still: its holder may have extended it since that was read.
 -- name: settle [sqlite]
-delete from towpath.lease where seq = :seq and epoch = :epoch
+delete from towpath.lease
+ where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
 returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(retries, 0) + :retried, 0) as retries,
           nullif(coalesce(crashes, 0) + :crashed, 0) as crashes,
@@ -114,6 +116,7 @@ item as materialized (
 left_behind as (
     delete from towpath.lease l using item i
      where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+       and (i.timed_out = 0 or l.until <= {now})
     returning l.seq, l.topic, coalesce(i.priority, l.priority) as priority, l.epoch, l.key,
               nullif(coalesce(l.retries, 0) + i.retried, 0) as retries,
               nullif(coalesce(l.crashes, 0) + i.crashed, 0) as crashes,

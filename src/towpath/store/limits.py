@@ -113,13 +113,16 @@ def list_limits() -> Operation[list[LimitInUse]]:
     return Operation("list_limits", steps, Mode.SCAN, whole=True)
 
 
-def forget_unused() -> Operation[None]:
-    """Forget limits that bind nobody any more."""
+def forget_unused() -> Operation[int]:
+    """Forget some of the limits that bind nobody any more; return how many were looked at."""
 
-    def steps() -> Steps[None]:
-        yield sql["forget_limits"]()
+    def steps() -> Steps[int]:
+        rows = yield sql["unused_limits"](limit=KEYS_AT_ONCE)
+        if rows:
+            yield sql["forget_limits"]([{"key": key} for (key,) in rows])
+        return len(rows)
 
-    return Operation("forget_limits", steps, whole=True)
+    return Operation("forget_limits", steps)
 
 
 def _place(lease: Lease) -> dict[str, Any]:

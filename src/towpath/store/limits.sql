@@ -21,11 +21,13 @@ select i.value ->> 'key',
 select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key)
   from json_to_recordset(cast(:items as json)) as i(key text);
 
+-- The newest has the last word, also where an older one found nothing and came after it.
 -- name: declare_limits [sqlite]
 insert into towpath.limits (key, concurrency, pace, burst, declared_by)
 values (:key, :concurrency, :pace, :burst, :seq)
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null;
+   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
+ where towpath.limits.declared_by < excluded.declared_by;
 
 -- name: declare_limits [postgres]
 insert into towpath.limits (key, concurrency, pace, burst, declared_by)
@@ -34,14 +36,19 @@ select key, concurrency, pace, burst, seq
        key text, concurrency bigint, pace bigint, burst bigint, seq bigint)
  order by key
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null;
+   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
+ where towpath.limits.declared_by < excluded.declared_by;
 
 -- Unless others have started more meanwhile: who only frees a place may not hold the row any more.
+-- So one who saw nobody wait does not take away an instant that is still to come, either.
 -- name: pace_limits [sqlite]
-update towpath.limits set tat = :tat, free_at = :free_at where key = :key and tat <= :tat;
+update towpath.limits
+   set tat = :tat, free_at = coalesce(:free_at, case when free_at > :now then free_at end)
+ where key = :key and tat <= :tat;
 
 -- name: pace_limits [postgres]
-update towpath.limits l set tat = i.tat, free_at = i.free_at
+update towpath.limits l
+   set tat = i.tat, free_at = coalesce(i.free_at, case when l.free_at > {now} then l.free_at end)
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
  where l.key = i.key and l.tat <= i.tat;
 
@@ -184,10 +191,28 @@ select l.key, l.concurrency, l.pace, l.burst,
        (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null)
   from towpath.limits l order by l.key;
 
--- name: forget_limits
-delete from towpath.limits
- where tat < {now}
-   and not exists (select 1 from towpath.lease e where e.limit_key = towpath.limits.key)
-   and not exists (select 1 from towpath.ready r where r.limit_key = towpath.limits.key)
-   and not exists (select 1 from towpath.blocked b
-                    where b.limit_key = towpath.limits.key and b.waits is null);
+-- Held, and looked at again: somebody may have come under it since.
+-- name: unused_limits [sqlite]
+select key from towpath.limits l where tat < :now
+   and not exists (select 1 from towpath.lease e where e.limit_key = l.key)
+   and not exists (select 1 from towpath.ready r where r.limit_key = l.key)
+   and not exists (select 1 from towpath.blocked b where b.limit_key = l.key and b.waits is null)
+ limit :limit;
+
+-- name: unused_limits [postgres]
+select key from towpath.limits l where tat < {now}
+   and not exists (select from towpath.lease e where e.limit_key = l.key)
+   and not exists (select from towpath.ready r where r.limit_key = l.key)
+   and not exists (select from towpath.blocked b where b.limit_key = l.key and b.waits is null)
+ limit cast(:limit as bigint) for update skip locked;
+
+-- name: forget_limits [sqlite]
+delete from towpath.limits where key = :key;
+
+-- name: forget_limits [postgres]
+delete from towpath.limits l
+ where l.key = any(array(
+       select i.key from json_to_recordset(cast(:items as json)) as i(key text)))
+   and not exists (select from towpath.lease e where e.limit_key = l.key)
+   and not exists (select from towpath.ready r where r.limit_key = l.key)
+   and not exists (select from towpath.blocked b where b.limit_key = l.key and b.waits is null);

@@ -16,7 +16,7 @@ from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, back, give_back, rescue
 from towpath.store.limits import admitted, free_due
-from towpath.store.rows import known_options, lease_from
+from towpath.store.rows import known_options, lease_from, was_begun
 from towpath.store.runs import start_runs
 
 sql: Final = load(__name__)
@@ -211,7 +211,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
         try:
             lease = lease_from(row)
             expires_at = lease.job.expires_at
-            if expires_at is not None and lease.epoch == 1 and instant(expires_at) <= now:
+            if expires_at is not None and not was_begun(lease.job) and instant(expires_at) <= now:
                 unusable.append(_expired(lease, expires_at))
             elif lease.job.options.limit and not limited:
                 missed = True

@@ -63,6 +63,13 @@ def job_from(row: Row) -> Job:
     )
 
 
+def was_begun(job: Job) -> bool:
+    """Say whether somebody has worked on a job: not if its reservations were given back unseen."""
+    return bool(
+        job.retries or job.crashes or job.timeouts or job.releases or job.buries or job.kicks
+    )
+
+
 def ticket_from(row: Row) -> Job:
     """Read a row of `located` for where the job lies, not for what it says."""
     return job_from([*row[:7], Encoding.JSON, row[8], None, *row[10:]])

@@ -38,7 +38,7 @@ def start_runs(
     rows = yield sql["find_offers"](topics=topics, worker=worker, limit=limit)
     started = 0
     for seq, text, ttr in rows:
-        if not (yield sql["still_wanted"](offer=seq)):
+        if not (yield sql["still_wanted"](offer=seq, worker=worker)):
             continue
         options = known_options(text)
         runs = options.runs or Runs()

@@ -37,9 +37,10 @@ select o.seq, j.options, j.ttr
  order by o.named is null, o.priority, o.seq limit cast(:limit as bigint)
    for update of o skip locked;
 
--- Counted again now that it is held: another may have started meanwhile.
+-- Counted again now that it is held: another may have started meanwhile, or this one elsewhere.
 -- name: still_wanted
 select 1 from towpath.offer o where o.seq = :offer
+   and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
    and (select count(*) from towpath.run r
          where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted;
 
@@ -159,6 +160,8 @@ select seq, awaited from gone;
 delete from towpath.blocked where seq = :offer returning {ticket};
 delete from towpath.unique_key where topic = :topic and key = :key;
 insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
+insert into towpath.ended (parent, completed) select :seq, false where :awaited
+on conflict do nothing;
 select :seq, :awaited;
 
 -- name: fail_offer [postgres]
@@ -166,7 +169,10 @@ with gone as (delete from towpath.blocked where seq = :offer returning *),
 unkeyed as (
     delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
 buried as (
-    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone)
+    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone),
+told as (
+    insert into towpath.ended (parent, completed) select seq, false from gone where awaited
+    on conflict do nothing)
 select seq, awaited from gone;
 
 -- name: runs_of

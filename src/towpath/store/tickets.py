@@ -14,6 +14,7 @@ from towpath.operation import Operation, Row, Steps
 from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import sql as dependencies
 from towpath.store.dependencies import told
+from towpath.store.leases import is_run
 from towpath.store.limits import freed
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, ticket_from
@@ -203,7 +204,8 @@ def change(id: UUID, change: Change) -> Operation[Job]:
     woken: set[str] = set()
 
     def steps() -> Steps[Job]:
-        job, ticket = yield from _taken(id, Action.CANCEL, said="a change")  # while it is pending
+        # While it is pending.
+        job, ticket = yield from _taken(id, Action.CANCEL, said="a change", by=hold)
         state, run_at = job.state, instant(job.run_at)
         if change.priority is not None:
             ticket["priority"] = change.priority
@@ -216,7 +218,7 @@ def change(id: UUID, change: Change) -> Operation[Job]:
                 state = State.READY if is_due else State.DELAYED
         if state is State.BLOCKED:
             yield runs["offer_otherwise"](seq=job.seq, priority=ticket["priority"])
-        yield from put(state, ticket, run_at)
+        woken.update((yield from put_back(job, state, ticket, run_at)))
         if state is not job.state:
             woken.update((yield from let_follow(place_in_line(job, ticket))))
         return (yield from get(id).start())
@@ -235,28 +237,51 @@ def _its_topic(job: Job) -> list[str]:
     return [job.topic]
 
 
+def take(job: Job) -> Steps[dict[str, Any] | None]:
+    """Take a job's ticket from where it was seen; None if it is there no more."""
+    rows = yield _TAKE[job.state](**_place(job))
+    return _ticket(rows[0]) if rows else None
+
+
+def hold(job: Job) -> Steps[dict[str, Any] | None]:
+    """Take a job's ticket to put it back changed; one that is blocked stays where it lies."""
+    if job.state is not State.BLOCKED:
+        return (yield from take(job))
+    rows = yield sql["hold_blocked"](**_place(job))
+    return _ticket(rows[0]) if rows else None
+
+
 def _taken(
     id: UUID,
     action: Action,
     error: type[TowpathError] = InvalidState,
     read: Callable[[Row], Job] = job_from,
+    *,
     said: str | None = None,
+    by: Callable[[Job], Steps[dict[str, Any] | None]] = take,
 ) -> Steps[tuple[Job, dict[str, Any]]]:
     """Take a job's ticket from where it lies, if the table of transitions allows it."""
     while True:
         job = yield from get(id, read).start()
         if not allows(job.state, action):
             raise error(_refusal(job, said or action))
-        ticket = yield from take(job)
+        ticket = yield from by(job)
         if ticket is not None:
             return job, ticket
         # Somebody moved it between the two statements: look again.
 
 
-def take(job: Job) -> Steps[dict[str, Any] | None]:
-    """Take a job's ticket from where it was seen; None if it is there no more."""
-    rows = yield _TAKE[job.state](**_place(job))
-    return _ticket(rows[0]) if rows else None
+def put_back(job: Job, state: State, ticket: dict[str, Any], run_at: int) -> Steps[set[str]]:
+    """Put a ticket that was held where jobs of a state lie; return the topics that gained a job."""
+    if job.state is State.BLOCKED and state is State.BLOCKED:
+        yield sql["change_blocked"](**ticket)
+        key = ticket["limit_key"] if ticket["waits"] is None else None
+        # Who has freed a place meanwhile has stepped over what was held.
+        return (yield from let_follow(set() if key is None else {key}))
+    if job.state is State.BLOCKED:
+        yield from take(job)
+    yield from put(state, ticket, run_at)
+    return set()
 
 
 def put(state: State, ticket: dict[str, Any], run_at: int) -> Steps[None]:
@@ -288,7 +313,11 @@ def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
 def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
     """Put a ticket in line, or offer the job anew if it chooses its workers."""
     [[text]] = yield runs["options_of"](seq=seq)
-    wish = known_options(text).runs
+    options = known_options(text)
+    wish = options.runs
+    if is_run(options):
+        msg = f"job number {seq} is one worker's run of another job: give that one another chance"
+        raise InvalidState(msg)
     if wish is None:
         yield sql["put_ready"](**ticket)
         return

@@ -11,6 +11,17 @@ delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticke
 -- name: take_blocked
 delete from towpath.blocked where seq = :seq and epoch = :epoch returning {ticket}, waits;
 
+-- Not taken away, if only for a moment: who waits here to let it in or to end it would find nothing
+-- afterwards, and nobody would come again.
+-- name: hold_blocked [sqlite]
+select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch;
+
+-- name: hold_blocked [postgres]
+select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch for update;
+
+-- name: change_blocked
+update towpath.blocked set priority = :priority, limit_key = :limit_key where seq = :seq;
+
 -- name: take_buried
 delete from towpath.buried where seq = :seq and epoch = :epoch returning {ticket};
 
@@ -65,11 +76,13 @@ delete from towpath.job where seq = :seq;
 
 -- Held until the kick commits, so that a key is never claimed for a job that somebody else moved.
 -- One that waits for other jobs is left to them.
+-- A run that failed lies here for the moment until its job has heard of it.
 -- name: next_buried [sqlite]
 select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
    and not exists (select 1 from towpath.dependency d
                     where d.child = towpath.buried.seq and not d.completed)
+   and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
  order by no limit :limit;
 
 -- name: next_buried [postgres]
@@ -77,6 +90,7 @@ select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
    and not exists (select 1 from towpath.dependency d
                     where d.child = towpath.buried.seq and not d.completed)
+   and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
  order by no limit :limit for update skip locked;
 
 -- name: next_delayed

@@ -17,7 +17,8 @@ from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import stored_options
 from towpath.store.runs import offer
-from towpath.store.tickets import let_follow, place_in_line, put, take
+from towpath.store.runs import sql as runs
+from towpath.store.tickets import hold, let_follow, place_in_line, put_back
 
 sql: Final = load(__name__)
 
@@ -40,14 +41,15 @@ def enqueue_over(
 
 def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> Steps[Answer[Job]]:
     if unique is Unique.CLEAR:
-        yield sql["forget_finished"](topic=new.topic, key=new.key)
+        yield sql["forget_finished"](topic=new.topic, key=new.key, id=new.id)
     for _ in range(TRIES):
         [answer] = yield from enqueue([new]).start()
         if not isinstance(answer, Job) or answer.id == new.id or unique is Unique.CLEAR:
             return answer
         if answer.state is State.RESERVED:
             yield from _let_go(answer, stop=unique is Unique.REPLACE)
-        elif unique is Unique.REPLACE:
+        elif unique is Unique.REPLACE or bool(answer.options.runs) != bool(new.options.runs):
+            # What lies in line cannot become what is offered to workers, nor the other way round.
             woken.update((yield from tickets.cancelled(answer)) or ())
         else:
             others = yield from _rewritten(answer, new, postponed=unique is Unique.DEBOUNCE)
@@ -78,7 +80,7 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
 
     Returns the topics that gained a job by it, None if it was not where it was seen.
     """
-    ticket = yield from take(job)
+    ticket = yield from hold(job)
     if ticket is None:
         return None
     item = new.as_item(0)
@@ -97,5 +99,7 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
         [[run_at, _]] = yield tickets.sql["reschedule"](
             seq=job.seq, run_at=new.run_at, delay=new.delay
         )
-    yield from put(state, {**ticket, **changes}, run_at)
-    return (yield from let_follow(place_in_line(job, ticket)))
+        if new.options.runs:
+            yield runs["offer_otherwise"](seq=job.seq, priority=new.priority)
+    woken = yield from put_back(job, state, {**ticket, **changes}, run_at)
+    return woken | (yield from let_follow(place_in_line(job, ticket)))

@@ -10,8 +10,9 @@ update towpath.job
        priority = :priority, limit_key = :limit_key
  where seq = :seq;
 
+-- Not the new one itself: where the answer was lost, it may have been stored and have finished.
 -- name: forget_finished [sqlite]
-select j.seq from towpath.job j where j.topic = :topic and j.key = :key
+select j.seq from towpath.job j where j.topic = :topic and j.key = :key and j.id <> :id
    and (exists (select 1 from towpath.done d where d.seq = j.seq)
         or exists (select 1 from towpath.buried b where b.seq = j.seq));
 delete from towpath.done where seq = :seq;
@@ -24,7 +25,7 @@ delete from towpath.job where seq = :seq;
 
 -- name: forget_finished [postgres]
 with found as materialized (
-    select j.seq from towpath.job j where j.topic = :topic and j.key = :key),
+    select j.seq from towpath.job j where j.topic = :topic and j.key = :key and j.id <> :id),
 done as (
     delete from towpath.done d using found f where d.seq = f.seq returning d.seq),
 buried as (

@@ -3,9 +3,13 @@
 -- name: clock
 select {now};
 
+-- A run is kept until its job has ended, which takes the results from there.
 -- name: prune [sqlite]
 delete from towpath.done where seq in (
-    select seq from towpath.done where prune_at <= :now order by prune_at limit :limit)
+    select seq from towpath.done d where prune_at <= :now
+       and not exists (select 1 from towpath.run r join towpath.offer o on o.seq = r.offer
+                        where r.job = d.seq)
+     order by prune_at limit :limit)
 returning seq;
 delete from towpath.failure where seq = :seq;
 delete from towpath.dependency where child = :seq;
@@ -15,8 +19,10 @@ delete from towpath.job where seq = :seq;
 
 -- name: prune [postgres]
 with picked as materialized (
-    select seq from towpath.done where prune_at <= {now} order by prune_at
-     limit cast(:limit as bigint) for update skip locked),
+    select seq from towpath.done d where prune_at <= {now}
+       and not exists (select from towpath.run r join towpath.offer o on o.seq = r.offer
+                        where r.job = d.seq)
+     order by prune_at limit cast(:limit as bigint) for update skip locked),
 gone as (
     delete from towpath.done d using picked p where d.seq = p.seq returning d.seq),
 forgotten as (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from towpath.errors import Conflict, NotFound
 from towpath.model.payload import Encoding
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from towpath.server.beanstalkd.connection import Connection
     from towpath.server.beanstalkd.protocol import Command
     from towpath.store.queues import Seen
+
+T = TypeVar("T")
 
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 DRAINING: Final = b"DRAINING\r\n"
@@ -168,7 +170,8 @@ async def release(connection: Connection, command: Command) -> bytes:
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    await connection.door.app.jobs.arelease(lease, min(delay, LONGEST), priority)
+    releasing = connection.door.app.jobs.arelease(lease, min(delay, LONGEST), priority)
+    await _unless_lost(connection, number, releasing)
     connection.let_go(number)
     return b"RELEASED\r\n"
 
@@ -179,18 +182,29 @@ async def bury(connection: Connection, command: Command) -> bytes:
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    await connection.door.app.jobs.abury(lease, priority)
+    await _unless_lost(connection, number, connection.door.app.jobs.abury(lease, priority))
     connection.let_go(number)
     return b"BURIED\r\n"
 
 
 async def touch(connection: Connection, command: Command) -> bytes:
     """Begin the time of a reservation anew."""
-    lease = connection.held(command.numbers[0])
+    number = command.numbers[0]
+    lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    connection.hold(await connection.door.app.jobs.atouch(lease))
+    touching = connection.door.app.jobs.atouch(lease)
+    connection.hold(await _unless_lost(connection, number, touching))
     return b"TOUCHED\r\n"
+
+
+async def _unless_lost(connection: Connection, number: int, word: Awaitable[T]) -> T:
+    """Say a word with a reservation; one that was lost meanwhile is held no more."""
+    try:
+        return await word
+    except (NotFound, Conflict):
+        connection.let_go(number)
+        raise
 
 
 async def watch(connection: Connection, command: Command) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
+import socket
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -71,6 +72,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; what was said before the door was open comes first."""
         self._transport = transport  # type: ignore[assignment] # that of a stream
+        line = transport.get_extra_info("socket")
+        if line is not None:  # a client that has vanished is found out, and holds nothing then
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.door.entered(self)
         self.task = asyncio.create_task(self._answer_all())
         if self._early and self._early[0]:

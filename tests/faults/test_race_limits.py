@@ -1,0 +1,83 @@
+"""The row of a limit, while several look at it."""
+
+import pytest
+
+from tests.faults.gates import Gate
+from tests.faults.processes import wait_until
+from towpath import Limit
+from towpath.database.clock import machine_clock
+from towpath.store import limits
+
+KEY = "printer"
+
+
+def locked(books):
+    return books.rows("select pid from pg_stat_activity where wait_event_type = 'Lock'")
+
+
+@pytest.fixture(params=["postgres"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def make_knowing(make_app):
+    """Make an app that knows that there are limits in some topics."""
+
+    def make(*topics):
+        app = make_app()
+        app.jobs.enqueue(topics[0], limit=Limit("other", concurrency=99))
+        app.jobs.delete(app.jobs.reserve(topics)[0])
+        return app
+
+    return make
+
+
+def test_what_the_newest_says_of_a_limit_holds_when_an_older_comes_after_it(
+    make_knowing, make_app, threads
+):
+    """Both found no row of it; the older one wrote last."""
+    app, other = make_knowing("mail"), make_app()
+    app.jobs.enqueue("mail", limit=Limit(KEY, concurrency=5))
+    other.jobs.enqueue("post", limit=Limit(KEY, concurrency=1))
+
+    with Gate(app, threads).before("declare_limits", app.jobs.reserve, "mail") as older:
+        assert len(other.jobs.reserve("post")) == 1
+
+    assert older.result() == []
+    [limit] = [each for each in other.limits.list() if each.key == KEY]
+    assert (limit.concurrency, limit.running) == (1, 1)
+
+
+def test_when_the_next_may_start_is_not_forgotten_by_one_who_saw_nobody_wait(make_app, threads):
+    app, other = make_app(), make_app()
+    later = make_app(clock=lambda: machine_clock() + 7_200_000_000)
+    hourly = Limit(KEY, rate="1/h")
+    other.jobs.enqueue("mail", limit=hourly)
+    [lease] = other.jobs.reserve("mail")
+    second = other.jobs.enqueue("mail", limit=hourly)
+
+    with Gate(app, threads).before("pace_limits", app.jobs.complete, lease):
+        assert other.jobs.reserve("mail") == []  # it waits from now on
+
+    assert [each.job.id for each in later.jobs.reserve("mail")] == [second.id]
+
+
+def test_a_limit_is_not_forgotten_by_one_who_saw_nobody_under_it(
+    make_knowing, make_app, threads, books
+):
+    """Who waits for its row must not find that it was forgotten for what has changed since."""
+    app, other = make_knowing("mail"), make_app()
+    before = make_app(clock=lambda: machine_clock() - 3_600_000_000)
+    one = Limit(KEY, concurrency=1)
+    other.jobs.enqueue("mail", limit=one)
+    other.jobs.complete(other.jobs.reserve("mail")[0])
+    before.jobs.enqueue("mail", limit=one, delay=60)
+
+    with Gate(app, threads).before("count_running", app.jobs.reserve, "mail"):
+        forgetting = threads.submit(other.run, limits.forget_unused())
+        wait_until(lambda: forgetting.done() or locked(books))
+    forgetting.result(10)
+
+    [limit] = [each for each in other.limits.list() if each.key == KEY]
+    assert limit.running == 1
