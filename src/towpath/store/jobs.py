@@ -164,7 +164,7 @@ def _add_standing(
 
 def _is_too_late(job: Job) -> Steps[bool]:
     """Say whether a job waits that can never begin."""
-    if job.status is not Status.PENDING or was_begun(job) or job.expires_at is None:
+    if job.status is not Status.PENDING or job.expires_at is None or was_begun(job, job.epoch):
         return False
     [[now]] = yield sql["clock"]()
     return bool(instant(job.expires_at) <= now)

@@ -211,7 +211,11 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
         try:
             lease = lease_from(row)
             expires_at = lease.job.expires_at
-            if expires_at is not None and not was_begun(lease.job) and instant(expires_at) <= now:
+            if (
+                expires_at is not None
+                and instant(expires_at) <= now
+                and not was_begun(lease.job, lease.epoch - 1)
+            ):
                 unusable.append(_expired(lease, expires_at))
             elif lease.job.options.limit and not limited:
                 missed = True

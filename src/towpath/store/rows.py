@@ -63,8 +63,13 @@ def job_from(row: Row) -> Job:
     )
 
 
-def was_begun(job: Job) -> bool:
-    """Say whether somebody has worked on a job: not if its reservations were given back unseen."""
+def was_begun(job: Job, before: int) -> bool:
+    """Say whether somebody has worked on a job that was reserved so often before.
+
+    One that has a limit may have been sent back unseen; then no counter has moved.
+    """
+    if not before or job.options.limit is None:
+        return bool(before)
     return bool(
         job.retries or job.crashes or job.timeouts or job.releases or job.buries or job.kicks
     )

@@ -67,7 +67,7 @@ def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
 
 
 def end(session: int) -> Operation[list[Settled]]:
-    """End a session; what it still holds is released."""
+    """End a session; what it still holds is released, uncounted."""
 
     def steps() -> Steps[list[Settled]]:
         yield sql["end_session"](session=session, beats=None)
@@ -147,7 +147,6 @@ def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
                 epoch=epoch,
                 goal="buried" if dead else alive,
                 crashed=int(crash),
-                released=int(not crashed),
                 retention=microseconds(known.retention),
                 kind="crash" if crash else None,
                 error="the worker died while it ran this job" if crash else None,
