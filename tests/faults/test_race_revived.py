@@ -20,6 +20,22 @@ def test_a_job_that_waits_for_one_that_was_deleted_is_not_let_wait_again(app):
     assert app.jobs.get(third).state is State.BURIED
 
 
+def test_a_job_whose_parents_have_both_failed_waits_again_with_the_last_of_them(app):
+    first, second = app.jobs.enqueue("mail"), app.jobs.enqueue("mail")
+    third = app.jobs.enqueue("report", after=[first, second])
+    app.jobs.cancel(first)
+    app.jobs.cancel(second)
+
+    app.jobs.requeue(first)
+    assert app.jobs.get(third).state is State.BURIED
+    app.jobs.requeue(second)
+    assert app.jobs.get(third).state is State.BLOCKED
+    for lease in app.jobs.reserve("mail", limit=2):
+        app.jobs.complete(lease)
+
+    assert app.jobs.get(third).state is State.READY
+
+
 @pytest.mark.parametrize("kind", ["postgres"])
 @pytest.mark.parametrize("verb", ["kick", "requeue", "kick_job"])
 def test_a_run_that_has_just_failed_is_not_given_another_chance_by_itself(

@@ -191,15 +191,18 @@ delete from towpath.ended e
  using json_to_recordset(cast(:items as json)) as i(parent bigint, completed boolean)
  where e.parent = i.parent and e.completed = i.completed;
 
--- Those that failed only because of it wait again; not for another one that is gone for good.
+-- Those that failed only because of it wait again. Where another parent has failed too, or is gone,
+-- they would wait in vain: they come back with the last of those, if ever.
 -- name: children_to_revive
 select b.seq, b.epoch, b.key from towpath.dependency d
   join towpath.buried b on b.seq = d.child
   join towpath.failure f on f.seq = b.seq and f.epoch = b.epoch and f.kind = 'dependency'
  where d.parent = :parent and not d.completed
-   and not exists (select 1 from towpath.dependency o
-                    where o.child = d.child and not o.completed
-                      and not exists (select 1 from towpath.job j where j.seq = o.parent))
+   and not exists (
+       select 1 from towpath.dependency o
+        where o.child = b.seq and not o.completed and o.parent <> :parent
+          and coalesce((select l.state from towpath.located l where l.seq = o.parent), 'gone')
+              in ('gone', 'buried', 'cancelled'))
  order by b.seq;
 
 -- name: forget_failure
