@@ -15,7 +15,11 @@ import pytest
 from tests.faults.books import Books
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
-from towpath.errors import DatabaseUnavailable
+from towpath.errors import Conflict, DatabaseUnavailable
+from towpath.operation import Operation
+from towpath.store.jobs import sql
+
+clock = sql["clock"]
 
 # Words that only this statement has.
 ENQUEUE = "made as ("
@@ -299,6 +303,33 @@ def test_a_kick_beside_others_in_one_transaction_is_never_repeated(make_app, pro
     assert books.rows("select count(*) from towpath.ready where kicks > 0") == [(1,)]
     assert (books.count("buried"), books.count("lease")) == (2, 1)
     books.check()
+
+
+def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(make_app, proxy):
+    """One of a batch fails when they are repeated: nobody knows any more what was done."""
+    begun = []
+
+    def first():
+        begun.append("for the first time")
+        yield clock()
+
+    def again():
+        yield clock()
+        msg = "somebody came between"
+        raise Conflict(msg)
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            await app.jobs.aenqueue("mail")
+            proxy.lose_answer(COMMIT)
+            both = app.arun(Operation("mine", first, restart=again)), app.jobs.aenqueue("mail")
+            return await asyncio.gather(*both, return_exceptions=True)
+
+    said = asyncio.run(main())
+
+    assert proxy.happened.is_set()
+    assert [type(error) for error in said] == [DatabaseUnavailable] * 2
+    assert begun == ["for the first time"]
 
 
 def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, books):

@@ -22,6 +22,7 @@ from towpath.errors import (
     DatabaseReadOnly,
     DatabaseUnavailable,
     SchemaMissing,
+    TowpathError,
 )
 from towpath.operation import Mode, Operation, Row
 from towpath.settings import Settings
@@ -74,6 +75,7 @@ class Trouble:
         self._since: float | None = None
         self.seen = False
         self.doubtful = False  # it may have been done: the commit was on its way
+        self._lost = False  # and nobody heard of it
 
     def pause(self, error: psycopg.Error, operations: Operations) -> float:
         """Return how long to wait before the next try, or raise."""
@@ -83,7 +85,8 @@ class Trouble:
             self.seen = True  # an earlier statement of it may have been committed by itself
             return random.uniform(0, 0.01 * self._tries)  # noqa: S311 - jitter
         if not _passing(error, ours):
-            raise ours from error
+            raise self.shared(ours, operations) from error
+        self._lost = self._lost or self.doubtful
         writes = any(operation.mode is Mode.WRITE for operation in operations)
         if writes and self.doubtful and not all(each.repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
@@ -94,6 +97,17 @@ class Trouble:
         if now - self._since > self._patience:
             raise ours from error
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
+
+    def shared(self, error: TowpathError, operations: Operations) -> TowpathError:
+        """Return the error of one operation as it is told to all that shared its transaction.
+
+        If that may have been committed before, none of them may run alone as if for the first time.
+        """
+        if not self._lost or len(operations) == 1:
+            return error
+        return DatabaseUnavailable(
+            f"the answer was lost, then: {error}. It may have been done; look before you try again."
+        )
 
 
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:

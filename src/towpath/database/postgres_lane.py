@@ -15,7 +15,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from towpath.database.batch import grouped, tell
 from towpath.database.calls import LoopCall, OrphanCall
 from towpath.database.postgres import Operations, Trouble, aconnect, connect
-from towpath.errors import DatabaseError, DatabaseUnavailable
+from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
 from towpath.operation import Operation, Row, Steps, adrive, drive
 from towpath.statement import Query
 
@@ -37,6 +37,11 @@ class Lane:
         while True:
             try:
                 return self._run(operations, trouble)
+            except TowpathError as error:
+                told = trouble.shared(error, operations)
+                if told is error:
+                    raise
+                raise told from error
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
@@ -135,6 +140,11 @@ class AsyncLane:
         while True:
             try:
                 return await self._run(operations, trouble)
+            except TowpathError as error:
+                told = trouble.shared(error, operations)
+                if told is error:
+                    raise
+                raise told from error
             except psycopg.Error as error:
                 if self._connection and self._connection.closed:
                     self._connection = None
