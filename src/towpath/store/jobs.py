@@ -21,6 +21,8 @@ TRIES: Final = 5  # to store a job while others use its key
 UNFINISHED: Final = frozenset({Status.PENDING, Status.PROCESSING})
 
 _DEFAULTS: Final = Options()
+_DELAYED: Final = State.DELAYED  # looked up once: an enum is slow at that
+_READY: Final = State.READY
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ def _stored(new: NewJob, row: Row) -> Job:
         seq,
         new.id,
         new.topic,
-        State.DELAYED if due > created else State.READY,
+        _DELAYED if due > created else _READY,
         new.priority,
         new.key,
         new.body,
@@ -210,8 +212,10 @@ def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         for differs in ("nth", "id", "payload", "key"):
             del shared[differs]
         items = [{"id": job.id, "payload": job.body} for job in new]
-        rows = yield sql["enqueue_alike"](items, **shared)
-        return list(map(_stored, new, rows))
+        [[numbers, created, due]] = yield sql["enqueue_alike"](items, **shared)
+        return [
+            _stored(job, (seq, created, due, None)) for job, seq in zip(new, numbers, strict=True)
+        ]
 
     # Once an answer was lost they may be stored.
     return Operation("enqueue_alike", steps, restart=enqueue(new).start)

@@ -72,7 +72,7 @@ readied as (
 postponed as (
     insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
     select seq, topic, priority, limit_key, run_at from made where run_at > created_at)
-select seq, created_at, run_at, null from made order by seq;
+select array_agg(seq order by seq), min(created_at), min(run_at) from made;
 
 -- The key is taken before the job is made, by the id that the job will have.
 -- name: enqueue_keyed [sqlite]
