@@ -14,7 +14,7 @@ from towpath import App, errors
 from towpath.app.access import AccessChanges, AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
-from towpath.app.context import Context
+from towpath.app.context import Context, Words
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.queue import Queue
@@ -187,6 +187,7 @@ OPTIONS: dict[str, dict[str, type]] = {
     "app.jobs": {
         "Options of `enqueue` and `enqueue_many`": EnqueueOptions,
         "Filters of `list`": Filters,
+        "Words of `say`": Words,
     },
     "app.access": {"Changes of `set`": AccessChanges},
 }

@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from towpath.app.checks import count
+from towpath.app.checks import count, refuse_unknown
 from towpath.app.outcomes import job_of
 from towpath.errors import Conflict, Invalid, LeaseLost
 from towpath.model.instants import Duration, microseconds
@@ -178,24 +178,27 @@ class Context:
             self.notes.add(kind, text, share)
 
 
-def notes_of(
-    lease: Lease,
-    max_payload: int,
-    *,
-    said: int,
-    progress: float | None,
-    message: str | None,
-    lines: Iterable[str],
-    events: Iterable[object],
-) -> list[Note]:
-    """Check what a run says at once, behind so many lines and events that it has said before."""
-    words = [(Kind.LINE, _line(line)) for line in _several(lines, "lines")]
-    words += [(Kind.EVENT, _event(event, max_payload)) for event in _several(events, "events")]
+class Words(TypedDict, total=False):
+    """What a run says of itself at once."""
+
+    progress: float | None  # how far it is, from 0 to 1
+    message: str | None  # about the progress
+    lines: Iterable[str]  # kept with the job, for `logs`
+    events: Iterable[object]  # kept with the job, for `events`
+
+
+def notes_of(lease: Lease, said: int, words: Words, max_payload: int) -> list[Note]:
+    """Check what a run says, behind so many lines and events that it has said before."""
+    refuse_unknown(words.keys(), Words.__optional_keys__)
+    lines, events = words.get("lines", ()), words.get("events", ())
+    texts = [(Kind.LINE, _line(line)) for line in _several(lines, "lines")]
+    texts += [(Kind.EVENT, _event(event, max_payload)) for event in _several(events, "events")]
     note = partial(Note, seq=job_of(lease).seq, epoch=lease.epoch)
     notes = [
         note(kind=kind, no=_number(lease.epoch, nth), text=text)
-        for nth, (kind, text) in enumerate(words, count(said, "said") + 1)
+        for nth, (kind, text) in enumerate(texts, count(said, "said") + 1)
     ]
+    progress, message = words.get("progress"), words.get("message")
     if progress is not None:
         text = None if message is None else _line(message)
         notes.append(note(kind=Kind.PROGRESS, no=0, share=_share(progress), text=text))

@@ -22,7 +22,7 @@ from towpath.app.checks import (
     seq_of,
     worker_of,
 )
-from towpath.app.context import notes_of
+from towpath.app.context import Words, notes_of
 from towpath.app.marks import Marks
 from towpath.app.reservations import Reservations, Wish
 from towpath.app.waiting import WaitingRoom
@@ -261,53 +261,19 @@ class Jobs:
         [answer] = await self._app.arun(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
-    def say(
-        self,
-        lease: Lease,
-        *,
-        said: int,
-        progress: float | None = None,
-        message: str | None = None,
-        lines: Iterable[str] = (),
-        events: Iterable[object] = (),
-    ) -> None:
+    def say(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
         """Keep what a run says of itself: how far it is, lines and events.
 
         `said` is how many lines and events it has said before: a repeated call keeps nothing
         twice. Once the lease has ended, nothing is kept.
         """
-        words = notes_of(
-            lease,
-            self._app.settings.max_payload,
-            said=said,
-            progress=progress,
-            message=message,
-            lines=lines,
-            events=events,
-        )
-        answered(self._app.run(notes.write(words))[0])
+        found = notes_of(lease, said, words, self._app.settings.max_payload)
+        answered(self._app.run(notes.write(found))[0])
 
-    async def asay(
-        self,
-        lease: Lease,
-        *,
-        said: int,
-        progress: float | None = None,
-        message: str | None = None,
-        lines: Iterable[str] = (),
-        events: Iterable[object] = (),
-    ) -> None:
+    async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
         """Keep what a run says of itself: how far it is, lines and events."""
-        words = notes_of(
-            lease,
-            self._app.settings.max_payload,
-            said=said,
-            progress=progress,
-            message=message,
-            lines=lines,
-            events=events,
-        )
-        answered((await self._app.arun(notes.write(words)))[0])
+        found = notes_of(lease, said, words, self._app.settings.max_payload)
+        answered((await self._app.arun(notes.write(found)))[0])
 
     def _settle(self, outcome: Outcome) -> None:
         answered(self._app.run(store.settle([outcome]))[0])
