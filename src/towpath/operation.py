@@ -7,7 +7,7 @@ operation is one transaction; `yield from` makes one operation out of several.
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from enum import Enum, auto
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -16,6 +16,8 @@ from towpath.errors import TowpathError
 from towpath.statement import Query
 
 T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
 I = TypeVar("I")  # noqa: E741 - an item
 Row = Sequence[Any]
 Steps = Generator[Query, list[Row], T]
@@ -42,7 +44,9 @@ class Operation(Struct, Generic[T], frozen=True):
     wakes: Callable[[T], Iterable[str]] | None = (
         None  # topics in which its result has changed something
     )
-    fresh: bool = False  # it only adds to the end of lines
+    fresh: Callable[[], Iterable[str]] | None = (
+        None  # it only adds to the end of lines; names those that gain a ready job
+    )
     parts: "Sequence[Operation[Any]]" = ()  # the same as several operations, their results joined
     items: Sequence[Any] = ()  # of a plural operation
     merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
@@ -69,8 +73,7 @@ def answered(answer: Answer[T]) -> T:
 def plural(
     whole: Callable[[Sequence[Any]], bool] = lambda _: True,
     wakes: Callable[[Any], Iterable[str]] | None = None,
-    *,
-    fresh: bool = False,
+    fresh: Callable[[Any], Iterable[str]] | None = None,
 ) -> Callable[
     [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
     Callable[[Sequence[I]], Operation[list[Answer[T]]]],
@@ -78,7 +81,7 @@ def plural(
     """Turn a generator function over items into operations that can be merged.
 
     It answers for each item in turn and raises only what concerns them all. `whole` says for which
-    items it is a single write.
+    items it is a single write, `fresh` which lines they are added to.
     """
 
     def decorate(
@@ -91,7 +94,7 @@ def plural(
                 lambda: steps(items),
                 whole=whole(items),
                 wakes=wakes,
-                fresh=fresh,
+                fresh=fresh and partial(fresh, items),
                 items=items,
                 merge=make,
             )
@@ -101,27 +104,23 @@ def plural(
     return decorate
 
 
-def drive(
-    steps: Steps[T], execute: Callable[[Query], list[Row]], answer: list[Row] | None = None
-) -> T:
-    """Run an operation to its end, blocking on each query; from an answer on if it has asked."""
+def drive(steps: Generator[Q, A, T], execute: Callable[[Q], A]) -> T:
+    """Run an operation to its end, blocking on each query."""
+    answer: A = None  # type: ignore[assignment] # it starts it
     try:
         while True:
-            answer = execute(steps.send(answer))  # type: ignore[arg-type] # None starts it
+            answer = execute(steps.send(answer))
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def adrive(
-    steps: Steps[T],
-    execute: Callable[[Query], Awaitable[list[Row]]],
-    answer: list[Row] | None = None,
-) -> T:
-    """Run an operation to its end, awaiting each query; from an answer on if it has asked."""
+async def adrive(steps: Generator[Q, A, T], execute: Callable[[Q], Awaitable[A]]) -> T:
+    """Run an operation to its end, awaiting each query."""
+    answer: A = None  # type: ignore[assignment] # it starts it
     try:
         while True:
-            answer = await execute(steps.send(answer))  # type: ignore[arg-type] # None starts it
+            answer = await execute(steps.send(answer))
     except StopIteration as end:
         result: T = end.value
         return result

@@ -16,8 +16,10 @@ import pytest
 from tests.conftest import InLoop, eventually
 from towpath import App, Limit
 from towpath.app.waiting import ThreadWaiter, WaitingRoom
+from towpath.database.postgres_lane import AsyncLane
+from towpath.database.sqlite_lanes import Writer
 from towpath.database.wakeups import QuietBell
-from towpath.errors import TooManyWaiters
+from towpath.errors import JobExists, TooManyWaiters
 
 FAR = 60  # seconds between two looks of the safety net
 
@@ -36,9 +38,9 @@ class Counting:
         self.asked.append(operation.name)
         return self._database.run(operation)
 
-    async def arun(self, operation):
+    async def arun(self, operation, **company):
         self.asked.append(operation.name)
-        return await self._database.arun(operation)
+        return await self._database.arun(operation, **company)
 
     def settle(self, seconds=0.15):
         """Wait until nobody asks any more, and begin to count anew."""
@@ -253,9 +255,9 @@ def test_dq_7_a_put_between_the_first_look_and_getting_in_line_is_seen(app, othe
                 other.jobs.enqueue("mail")
             return result
 
-        async def arun(self, operation):
+        async def arun(self, operation, **company):
             first = not self.asked
-            result = await super().arun(operation)
+            result = await super().arun(operation, **company)
             if first:
                 await other.jobs.aenqueue("mail")
             return result
@@ -303,6 +305,52 @@ def test_dq_7_one_put_wakes_one_of_a_hundred(app, other, start):
     other.jobs.enqueue_many("mail", range(99))
     leases = [lease for future in waiting for lease in future.result()]
     assert len({lease.job.seq for lease in leases}) == 100
+
+
+@pytest.mark.parametrize("colour", ["async"], indirect=True)
+def test_dq_7_a_task_that_waits_looks_in_the_same_commit_as_the_put(app, start, loop, monkeypatch):
+    """One turn of the disk for both, where the other way it would take two."""
+    app._database = counting = Counting(app._database)
+    waiting = start(app)
+    waits(app)
+    counting.settle()
+    commits: list[list[str]] = []
+    for kind in (Writer, AsyncLane):
+
+        def run(self, operations, *more, run=kind._run):
+            commits.append([operation.name for operation in operations])
+            return run(self, operations, *more)
+
+        monkeypatch.setattr(kind, "_run", run)
+
+    job = asyncio.run_coroutine_threadsafe(app.jobs.aenqueue("mail"), loop).result()
+
+    [lease] = waiting.result()
+    assert lease.job.id == job.id
+    assert commits[0] == ["enqueue", "reserve"]
+
+
+@pytest.mark.parametrize("colour", ["async"], indirect=True)
+def test_dq_7_a_task_that_looked_too_early_is_woken_by_the_commit(app, other, start, loop):
+    """It was called for a job that was then refused, and for one that came by another way."""
+    app._database = counting = Counting(app._database)
+    waiting = start(app)
+    waits(app)
+    counting.settle()
+
+    async def put():
+        taken = uuid.uuid4()
+        await app.jobs.aenqueue("post", 1, id=taken)
+        with pytest.raises(JobExists):
+            await app.jobs.aenqueue("mail", 2, id=taken)
+
+    asyncio.run_coroutine_threadsafe(put(), loop).result()
+    counting.settle()
+    assert not waiting.done()
+    job = other.jobs.enqueue("mail")
+
+    [lease] = waiting.result()
+    assert lease.job.id == job.id
 
 
 def test_dq_7_a_hundred_puts_wake_a_hundred(app, other, start):
@@ -421,13 +469,13 @@ def test_a_reserve_cancelled_under_way_gives_its_job_to_the_next(app, other, sta
     class CancelsTheWinner(Counting):
         armed = False
 
-        async def arun(self, operation):
+        async def arun(self, operation, **company):
             if self.armed and operation.name == "reserve":
                 self.armed = False
                 # In a moment: the statement is on its way by then, and cannot be called back.
                 loop, task = asyncio.get_running_loop(), asyncio.current_task()
                 loop.call_soon(loop.call_soon, task.cancel)
-            return await super().arun(operation)
+            return await super().arun(operation, **company)
 
     app._database = cancelling = CancelsTheWinner(app._database)
     waiting = [start(app), start(app)]

@@ -9,6 +9,7 @@ from typing import Any
 from tests.faults.processes import wait_until
 from towpath import App
 from towpath.database.clock import machine_clock
+from towpath.database.postgres_wire import Asked
 from towpath.statement import Query
 
 
@@ -45,18 +46,18 @@ class Gate:
     def __init__(self, app: App, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
         self._database: Any = app._database
-        self._bound = self._database.bound
-        self._database.bound = self._passed
+        self._asked = self._database.asked
+        self._database.asked = self._passed
         self._name: str | None = None
         self._arrived = Event()
         self._open = Event()
 
-    def _passed(self, query: Query) -> tuple[bytes, dict[str, Any]]:
+    def _passed(self, query: Query) -> Asked:
         if query.statement.name == self._name:
             self._name = None
             self._arrived.set()
             self._open.wait(30)
-        return self._bound(query)
+        return self._asked(query)
 
     @contextmanager
     def before(self, name: str, call: Any, *args: Any, **options: Any) -> Iterator[Future[Any]]:

@@ -294,7 +294,7 @@ def fork(app: App, number: int) -> None:
 
 def backends_of(app: App) -> list[int]:
     lanes = getattr(app._database, "_all", [])
-    return [lane._connection.info.backend_pid for lane in lanes if lane._connection]
+    return [lane._wire._pgconn.backend_pid for lane in lanes if lane._wire]
 
 
 def fork_and_list(app: App) -> None:

@@ -49,7 +49,7 @@ class Link:
                     self._prepared[name] = text
                 case b"B":
                     _, name, _ = body.split(b"\0", 2)
-                    yield self._prepared[name]
+                    yield self._prepared[name] + b"\0"
         if not self._started and len(self._unread) >= 8:
             size = int.from_bytes(self._unread[:4])
             # Before the start it may ask for encryption, which a test server declines.

@@ -17,14 +17,15 @@ def test_a_lane_that_was_interrupted_in_a_transaction_starts_afresh(postgres, po
     with App(postgres.url(), schema=postgres_schema, lanes=1) as app:
         job = app.jobs.enqueue("mail", 0)
         [lane, _] = app._database._all
-        execute = lane._connection.execute
+        exchange = lane._wire.exchange
 
-        def interrupted(text):
-            if text == "begin":
-                execute(text)
+        def interrupted(asked):
+            asked = list(asked)
+            if asked[0].text == "begin":
+                exchange(asked)
             raise Interrupted  # and again as it is about to roll back
 
-        lane._connection.execute = interrupted
+        lane._wire.exchange = interrupted
         with pytest.raises(Interrupted):
             app.jobs.cancel(job)
         app.jobs.enqueue("mail", 1)

@@ -23,6 +23,7 @@ clock = sql["clock"]
 
 # Words that only this statement has.
 ENQUEUE = "made as ("
+STANDING = "select i.nth, s.*"
 RESERVE = "leased as ("
 COMPLETE = "null, nth from gone"
 SETTLE = "left_behind as ("
@@ -332,6 +333,28 @@ def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(ma
     assert begun == ["for the first time"]
 
 
+@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
+def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, books, lose):
+    """What was asked together stands by then, with or without a further word of one of them."""
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            job = await app.jobs.aenqueue("mail")
+            await app.jobs.aenqueue_many("post", range(2))
+            getattr(proxy, lose)(STANDING)
+            again, reserved = await asyncio.gather(
+                app.jobs.aenqueue("mail", id=job.id), app.jobs.areserve("post")
+            )
+            assert again.id == job.id
+            assert [lease.epoch for lease in reserved] == [1]
+
+    asyncio.run(main())
+
+    assert proxy.happened.is_set()
+    assert books.count("lease") == 1
+    books.check()
+
+
 def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, books):
     app = make_app(lanes=1)
     for _ in range(3):
@@ -390,9 +413,9 @@ def test_the_network_gives_a_dead_connection_up_in_half_a_minute(make_app):
     """Idle or with a statement on its way: the second is not covered by keepalives."""
     app = make_app()
     app.topics.list()
-    [connection] = [lane._connection for lane in app._database._all if lane._connection]
+    [wire] = [lane._wire for lane in app._database._all if lane._wire]
 
-    with socket.socket(fileno=socket.dup(connection.fileno())) as line:
+    with socket.socket(fileno=socket.dup(wire._pgconn.socket)) as line:
         idle, every, count, unanswered = (
             line.getsockopt(socket.IPPROTO_TCP, option)
             for option in (

@@ -175,7 +175,8 @@ class App:
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()
-        return await self._database.arun(operation)
+        called = operation.fresh is not None and self._room.call_ahead(operation.fresh)
+        return await self._database.arun(operation, company=called)
 
     def migrate(self) -> None:
         """Make sure that our tables are here and up to date."""
@@ -296,7 +297,7 @@ class App:
         """Wake whoever waits for what an operation has changed."""
         if operation.wakes:
             topics = operation.wakes(result)
-            if not operation.fresh:
+            if operation.fresh is None:
                 self._marks.drop(topics)
             self._room.ring(topics)
 

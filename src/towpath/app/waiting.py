@@ -52,7 +52,7 @@ class TaskWaiter(Waiter):
     """A task that waits."""
 
     def __init__(self, topics: tuple[str, ...]) -> None:
-        loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
         def wake() -> None:
@@ -151,6 +151,22 @@ class WaitingRoom:
             soon = self._wakes_at <= time.monotonic() + COALESCE
         if not soon:
             bell.interrupt()
+
+    def call_ahead(self, topics: Callable[[], Iterable[str]]) -> bool:
+        """Wake who waits in this event loop for what will be stored, to look in the same commit.
+
+        Says whether there was one. If it comes too early after all, the commit rings again.
+        """
+        if not self._lines:
+            return False
+        loop, called = running_loop(), False
+        with self._lock:
+            for topic in topics():
+                waiter = next((one for one in self._lines.get(topic, ()) if not one.rung), None)
+                if isinstance(waiter, TaskWaiter) and waiter.loop is loop:
+                    waiter.rung = called = True
+                    waiter.wake()
+        return called
 
     def ring_here(self, topics: Iterable[str]) -> None:
         """Wake whoever is first in line in this process."""

@@ -2,34 +2,117 @@
 
 import asyncio
 import contextlib
-import os
-import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg import AsyncConnection, Connection
 
 from towpath.database.batch import grouped, tell
 from towpath.database.calls import LoopCall, OrphanCall
 from towpath.database.postgres import Operations, Trouble, aconnect, connect
+from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
 from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
-from towpath.operation import Operation, Row, Steps, adrive, drive
-from towpath.statement import Query
+from towpath.operation import Row, Steps, adrive, drive
+from towpath.settings import Settings
 
 if TYPE_CHECKING:
     from towpath.database.postgres_lanes import PostgresDatabase
 
+T = TypeVar("T")
 
-class Lane:
-    """One connection of the threads."""
+Exchanges = Generator[Iterable[Asked], list[list[Row]], T]
+"""What is asked together, the answers to that, and what came of it in the end."""
+
+
+class Connected:
+    """A connection that is made when it is needed, and what runs over it."""
 
     def __init__(self, database: "PostgresDatabase", *, by_key: bool) -> None:
         self._database = database
         self._by_key = by_key
-        self._connection: Connection[Any] | None = None
+        self._wire: Wire | None = None
+
+    def cut(self) -> None:
+        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
+        if self._wire:
+            self._wire.cut()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._wire:
+            self._wire.close()
+            self._wire = None
+
+    @property
+    def _where(self) -> tuple[str, Settings]:
+        self._database.check_open()
+        return self._database.url, self._database.settings
+
+    def _plug_in(self, connection: Connection[Any] | AsyncConnection[Any]) -> Wire:
+        wire = self._wire = Wire(connection)
+        return wire
+
+    def _resting(self) -> Wire | None:
+        """Return the wire if it is at rest; leave it if not, for then it is lost or interrupted.
+
+        What an interrupted one holds was never acknowledged, and must not be mixed with new work.
+        """
+        if self._wire and not self._wire.rests:
+            self.close()
+        return self._wire
+
+    def _exchanges(
+        self, wire: Wire, operations: Operations, trouble: Trouble
+    ) -> Exchanges[list[Any]]:
+        """Run operations: all of them ask before the first is answered.
+
+        What is asked together is a transaction by itself; where that is not enough it gets a begin
+        and a commit.
+        """
+        whole = trouble.doubtful = all(operation.whole for operation in operations)
+        if whole and len(operations) == 1:
+            steps = operations[0].steps(again=trouble.seen)
+            return [(yield from self._finished(steps, None))]
+        started = [
+            [part.steps(again=trouble.seen) for part in operation.parts or (operation,)]
+            for operation in operations
+        ]
+        first = (self._database.asked(next(steps)) for parts in started for steps in parts)
+        answers = iter((yield first if whole else chain([BEGIN], first)))
+        if whole:
+            trouble.is_lost = True  # as long as one of them has not ended
+        else:
+            next(answers)
+        results: list[Any] = []
+        for parts in started:
+            ends: list[Any] = []
+            for steps in parts:
+                ends.append((yield from self._finished(steps, next(answers))))  # noqa: PERF401 - it yields
+            results.append(ends[0] if len(ends) == 1 else [one for end in ends for one in end])
+        if not whole:
+            trouble.doubtful = True
+            yield [COMMIT]
+            if wire.said != b"COMMIT":  # after an error the server answers by a rollback
+                msg = "the transaction was rolled back by the server; nothing was stored"
+                raise DatabaseError(msg)
+        return results
+
+    def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:
+        """Run an operation to its end; from an answer on if it has asked."""
+        try:
+            while True:
+                query = steps.send(answer)  # type: ignore[arg-type] # None starts it
+                [answer] = yield [self._database.asked(query)]
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Lane(Connected):
+    """One connection of the threads."""
 
     def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
@@ -43,78 +126,22 @@ class Lane:
                     raise
                 raise told from error
             except psycopg.Error as error:
-                if self._connection and self._connection.closed:
-                    self._connection = None
-                pause = trouble.pause(error, operations)
-                with contextlib.suppress(psycopg.Error):
-                    if self._connection:
-                        self._connection.rollback()
-                time.sleep(pause)
+                time.sleep(trouble.pause(error, operations))
 
     def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        again, trouble.doubtful = trouble.seen, False
-        connection = self._connection
-        if connection is not None and not _at_rest(connection):
-            # Interrupted in the middle: what it holds was never acknowledged, and must not be mixed
-            # with what comes now.
-            connection.close()
-            connection = None
-        if connection is None:
-            self._database.check_open()
-            connection = self._connection = connect(
-                self._database.url, self._database.settings, by_key=self._by_key
-            )
-        if len(operations) == 1 and operations[0].whole:
-            trouble.doubtful = True
-            ask = self._asking(connection)
-            return [drive(operations[0].steps(again=again), lambda query: _rows(ask(query)))]
+        wire = self._resting() or self._plug_in(connect(*self._where, by_key=self._by_key))
         try:
-            results = self._transact(connection, operations, again=again)
+            return drive(self._exchanges(wire, operations, trouble), wire.exchange)
         except BaseException:
-            if not connection.closed:
-                connection.rollback()  # by this word psycopg also forgets what it has not prepared
+            if wire.is_in_transaction:
+                with contextlib.suppress(psycopg.Error):
+                    wire.exchange([ROLLBACK])
+            self._resting()
             raise
-        trouble.doubtful = True
-        _check_committed(connection.execute("commit"))
-        return results
-
-    def _transact(
-        self, connection: Connection[Any], operations: Operations, *, again: bool
-    ) -> list[Any]:
-        """Begin and run operations: all of them ask before the first is answered."""
-        ask = self._asking(connection)
-        with connection.pipeline():
-            connection.execute("begin")
-            asked = [
-                [(steps, ask(next(steps))) for steps in _started(operation, again=again)]
-                for operation in operations
-            ]
-            return [
-                _joined([drive(steps, lambda q: _rows(ask(q)), _rows(a)) for steps, a in parts])
-                for parts in asked
-            ]
-
-    def _asking(self, connection: Connection[Any]) -> Callable[[Query], Cursor[Any]]:
-        return lambda query: connection.cursor().execute(*self._database.bound(query))
-
-    def cut(self) -> None:
-        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
-        _cut(self._connection)
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection:
-            self._connection.close()
-            self._connection = None
 
 
-class AsyncLane:
+class AsyncLane(Connected):
     """One connection of an event loop."""
-
-    def __init__(self, database: "PostgresDatabase", *, by_key: bool) -> None:
-        self._database = database
-        self._by_key = by_key
-        self._connection: AsyncConnection[Any] | None = None
 
     async def serve(self, calls: Sequence[LoopCall | OrphanCall[Any]]) -> None:
         """Run calls together, and one by one if that fails, so that a bad one fails alone."""
@@ -146,138 +173,15 @@ class AsyncLane:
                     raise
                 raise told from error
             except psycopg.Error as error:
-                if self._connection and self._connection.closed:
-                    self._connection = None
-                pause = trouble.pause(error, operations)
-                with contextlib.suppress(psycopg.Error):
-                    if self._connection:
-                        await self._connection.rollback()
-                await asyncio.sleep(pause)
+                await asyncio.sleep(trouble.pause(error, operations))
 
     async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        again, trouble.doubtful = trouble.seen, False
-        connection = self._connection
-        if connection is not None and not _at_rest(connection):
-            await connection.close()
-            connection = None
-        if connection is None:
-            self._database.check_open()
-            connection = self._connection = await aconnect(
-                self._database.url, self._database.settings, by_key=self._by_key
-            )
-        if len(operations) == 1 and operations[0].whole:
-            trouble.doubtful = True
-            return [await adrive(operations[0].steps(again=again), self._executing(connection))]
+        wire = self._resting() or self._plug_in(await aconnect(*self._where, by_key=self._by_key))
         try:
-            results = await self._transact(connection, operations, again=again)
+            return await adrive(self._exchanges(wire, operations, trouble), wire.aexchange)
         except BaseException:
-            if not connection.closed:
-                await connection.rollback()
+            if wire.is_in_transaction:
+                with contextlib.suppress(psycopg.Error):
+                    await wire.aexchange([ROLLBACK])
+            self._resting()
             raise
-        trouble.doubtful = True
-        _check_committed(await connection.execute("commit"))
-        return results
-
-    async def _transact(
-        self, connection: AsyncConnection[Any], operations: Operations, *, again: bool
-    ) -> list[Any]:
-        """Begin and run operations: all of them ask before the first is answered."""
-        execute = self._executing(connection)
-        async with connection.pipeline():
-            await connection.execute("begin")
-            asked = [
-                [
-                    (steps, await self._ask(connection, next(steps)))
-                    for steps in _started(operation, again=again)
-                ]
-                for operation in operations
-            ]
-            return [
-                _joined([await adrive(steps, execute, await _arows(a)) for steps, a in parts])
-                for parts in asked
-            ]
-
-    def _executing(
-        self, connection: AsyncConnection[Any]
-    ) -> Callable[[Query], Awaitable[list[Row]]]:
-        async def execute(query: Query) -> list[Row]:
-            return await _arows(await self._ask(connection, query))
-
-        return execute
-
-    async def _ask(self, connection: AsyncConnection[Any], query: Query) -> AsyncCursor[Any]:
-        return await connection.cursor().execute(*self._database.bound(query))
-
-    def cut(self) -> None:
-        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
-        _cut(self._connection)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._connection:
-            await self._connection.close()
-            self._connection = None
-
-    def abandon(self) -> None:
-        """Close the connection's socket without its loop."""
-        if self._connection:
-            self._connection.pgconn.finish()
-            self._connection = None
-
-
-def _cut(connection: Connection[Any] | AsyncConnection[Any] | None) -> None:
-    # Not closed: its number must not go to another file while somebody still waits on it.
-    with contextlib.suppress(psycopg.Error, OSError):
-        if connection:
-            with socket.socket(fileno=os.dup(connection.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)
-
-
-def _at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
-
-
-def _started(operation: Operation[Any], *, again: bool) -> list[Steps[Any]]:
-    """Start an operation, or each of its parts."""
-    return [part.steps(again=again) for part in operation.parts or (operation,)]
-
-
-def _joined(results: list[Any]) -> Any:
-    """Return the result of an operation from those of its parts."""
-    return results[0] if len(results) == 1 else [answer for part in results for answer in part]
-
-
-def _rows(cursor: Cursor[Any]) -> list[Row]:
-    """Return the rows of a cursor, which may still be on their way."""
-    try:
-        return cursor.fetchall()
-    except psycopg.ProgrammingError as error:
-        if _is_without_rows(cursor, error):
-            return []
-        raise
-
-
-async def _arows(cursor: AsyncCursor[Any]) -> list[Row]:
-    """Return the rows of a cursor, which may still be on their way."""
-    try:
-        return await cursor.fetchall()
-    except psycopg.ProgrammingError as error:
-        if _is_without_rows(cursor, error):
-            return []
-        raise
-
-
-def _is_without_rows(
-    cursor: Cursor[Any] | AsyncCursor[Any], error: psycopg.ProgrammingError
-) -> bool:
-    # In a pipeline the error may be that of another statement, which the server has named.
-    result = cursor.pgresult
-    named = error.sqlstate is not None
-    return not named and result is not None and result.status == ExecStatus.COMMAND_OK
-
-
-def _check_committed(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
-    """Raise if the server has answered COMMIT by a rollback, as it does after an error."""
-    if cursor.statusmessage != "COMMIT":
-        msg = "the transaction was rolled back by the server; nothing was stored"
-        raise DatabaseError(msg)

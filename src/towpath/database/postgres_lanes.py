@@ -11,8 +11,9 @@ from towpath.database.calls import Inbox, LoopCall, OrphanCall, running_loop
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
-from towpath.database.postgres import bound, rendered
+from towpath.database.postgres import bound, numbered
 from towpath.database.postgres_lane import AsyncLane, Lane
+from towpath.database.postgres_wire import Asked
 from towpath.errors import AppClosed, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation
 from towpath.settings import Settings
@@ -65,8 +66,8 @@ class PostgresDatabase:
         self.check_open()
         return (self._lanes if _by_key(operation) else self._scans).run(operation)
 
-    async def arun(self, operation: Operation[T]) -> T:
-        """Run an operation and await its commit."""
+    async def arun(self, operation: Operation[T], *, company: bool = False) -> T:  # noqa: ARG002 - as others do
+        """Run an operation and await its commit, which it shares with the others of this tick."""
         self.check_open()
         loop = asyncio.get_running_loop()
         lanes = self._loops.get(loop) or self._lanes_of(loop)
@@ -123,9 +124,11 @@ class PostgresDatabase:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
 
-    def bound(self, query: Query) -> tuple[bytes, dict[str, Any]]:
-        """Return a query as psycopg takes it."""
-        return rendered(query.statement, self.settings.schema), bound(query, self._clock)
+    def asked(self, query: Query) -> Asked:
+        """Return a query as it goes over the wire."""
+        text, names = numbered(query.statement, self.settings.schema)
+        params = bound(query, self._clock)
+        return Asked(text, [params[name] for name in names])
 
 
 class LoopLanes:
@@ -240,12 +243,12 @@ class LoopInbox:
         """Close the connections when what is under way has ended."""
         await self.quiet()
         for lane in self.lanes:
-            await lane.close()
+            lane.close()
 
     def abandon(self) -> None:
         """Drop the connections."""
         for lane in self.lanes:
-            lane.abandon()
+            lane.close()
 
 
 def _by_key(operation: Operation[Any]) -> bool:

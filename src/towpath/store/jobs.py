@@ -95,8 +95,13 @@ def topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
     return {answer.topic for answer in answers if isinstance(answer, Job)}
 
 
+def lines_of(new: Iterable[NewJob]) -> set[str]:
+    """Name the topics of those that will be ready at once."""
+    return {job.topic for job in new if not job.delay and job.run_at is None}
+
+
 @plural(
-    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, topics_of, fresh=True
+    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, topics_of, lines_of
 )
 def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs, in order.
@@ -201,7 +206,7 @@ def enqueue_all(
 
     alike = all(map(new[0].is_like, new))
     parts = [(_enqueue_alike if alike else enqueue)(part) for part in every]
-    return Operation("enqueue_all", steps, wakes=topics_of, fresh=True, parts=parts)
+    return Operation("enqueue_all", steps, wakes=topics_of, fresh=set, parts=parts)
 
 
 def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
@@ -257,7 +262,7 @@ def enqueue_within(
                     raise MaxJobsReached(msg)
         return (yield from enqueue(new).start())
 
-    return Operation("enqueue_within", steps, wakes=topics_of, fresh=True)
+    return Operation("enqueue_within", steps, wakes=topics_of, fresh=lambda: lines_of(new))
 
 
 def _standing(new: NewJob, job: Job) -> Answer[Job]:

@@ -189,7 +189,7 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
             yield sql["advance"](moved)
         return fired
 
-    return Operation("fire", steps, wakes=_topics, fresh=True)
+    return Operation("fire", steps, wakes=_topics, fresh=set)
 
 
 def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:

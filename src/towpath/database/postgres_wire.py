@@ -1,0 +1,185 @@
+"""What goes over one connection to PostgreSQL: statements asked together are sent together.
+
+By libpq's own words, since psycopg's cursors cost more than what they carry (decision 3).
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import select
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from towpath.operation import Row
+
+
+class Asked(NamedTuple):
+    """A statement with $1, $2 … and the values of these."""
+
+    text: str
+    values: Sequence[Any] = ()
+
+
+BEGIN: Final = Asked("begin")
+COMMIT: Final = Asked("commit")
+ROLLBACK: Final = Asked("rollback")
+_OPEN: Final = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+
+class Wire:
+    """A connection over which statements are asked, blocking or not."""
+
+    def __init__(self, connection: Connection[Any] | AsyncConnection[Any]) -> None:
+        self._pgconn = connection.pgconn
+        self._pgconn.nonblocking = 1
+        self._prepares = connection.prepare_threshold is not None
+        self._names: dict[str, bytes] = {}  # of prepared statements, by their text
+        self._numbers = itertools.count()
+        self._types = Transformer(connection)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._new_names: dict[str, bytes] = {}
+        self._expected: list[bool] = []  # results; whether they answer, or only give a name
+        self._heard: list[PGresult] = []
+        self._unsent = False
+        self.said = b""  # of which command the last answer was
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is ready for a new transaction."""
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether there is something to roll back, and nothing on its way."""
+        return self._pgconn.transaction_status in _OPEN
+
+    def exchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
+        """Ask, and block until all is answered."""
+        self._ask(asked)
+        waits = select.poll()
+        while not self._advance():
+            waits.register(self._pgconn.socket, _BOTH if self._unsent else select.POLLIN)
+            waits.poll()
+        return self._answers()
+
+    async def aexchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
+        """Ask, and await all answers."""
+        self._ask(asked)
+        loop, line = asyncio.get_running_loop(), self._pgconn.socket
+        heard: asyncio.Future[None] = loop.create_future()
+
+        def go_on() -> None:
+            try:
+                done = self._advance()
+            except psycopg.Error as error:
+                if not heard.done():
+                    heard.set_exception(error)
+                return
+            if not self._unsent:
+                loop.remove_writer(line)
+            if done and not heard.done():
+                heard.set_result(None)
+
+        loop.add_reader(line, go_on)
+        if self._unsent:
+            loop.add_writer(line, go_on)
+        try:
+            await heard
+        finally:
+            loop.remove_reader(line)
+            loop.remove_writer(line)
+        return self._answers()
+
+    def cut(self) -> None:
+        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
+        # Not closed: its number must not go to another file while somebody still waits on it.
+        with (
+            contextlib.suppress(psycopg.Error, OSError),
+            socket.socket(fileno=os.dup(self._pgconn.socket)) as line,
+        ):
+            line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pgconn.finish()
+
+    def _ask(self, asked: Iterable[Asked]) -> None:
+        """Send all of it, as far as the line takes it; what is large leaves before the rest."""
+        self._begin()
+        pgconn = self._pgconn
+        pgconn.enter_pipeline_mode()
+        for text, values in asked:
+            given = self._types.dump_sequence(values, [PyFormat.TEXT] * len(values))
+            if self._prepares:
+                pgconn.send_query_prepared(self._prepared(text), given)
+            else:
+                pgconn.send_query_params(text.encode(), given)
+            self._expected.append(True)
+        pgconn.pipeline_sync()
+        self._unsent = bool(pgconn.flush())
+
+    def _prepared(self, text: str) -> bytes:
+        """Return a statement's name, given at its first use; the server finds its types."""
+        name = self._names.get(text) or self._new_names.get(text)
+        if name is None:
+            name = self._new_names[text] = b"towpath_%d" % next(self._numbers)
+            self._pgconn.send_prepare(name, text.encode())
+            self._expected.append(False)
+        return name
+
+    def _advance(self) -> bool:
+        """Send and hear what can be; say whether that was all."""
+        pgconn = self._pgconn
+        if self._unsent:
+            self._unsent = bool(pgconn.flush())
+        try:
+            pgconn.consume_input()
+        except psycopg.OperationalError:
+            self._raise_heard()  # the server may have said why it goes
+            raise
+        last: PGresult | None = None
+        while not pgconn.is_busy():
+            result = pgconn.get_result()
+            if result is None and last is None:
+                break  # between two results there is one such, more than one only at the end
+            if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+                pgconn.exit_pipeline_mode()
+                return True
+            if result is not None:
+                self._heard.append(result)
+            last = result
+        return False
+
+    def _answers(self) -> list[list[Row]]:
+        """Return the rows of each answer."""
+        self._raise_heard()
+        self._names.update(self._new_names)
+        pairs = zip(self._heard, self._expected, strict=True)
+        answers = [result for result, is_answer in pairs if is_answer]
+        self.said = answers[-1].command_status or b""
+        return [self._rows(result) for result in answers]
+
+    def _raise_heard(self) -> None:
+        for result in self._heard:
+            if result.status == ExecStatus.FATAL_ERROR:
+                raise error_from_result(result, self._types.encoding)
+
+    def _rows(self, result: PGresult) -> list[Row]:
+        if not result.ntuples:
+            return []
+        self._types.set_pgresult(result)
+        return self._types.load_rows(0, result.ntuples, tuple)
+
+
+_BOTH: Final = select.POLLIN | select.POLLOUT
