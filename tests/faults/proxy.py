@@ -6,6 +6,8 @@ It hands everything on until a statement with a given text passes. Then it does 
     lose_request   close both sides before the server hears of it
     swallow        stand still without a word: a connection whose other end has vanished
     hold           keep the statement back until told to let it go
+
+As a pooler it invents process ids, as PgBouncer does, and remembers what clients have prepared.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ from threading import Event, Lock, Thread
 from typing import Self
 
 START = (3 << 16).to_bytes(4)  # version 3 of the protocol
+KEY_DATA = re.compile(rb"(?<=K\x00\x00\x00\x0c)....", re.DOTALL)  # the server's process id
 READY_FOR_QUERY = re.compile(rb"Z\x00\x00\x00\x05[ITE]\Z")  # the end of every answer
 
 COMMIT = "commit\0"  # the statement, and not a word in another
@@ -32,6 +35,11 @@ class Link:
         self._unread = b""
         self._started = False
         self._prepared: dict[bytes, bytes] = {}
+
+    @property
+    def names(self) -> set[bytes]:
+        """The names of what the client has prepared."""
+        return set(self._prepared)
 
     def statements(self, data: bytes) -> Iterator[bytes]:
         """Read what the client sends; yield each statement, also one that it has prepared."""
@@ -67,8 +75,9 @@ class Link:
 class Proxy:
     """A port that leads to a PostgreSQL server."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, pooler: bool = False) -> None:
         self._upstream = port
+        self._pooler = pooler
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._links: list[Link] = []
         self._lock = Lock()
@@ -78,6 +87,7 @@ class Proxy:
         self._fault: Callable[[Link], bool] = lambda _: True
         self._let_go = Event()
         self.happened = Event()  # set when the fault has been done
+        self.prepared: set[bytes] = set()  # the names that clients have given
 
     def url(self) -> str:
         """Return where clients connect."""
@@ -174,13 +184,18 @@ class Proxy:
                 with self._lock:
                     if self._text is not None and self._text in statement:
                         self._text, hit = None, True
+            self.prepared |= link.names - {b""}
             if hit and not self._fault(link):
                 return
             link.server.sendall(data)
 
     def _to_client(self, link: Link) -> None:
         answer = b""
+        greets = self._pooler
         while data := link.server.recv(2**20):
+            if greets:
+                greets = not READY_FOR_QUERY.search(data)
+                data = KEY_DATA.sub(b"\0\0\0\1", data)
             if link.silent.is_set():
                 continue
             if not link.loses_answer:

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.books import Books
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
-from towpath.errors import Conflict, DatabaseUnavailable
+from towpath.errors import Conflict, DatabaseUnavailable, NotFound
 from towpath.operation import Operation
 from towpath.store.jobs import sql
 
@@ -353,6 +353,26 @@ def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, 
     assert proxy.happened.is_set()
     assert books.count("lease") == 1
     books.check()
+
+
+def test_who_is_refused_after_the_commit_is_refused_alone(make_app, proxy, books):
+    """What it shared the commit with stands, and is not done again."""
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            await app.jobs.aenqueue("post")
+            return await asyncio.gather(
+                app.jobs.aenqueue("mail"),
+                app.schedules.apause("there is none"),
+                app.jobs.areserve("post"),
+                return_exceptions=True,
+            )
+
+    job, refused, [lease] = asyncio.run(main())
+
+    assert isinstance(refused, NotFound)
+    assert lease.epoch == 1
+    assert books.ids() == {job.id, lease.job.id}
 
 
 def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, books):

@@ -295,11 +295,12 @@ class App:
 
     def _tell(self, operation: Operation[T], result: T) -> None:
         """Wake whoever waits for what an operation has changed."""
-        if operation.wakes:
-            topics = operation.wakes(result)
-            if operation.fresh is None:
-                self._marks.drop(topics)
-            self._room.ring(topics)
+        if operation.wakes is None or (operation.fresh and not self._room.hears):
+            return
+        topics = operation.wakes(result)
+        if operation.fresh is None:
+            self._marks.drop(topics)
+        self._room.ring(topics)
 
     @contextlib.contextmanager
     def _making_tables(self) -> Generator[None]:

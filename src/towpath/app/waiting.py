@@ -135,10 +135,15 @@ class WaitingRoom:
             if waiter.rung:
                 self._wake_first(waiter.topics)
 
+    @property
+    def hears(self) -> bool:
+        """Whether a ring could wake somebody; who gets in line now looks after that."""
+        return self._announces or bool(self._lines)
+
     def ring(self, topics: Iterable[str]) -> None:
         """Wake whoever is first in line, here and in other processes."""
-        if not self._lines and not self._announces:
-            return  # who gets in line now looks after that
+        if not self.hears:
+            return
         with self._lock:
             news = set(topics)
             if not news or self._closing:
@@ -160,8 +165,10 @@ class WaitingRoom:
         if not self._lines:
             return False
         loop, called = running_loop(), False
-        with self._lock:
-            for topic in topics():
+        for topic in topics():
+            if topic not in self._lines:
+                continue
+            with self._lock:
                 waiter = next((one for one in self._lines.get(topic, ()) if not one.rung), None)
                 if isinstance(waiter, TaskWaiter) and waiter.loop is loop:
                     waiter.rung = called = True

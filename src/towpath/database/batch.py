@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from towpath.errors import DatabaseUnavailable
+from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.operation import OnCommit, Operation
 
 log: Final = logging.getLogger("towpath")
@@ -26,6 +26,12 @@ class Call(Protocol):
         ...
 
 
+class Raised(NamedTuple):
+    """What came of an operation that stands by itself, instead of a result."""
+
+    error: TowpathError
+
+
 class Group:
     """Calls that run as one operation."""
 
@@ -42,6 +48,10 @@ class Group:
 
     def settle(self, result: Any) -> None:
         """Give each call its share of the result."""
+        if isinstance(result, Raised):
+            for call in self.calls:
+                call.settle(None, result.error)
+            return
         if len(self.calls) == 1:
             self.calls[0].settle(result, None)
             return
@@ -61,6 +71,14 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
         operation = call.operation
         kinds.setdefault(operation.name if operation.merge else id(call), []).append(call)
     return [Group(same) for same in kinds.values()]
+
+
+def settle(groups: Sequence[Group], results: Sequence[Any], on_commit: OnCommit) -> None:
+    """Tell whoever waits what came of it, and of what was committed."""
+    for group, result in zip(groups, results, strict=True):
+        group.settle(result)
+        if not isinstance(result, Raised):
+            tell(on_commit, group.operation, result)
 
 
 def tell(on_commit: OnCommit, operation: Operation[T], result: T) -> None:
@@ -97,9 +115,7 @@ def run_batch(
                 call.settle(None, error)
             return
     else:
-        for group, result in zip(groups, results, strict=True):
-            group.settle(result)
-            tell(on_commit, group.operation, result)
+        settle(groups, results, on_commit)
         return
     for call in calls:
         run_batch([call], run, on_commit, nobodys)

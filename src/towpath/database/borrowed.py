@@ -129,8 +129,10 @@ def _in_sqlite3(operation: Operation[T], connection: sqlite3.Connection, borrowe
         _begin_sqlite(connection, connection.execute)
         now = (borrower.clock or machine_clock)()
         text_factory, connection.text_factory = connection.text_factory, str
+        cursor = connection.cursor()
+        cursor.row_factory = None  # it may prefer another kind of row
         try:
-            return drive(operation.steps(), lambda query: sqlite.execute(connection, query, now))
+            return drive(operation.steps(), lambda query: sqlite.execute(cursor, query, now))
         finally:
             connection.text_factory = text_factory
 
@@ -305,21 +307,17 @@ def _in_sqlalchemy(
 
 def _sqlalchemy_sqlite(connection: Any, borrower: Borrower) -> Callable[[Query], list[Row]]:
     now = (borrower.clock or machine_clock)()
-    cursors: Any = _Cursors(connection)
-    return lambda query: sqlite.execute(cursors, query, now)
+    cursor: Any = _Cursor(connection)
+    return lambda query: sqlite.execute(cursor, query, now)
 
 
-class _Cursors:
+class _Cursor:
     """SQLAlchemy's connection with the few words of a sqlite3 cursor that we use."""
 
     description: Any
-    row_factory: Any
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-
-    def cursor(self) -> "_Cursors":
-        return _Cursors(self._connection)
 
     def execute(self, text: str, params: dict[str, Any]) -> None:
         self._result = _sqlalchemy_execute(self._connection, text, params)

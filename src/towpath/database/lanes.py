@@ -26,8 +26,9 @@ AnyCall = ThreadCall[L] | LeadingLoopCall | OrphanCall[L]
 class Held(list[L]):
     """Lanes in the hands of a thread; handed on if an interrupt takes it away from them."""
 
-    def __init__(self, lanes: "Lanes[L]") -> None:
-        super().__init__()
+    __slots__ = ("_lanes",)
+
+    def __init__(self, lanes: "Lanes[L]") -> None:  # pyright: ignore[reportMissingSuperCall] - a list is empty by itself
         self._lanes = lanes
 
     def __del__(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from towpath.database.batch import grouped, tell
+from towpath.database.batch import Raised, grouped, settle
 from towpath.database.calls import LoopCall, OrphanCall
 from towpath.database.postgres import Operations, Trouble, aconnect, connect
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
@@ -90,7 +90,12 @@ class Connected:
         for parts in started:
             ends: list[Any] = []
             for steps in parts:
-                ends.append((yield from self._finished(steps, next(answers))))  # noqa: PERF401 - it yields
+                try:
+                    ends.append((yield from self._finished(steps, next(answers))))
+                except TowpathError as error:
+                    if not whole:
+                        raise
+                    ends.append(Raised(error))  # its own: the others have been committed
             results.append(ends[0] if len(ends) == 1 else [one for end in ends for one in end])
         if not whole:
             trouble.doubtful = True
@@ -154,9 +159,7 @@ class AsyncLane(Connected):
                     call.settle(None, error)
                 return
         else:
-            for group, result in zip(groups, results, strict=True):
-                group.settle(result)
-                tell(self._database.on_commit, group.operation, result)
+            settle(groups, results, self._database.on_commit)
             return
         for call in calls:
             await self.serve([call])

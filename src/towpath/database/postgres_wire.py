@@ -9,7 +9,7 @@ import itertools
 import os
 import select
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -19,6 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
+from towpath.database.calls import running_loop
 from towpath.operation import Row
 
 
@@ -45,6 +46,8 @@ class Wire:
         self._names: dict[str, bytes] = {}  # of prepared statements, by their text
         self._numbers = itertools.count()
         self._types = Transformer(connection)
+        self._listener: Listener | None = None
+        self._waiting: asyncio.Future[None] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -74,32 +77,36 @@ class Wire:
         return self._answers()
 
     async def aexchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
-        """Ask, and await all answers."""
+        """Ask, and await all answers; always in the same event loop."""
         self._ask(asked)
-        loop, line = asyncio.get_running_loop(), self._pgconn.socket
-        heard: asyncio.Future[None] = loop.create_future()
-
-        def go_on() -> None:
-            try:
-                done = self._advance()
-            except psycopg.Error as error:
-                if not heard.done():
-                    heard.set_exception(error)
-                return
-            if not self._unsent:
-                loop.remove_writer(line)
-            if done and not heard.done():
-                heard.set_result(None)
-
-        loop.add_reader(line, go_on)
+        loop = asyncio.get_running_loop()
+        if self._listener is None:
+            self._listener = Listener(loop, self._pgconn.socket, self._hear)
         if self._unsent:
-            loop.add_writer(line, go_on)
-        try:
-            await heard
-        finally:
-            loop.remove_reader(line)
-            loop.remove_writer(line)
+            loop.add_writer(self._pgconn.socket, self._hear)
+        self._waiting = loop.create_future()
+        await self._waiting
         return self._answers()
+
+    def _hear(self) -> None:
+        """Go on when the line is ready. While nobody waits that is its end, as a rule."""
+        waiting, sending = self._waiting, self._unsent
+        try:
+            done = self._advance()
+        except psycopg.Error as error:
+            self._stop_listening()
+            if waiting and not waiting.done():
+                waiting.set_exception(error)
+            return
+        if sending and not self._unsent and self._listener:
+            self._listener.loop.remove_writer(self._listener.line)
+        if done and waiting and not waiting.done():
+            waiting.set_result(None)
+
+    def _stop_listening(self) -> None:
+        if self._listener:
+            self._listener.stop()
+            self._listener = None
 
     def cut(self) -> None:
         """Cut the connection, from any thread: whoever waits for its answer is told at once."""
@@ -111,7 +118,8 @@ class Wire:
             line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, in its event loop or from outside."""
+        self._stop_listening()
         self._pgconn.finish()
 
     def _ask(self, asked: Iterable[Asked]) -> None:
@@ -180,6 +188,29 @@ class Wire:
             return []
         self._types.set_pgresult(result)
         return self._types.load_rows(0, result.ntuples, tuple)
+
+
+class Listener:
+    """An event loop that listens to a line from now on: to begin anew each time would cost more."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, line: int, hear: Callable[[], None]
+    ) -> None:
+        self.loop = loop
+        self.line = line  # kept, for a line that was cut has no number any more
+        loop.add_reader(line, hear)
+
+    def stop(self) -> None:
+        """Listen no more, from any thread."""
+        if running_loop() is self.loop:
+            self._stop()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                self.loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        self.loop.remove_reader(self.line)
+        self.loop.remove_writer(self.line)
 
 
 _BOTH: Final = select.POLLIN | select.POLLOUT

@@ -157,11 +157,9 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
             return
 
 
-def execute(connection: sqlite3.Connection, query: Query, now: int) -> list[Row]:
+def execute(cursor: sqlite3.Cursor, query: Query, now: int) -> list[Row]:
     """Run a query: its chain of statements, for each item or for all of them together."""
     chain = _chain(query.statement)
-    cursor = connection.cursor()
-    cursor.row_factory = None  # a borrowed connection may prefer another kind of row
     params = {name: _bound(value) for name, value in query.params.items()}
     params["now"] = now
     found: list[Row] = []

@@ -26,6 +26,7 @@ from towpath.statement import Dialect, Query
 T = TypeVar("T")
 
 SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+WRITE: Final = Mode.WRITE  # looked up once: an enum is slow at that
 MOMENT: Final = 0.001  # seconds that a loop may commit at once before it ticks
 PATIENCE: Final = 5.0  # seconds that a fork waits for those who read
 
@@ -84,7 +85,7 @@ class SqliteDatabase:
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
         self._check_open()
-        if operation.mode is Mode.WRITE or self.path is None:
+        if operation.mode is WRITE or self.path is None:
             if running_loop() is not None:
                 # Not in line: the lane may be waiting for this very loop to lead it.
                 result = self._writer.run_aside(operation)
@@ -98,7 +99,7 @@ class SqliteDatabase:
         self._check_open()
         if operation.parts:  # too long for one tick
             return await asyncio.to_thread(self.run, operation)
-        if operation.mode is Mode.WRITE or self.path is None:
+        if operation.mode is WRITE or self.path is None:
             loop = asyncio.get_running_loop()
             if not company and self._writer.quick and self._alone.may_go(loop):
                 results = self._lanes.run_now(operation, Writer.try_lock, Writer.unlock)
@@ -169,15 +170,15 @@ class SqliteDatabase:
                 self._lent.add(loan)
                 connection = self._readers.pop() if self._readers else None
             with translated(self.path):
-                reader = connection = connection or self._open_reader()
-                now = self._clock()
+                connection = connection or self._open_reader()
+                cursor, now = connection.cursor(), self._clock()
                 if operation.whole:
-                    return drive(operation.steps(), lambda query: execute(reader, query, now))
-                reader.execute("begin")  # one snapshot for all of its queries
+                    return drive(operation.steps(), lambda query: execute(cursor, query, now))
+                cursor.execute("begin")  # one snapshot for all of its queries
                 try:
-                    return drive(operation.steps(), lambda query: execute(reader, query, now))
+                    return drive(operation.steps(), lambda query: execute(cursor, query, now))
                 finally:
-                    reader.execute("commit")
+                    cursor.execute("commit")
         finally:
             with self._readers_lock:
                 if connection:
@@ -262,6 +263,7 @@ class Writer:
         self._settings = settings
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor
         self._turn: int | None = None  # the lock file
         self._opened = False
         self._in_use = Lock()  # for who runs or forks; the lane is for who waits
@@ -305,21 +307,21 @@ class Writer:
     def _run(self, operations: list[Operation[Any]]) -> list[Any]:
         with translated(self._path):
             connection = self._open()
-            held = self._locked
+            cursor, held = self._cursor, self._locked
             try:
                 if not held:
                     if connection.in_transaction:  # somebody was interrupted: nobody was told of it
-                        connection.execute("rollback")
+                        cursor.execute("rollback")
                     self._lock()
                 elif not connection.in_transaction:
-                    connection.execute("begin immediate")
+                    cursor.execute("begin immediate")
                 now = self._clock()
                 results = [
-                    drive(operation.steps(), lambda query: execute(connection, query, now))
+                    drive(operation.steps(), lambda query: execute(cursor, query, now))
                     for operation in operations
                 ]
                 started = time.perf_counter()
-                connection.execute("commit")
+                cursor.execute("commit")
                 self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
             except BaseException:
                 if connection.in_transaction:
@@ -379,7 +381,7 @@ class Writer:
                 except OSError:
                     connection.close()
                     raise
-            self._connection = connection
+            self._connection, self._cursor = connection, connection.cursor()
         return self._connection
 
     def _lock(self) -> None:
