@@ -33,6 +33,7 @@ WITH_VALUE = "bflpuzs"
 ALONE = "FVvhcn"
 MOST_EARLY = 100  # clients; others wait in the backlog
 MOST_SAID = 65_536  # bytes, of each
+MOST_PORT = 65_535
 BACKLOG = 1_024
 SOCKET = 0o140000  # the kind of a file, in its mode
 
@@ -75,10 +76,17 @@ def parse(arguments: list[str]) -> dict[str, str]:
     if "h" in found:
         sys.stdout.write(USAGE)
         sys.exit(0)
+    check_numbers(found)
+    return found
+
+
+def check_numbers(found: dict[str, str]) -> None:
+    """Refuse what is no number, or no port."""
     for flag in "pzf":
         if not found[flag].isdecimal():
             refuse(f"-{flag} needs a number, not {found[flag]!r}")
-    return found
+    if int(found["p"]) > MOST_PORT:
+        refuse(f"there is no port {found['p']}: the last is {MOST_PORT}")
 
 
 def refuse(why: str) -> None:

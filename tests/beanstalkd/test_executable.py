@@ -1,10 +1,13 @@
 """towpath-beanstalkd takes beanstalkd's flags, and listens before all else."""
 
 import asyncio
+import os
+import pwd
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +34,9 @@ def test_it_shows_its_version_and_its_flags():
     assert "-b DIR" in usage.stdout
 
 
-@pytest.mark.parametrize("wrong", [["-x"], ["-p"], ["-p", "http"], ["serve"], ["-z", "-1"]])
+@pytest.mark.parametrize(
+    "wrong", [["-x"], ["-p"], ["-p", "http"], ["-p", "65536"], ["serve"], ["-z", "-1"]]
+)
 def test_it_refuses_what_it_does_not_know(wrong):
     done = ran(*wrong)
 
@@ -59,6 +64,22 @@ def test_it_takes_every_flag_of_beanstalkd(executable, tmp_path):
     client.ask("put 0 0 1 8\r\n12345678", "INSERTED 1")
     assert client.told("stats")["max-job-size"] == "8"
     assert server.stop() == 0
+
+
+def test_it_becomes_another_user_with_none_of_the_groups_of_root(executable):
+    """Who is not root can only become itself."""
+    me = pwd.getpwuid(os.geteuid())
+    user = me if me.pw_uid else pwd.getpwnam("nobody")
+    server = executable("-u", user.pw_name)
+    server.client().put()
+
+    status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii")
+    said = dict(line.split(":\t", 1) for line in status.splitlines())
+
+    assert said["Uid"].split() == [str(user.pw_uid)] * 4
+    assert said["Gid"].split() == [str(user.pw_gid)] * 4
+    groups = os.getgrouplist(user.pw_name, user.pw_gid) if not me.pw_uid else os.getgroups()
+    assert set(map(int, said["Groups"].split())) == set(groups)
 
 
 def test_its_jobs_lie_in_a_database_that_towpath_reads(executable, tmp_path):

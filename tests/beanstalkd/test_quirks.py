@@ -134,7 +134,10 @@ def test_6_kick_of_minus_one_is_all_and_what_follows_a_number_is_not_read(client
         client.put(delay=100)
 
     client.ask("kick 1junk", "KICKED 1")
-    client.ask("kick -1", "KICKED 2")
+    client.ask("kick 4294967296", "KICKED 0")
+    client.ask("kick 4294967297", "KICKED 1")
+    client.ask("kick -1", "KICKED 1")
+    client.ask("kick 99999999999999999999", "BAD_FORMAT")
     client.ask("kick junk", "BAD_FORMAT")
 
 

@@ -27,6 +27,7 @@ from towpath.model.instants import as_datetime, instant
 from towpath.model.schedule import Cron, Every, fire_id, rule_of
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import jobs
 from towpath.store import schedules as store
 
 NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)  # when every clock of a test begins
@@ -815,6 +816,27 @@ def test_a_fire_waits_while_its_topic_is_full_and_stops_no_other(make_app, clock
     app.upkeep.run()
     assert at(12, 5) in fired(app, "full")
     assert app.schedules.get("full").error is None
+
+
+def test_a_fire_whose_job_could_not_be_stored_remains_due(app, clock):
+    """Its key may change hands again and again while it is tried."""
+
+    def loses(new):
+        def steps():
+            yield jobs.sql["clock"]()
+            return [Conflict("it changed hands") for _ in new]
+
+        return Operation("enqueue", steps)
+
+    app.schedules.set("s", topic="t", every="5m")
+    clock.advance("5m")
+    [found] = app.run(store.look(None))
+    [told] = app.run(store.fire([store.planned(found)], loses))
+    assert isinstance(told.error, Conflict)
+
+    app.upkeep.run()
+
+    assert fired(app, "t") == [at(12, 5)]
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ and the schedule moves on to its next fire, unless somebody has changed or fired
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from towpath.errors import Conflict, LimitReached, NotFound, TowpathError
+from towpath.errors import Conflict, JobExists, LimitReached, NotFound, TowpathError
 from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import Job
 from towpath.model.schedule import (
@@ -195,9 +195,10 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
 def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
     """Store the jobs of all plans together, or where a limit forbids that, of each by itself."""
     new = [job for plan in plans for job in plan.jobs]
+    answers: list[Answer[Job]] = []
     try:
         if new:
-            yield from store(new).start()
+            answers = yield from store(new).start()
     except LimitReached as error:  # before anything was stored
         if len(plans) == 1:
             return [Fired(plans[0], error=error)]
@@ -205,7 +206,20 @@ def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
         for plan in plans:
             alone += yield from _stored([plan], store)
         return alone
-    return [Fired(plan, {job.topic for job in plan.jobs}) for plan in plans]
+    lost = {job.id: each for job, each in zip(new, answers, strict=True) if _is_lost(each)}
+    return [
+        Fired(
+            plan,
+            {job.topic for job in plan.jobs},
+            next((lost[job.id] for job in plan.jobs if job.id in lost), None),
+        )
+        for plan in plans
+    ]
+
+
+def _is_lost(answer: Answer[Job]) -> TypeGuard[Conflict]:
+    """Say whether a job was not stored; one that stands already with other content was."""
+    return isinstance(answer, Conflict) and not isinstance(answer, JobExists)
 
 
 def _topics(fired: Iterable[Fired]) -> set[str]:

@@ -172,9 +172,9 @@ def _reserve(rest: bytes) -> Read:
 
 def _kick(rest: bytes) -> Read:
     found = _SIGNED.match(rest)
-    if not found:
+    if not found or int(found[2]) > MOST_U64:
         return BAD
-    return Command("kick", (MOST_U64 if found[1] == b"-" else int(found[2]),))
+    return Command("kick", (int(found[1] + found[2]) % (MOST_U32 + 1),))  # as C makes it 32 bits
 
 
 def _pause(rest: bytes) -> Read:

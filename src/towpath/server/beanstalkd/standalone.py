@@ -129,6 +129,8 @@ def _become(user: str) -> None:
     """Give up the rights of who started it."""
     try:
         known = pwd.getpwnam(user)
+        if os.geteuid() == 0:
+            os.initgroups(user, known.pw_gid)  # or it would keep the groups of root
         os.setgid(known.pw_gid)
         os.setuid(known.pw_uid)
     except (KeyError, OSError) as error:
