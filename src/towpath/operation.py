@@ -45,7 +45,7 @@ class Operation(Struct, Generic[T], frozen=True):
         None  # topics in which its result has changed something
     )
     fresh: Callable[[], Iterable[str]] | None = (
-        None  # it only adds to the end of lines; names those that gain a ready job
+        None  # it only adds to the end of lines; names one for each ready job
     )
     parts: "Sequence[Operation[Any]]" = ()  # the same as several operations, their results joined
     items: Sequence[Any] = ()  # of a plural operation

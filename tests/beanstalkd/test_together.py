@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
-from towpath.errors import DatabaseUnavailable
+from towpath import App
+from towpath.errors import DatabaseUnavailable, InvalidTopic
+from towpath.server.beanstalkd.commands import Wish
+from towpath.server.beanstalkd.door import Door
 from towpath.server.beanstalkd.together import Together
 
 
@@ -102,3 +105,36 @@ def test_a_limit_of_one_tube_does_not_keep_others_from_putting(serve):
         other.ask(f"use tube-{nth}", f"USING tube-{nth}")
         other.put()
         full.hear("OUT_OF_MEMORY")
+
+
+def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
+    async def ask():
+        async with App("memory://") as app:
+            door = Door(app)
+            await door.start()
+            await app.jobs.aenqueue_many("mail", range(3))
+            await app.jobs.aenqueue("post", "a letter")
+            wishes = [
+                Wish(("mail",), 1),
+                Wish(("post",), 2),
+                Wish(("mail",), 5),
+                Wish(("mail",), 1),
+            ]
+            taken = await asyncio.gather(*(door.take(wish, [wish]) for wish in wishes))
+            await door.close()
+            return [[lease.job.payload for lease in leases] for [leases] in taken]
+
+    assert asyncio.run(ask()) == [[0], ["a letter"], [1, 2], []]
+
+
+def test_a_look_that_fails_fails_for_those_who_share_it():
+    async def ask():
+        async with App("memory://") as app:
+            door = Door(app)
+            await door.start()
+            await app.jobs.aenqueue("post", "a letter")
+            return await door._take([Wish(("no topic",), 1), Wish(("post",), 1)])
+
+    refused, [lease] = asyncio.run(ask())
+    assert isinstance(refused, InvalidTopic)
+    assert lease.job.payload == "a letter"

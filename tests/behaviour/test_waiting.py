@@ -331,6 +331,23 @@ def test_dq_7_a_task_that_waits_looks_in_the_same_commit_as_the_put(app, start, 
 
 
 @pytest.mark.parametrize("colour", ["async"], indirect=True)
+def test_dq_7_as_many_tasks_look_in_that_commit_as_there_are_jobs(app, start, loop):
+    app._database = counting = Counting(app._database)
+    waiting = [start(app) for _ in range(10)]
+    waits(app, 10)
+    counting.settle()
+
+    many = app.jobs.aenqueue_many("mail", range(6))
+    asyncio.run_coroutine_threadsafe(many, loop).result()
+    asked = counting.asked.copy()
+    eventually(lambda: sum(future.done() for future in waiting) == 6)
+
+    assert asked[:7].count("reserve") == 6  # before the answer of the enqueue
+    app.jobs.enqueue_many("mail", range(4))
+    assert [len(future.result()) for future in waiting] == [1] * 10
+
+
+@pytest.mark.parametrize("colour", ["async"], indirect=True)
 def test_dq_7_a_task_that_looked_too_early_is_woken_by_the_commit(app, other, start, loop):
     """It was called for a job that was then refused, and for one that came by another way."""
     app._database = counting = Counting(app._database)

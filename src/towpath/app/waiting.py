@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final
@@ -29,6 +31,7 @@ class Waiter:
         self.topics = topics
         self.wake = wake
         self.rung = False
+        self.loop = running_loop()
 
 
 class ThreadWaiter(Waiter):
@@ -52,7 +55,7 @@ class TaskWaiter(Waiter):
     """A task that waits."""
 
     def __init__(self, topics: tuple[str, ...]) -> None:
-        self.loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
         def wake() -> None:
@@ -160,17 +163,20 @@ class WaitingRoom:
     def call_ahead(self, topics: Callable[[], Iterable[str]]) -> bool:
         """Wake who waits in this event loop for what will be stored, to look in the same commit.
 
-        Says whether there was one. If it comes too early after all, the commit rings again.
+        One for each job; says whether there was any. Who comes too early after all is not the last
+        to be woken: the commit rings as well.
         """
         if not self._lines:
             return False
         loop, called = running_loop(), False
-        for topic in topics():
+        for topic, jobs in Counter(topics()).items():
             if topic not in self._lines:
                 continue
             with self._lock:
-                waiter = next((one for one in self._lines.get(topic, ()) if not one.rung), None)
-                if isinstance(waiter, TaskWaiter) and waiter.loop is loop:
+                waiting = (one for one in self._lines.get(topic, ()) if not one.rung)
+                for waiter in islice(waiting, jobs):
+                    if waiter.loop is not loop:
+                        break  # its turn is next, by the ring
                     waiter.rung = called = True
                     waiter.wake()
         return called

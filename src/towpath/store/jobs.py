@@ -95,9 +95,9 @@ def topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
     return {answer.topic for answer in answers if isinstance(answer, Job)}
 
 
-def lines_of(new: Iterable[NewJob]) -> set[str]:
-    """Name the topics of those that will be ready at once."""
-    return {job.topic for job in new if not job.delay and job.run_at is None}
+def lines_of(new: Iterable[NewJob]) -> list[str]:
+    """Name the topic of each that will be ready at once."""
+    return [job.topic for job in new if not job.delay and job.run_at is None]
 
 
 @plural(

@@ -6,6 +6,8 @@ import base64
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from msgspec import Struct
+
 from towpath.errors import Conflict, NotFound
 from towpath.model.payload import Encoding
 from towpath.model.states import State
@@ -37,6 +39,13 @@ MOST_RESERVED: Final = 100  # jobs at once: their bodies wait until the client r
 MOST_WATCHED: Final = 1_000  # tubes, by one connection
 FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
 TOGETHER: Final = frozenset({"put", "delete", "reserve"})
+
+
+class Wish(Struct, frozen=True):
+    """What a connection would like to reserve at once."""
+
+    topics: tuple[str, ...]
+    most: int
 
 
 async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] | None:
@@ -93,10 +102,12 @@ async def reserve(connection: Connection, limit: int, timeout: int | None) -> li
     """Take as many jobs as are ready, at most so many; wait for the first one."""
     connection.works = True
     jobs, session = connection.door.app.jobs, connection.door.session
-    topics = [_topic(tube) for tube in connection.watched]
+    topics = tuple(_topic(tube) for tube in connection.watched)
     late = connection.late_by()
     end = float("inf") if timeout is None else time.monotonic() + timeout - late
-    leases = await jobs.areserve(topics, limit=limit, session=session, expires=True)
+    [leases] = await connection.door.take(connection, [Wish(topics, limit)])
+    if isinstance(leases, BaseException):
+        raise leases
     while not leases:
         connection.expire()
         now, soon = time.monotonic(), connection.ends_at() - SOON

@@ -16,6 +16,7 @@ from towpath import App
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
 from towpath.model.job import Job, Lease
+from towpath.server.beanstalkd.commands import Wish
 from towpath.server.beanstalkd.connection import Connection
 from towpath.server.beanstalkd.together import Together
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
@@ -25,6 +26,7 @@ log: Final = logging.getLogger("towpath")
 
 MOST_BODY: Final = 65_535  # bytes, as beanstalkd has it
 BACKLOG: Final = 1_024
+MOST_TAKEN: Final = 1_000  # jobs, by one look
 MOST_GIVEN_BACK: Final = 500  # reservations, in one transaction
 MOST_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
 
@@ -74,6 +76,7 @@ class Door:
             app.jobs.aenqueue_all
         )
         self.delete: Together[Lease, bool] = Together(self._delete)
+        self.take: Together[Wish, list[Lease] | BaseException] = Together(self._take)
 
     async def start(self, *, alone: bool = False) -> None:
         """Begin a session. Who is alone with its database ends those that others have left."""
@@ -163,6 +166,31 @@ class Door:
         lost = await self.app.queues.adelete_many(leases)
         refused = {(lease.job.seq, lease.epoch) for lease in lost}
         return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
+
+    async def _take(self, wishes: Sequence[Wish]) -> list[list[Lease] | BaseException]:
+        """Reserve what there is: one look for all who watch the same; who asked first gets it."""
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for nth, wish in enumerate(wishes):
+            alike.setdefault(wish.topics, []).append(nth)
+        looks = [
+            self.app.jobs.areserve(
+                topics,
+                limit=min(sum(wishes[nth].most for nth in places), MOST_TAKEN),
+                session=self.session,
+                expires=True,
+            )
+            for topics, places in alike.items()
+        ]
+        given: dict[int, list[Lease] | BaseException] = {}
+        looked = await asyncio.gather(*looks, return_exceptions=True)
+        for places, found in zip(alike.values(), looked, strict=True):
+            for nth in places:
+                if isinstance(found, BaseException):
+                    given[nth] = found
+                else:
+                    most = wishes[nth].most
+                    given[nth], found[:most] = found[:most], []
+        return [given[nth] for nth in range(len(wishes))]
 
     # ------------------------------------------------------------ tubes
 
