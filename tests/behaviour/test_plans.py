@@ -235,7 +235,7 @@ class SqliteGauge:
         self._steps = 0
         self._connection.set_progress_handler(self._step, 1)
         try:
-            rows = lite.execute(self._connection, query, self._now)
+            rows = lite.execute(self._connection.cursor(), query, self._now)
         finally:
             self._connection.set_progress_handler(None, 0)
         self._touched.append(Touched(query, rows, self._steps, plan))
