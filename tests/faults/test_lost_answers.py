@@ -335,7 +335,7 @@ def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(ma
 
 @pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
 def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, books, lose):
-    """What was asked together stands by then, with or without a further word of one of them."""
+    """They share a transaction, which is begun anew."""
 
     async def main():
         async with make_app(lanes=1) as app:
@@ -355,8 +355,8 @@ def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, 
     books.check()
 
 
-def test_who_is_refused_after_the_commit_is_refused_alone(make_app, proxy, books):
-    """What it shared the commit with stands, and is not done again."""
+def test_who_is_refused_is_refused_alone(make_app, proxy, books):
+    """What it shared a transaction with is done, once."""
 
     async def main():
         async with make_app(lanes=1) as app:

@@ -19,8 +19,6 @@ from tests.faults.sizes import many
 from towpath import App, Job
 from towpath.database import sqlite_lanes
 from towpath.errors import DatabaseBusy, DatabaseDenied, DatabaseUnavailable
-from towpath.operation import Operation
-from towpath.store.jobs import sql
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
@@ -265,15 +263,12 @@ def test_a_blocking_verb_that_waits_for_its_own_loop_is_told_that_it_is_busy(
 ):
     """The loop's transaction holds a new topic, and cannot be committed while the loop waits."""
 
-    def look():
-        yield sql["clock"]()
-        return "seen"
-
     async def main(proxy):
         async with App(proxy.url(), schema=postgres_schema, busy_timeout=0.3) as app:
             await app.amigrate()
+            app.jobs.enqueue("post")
             proxy.hold(COMMIT)
-            own = asyncio.gather(app.jobs.aenqueue("mail"), app.arun(Operation("look", look)))
+            own = asyncio.gather(app.jobs.aenqueue("mail"), app.jobs.areserve("post"))
             await until(proxy.happened.is_set)
             mercy = threading.Timer(10, proxy.let_go)
             mercy.start()
@@ -281,8 +276,8 @@ def test_a_blocking_verb_that_waits_for_its_own_loop_is_told_that_it_is_busy(
                 app.jobs.enqueue("mail")
             mercy.cancel()
             proxy.let_go()
-            job, seen = await own
-            assert (job.topic, seen) == ("mail", "seen")
+            job, [lease] = await own
+            assert (job.topic, lease.job.topic) == ("mail", "post")
 
     with Proxy(postgres.port) as proxy:
         asyncio.run(main(proxy))

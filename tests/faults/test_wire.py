@@ -1,18 +1,37 @@
-"""What goes over a connection to PostgreSQL, however large, and whoever stands between."""
+"""What goes over a connection to PostgreSQL: however large, interrupted, closed or lost."""
 
 import asyncio
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+import uvloop
 
 from tests.conftest import eventually
+from tests.faults.processes import until
 from tests.faults.proxy import Proxy
-from towpath import App, State
-from towpath.errors import DatabaseError
+from towpath import App, Limit, State
+from towpath.database import postgres_lanes
+from towpath.database.postgres_wire import Asked, Wire
+from towpath.errors import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseReadOnly,
+    IncompatibleData,
+    TowpathError,
+)
 from towpath.operation import Operation
 from towpath.store.jobs import sql
 
 LARGE = "x" * 500_000  # characters of a payload
+
+
+class Interrupted(BaseException):
+    """As a signal handler may raise it anywhere."""
 
 
 @pytest.fixture(params=["postgres"])
@@ -108,3 +127,324 @@ def test_elsewhere_each_statement_is_prepared_once(postgres, postgres_schema):
             app.jobs.enqueue("mail", number, delay=number / 10**6)
 
         assert 0 < len(proxy.prepared) == known
+
+
+def test_what_fails_again_and_again_prepares_nothing_anew(postgres, postgres_schema):
+    with App(postgres.url(), schema=postgres_schema, lanes=1) as app:
+        app.jobs.enqueue("mail")
+    read_only = "?options=-c%20default_transaction_read_only%3Don"
+    with App(postgres.url() + read_only, schema=postgres_schema, lanes=1) as app:
+        for _ in range(50):
+            with pytest.raises(DatabaseReadOnly):
+                app.jobs.enqueue("mail")
+        [lane, _] = app._database._all
+        [[[count]]] = lane._wire.exchange([Asked("select count(*) from pg_prepared_statements")])
+
+    assert count < 10
+
+
+# ---------------------------------------------------------------- a batch
+
+
+@pytest.fixture
+def other(place):
+    """Somebody else in our tables."""
+    url, needed = place
+    with psycopg.connect(url, options=f"-c search_path={needed['schema']}") as connection:
+        yield connection
+
+
+def test_a_later_statement_that_fails_is_its_own_alone(make_app, other):
+    """It waits in vain for a limit's row; who shared its transaction is done all the same."""
+
+    async def main():
+        async with make_app(lanes=1, busy_timeout=0.3) as app:
+            await app.jobs.aenqueue("print", limit=Limit("printer", concurrency=5))
+            [lease] = await app.jobs.areserve("print")
+            await app.jobs.aenqueue("mail")
+            other.execute("select * from limits for update")
+            return await asyncio.gather(
+                app.jobs.acomplete(lease),
+                app.jobs.areserve("mail"),
+                app.jobs.aenqueue("post"),
+                return_exceptions=True,
+            )
+
+    completed, [lease], stored = asyncio.run(main())
+
+    assert isinstance(completed, DatabaseBusy)
+    assert (lease.epoch, stored.topic) == (1, "post")
+
+
+def test_of_calls_that_became_one_a_bad_one_fails_alone(make_app, other):
+    async def main():
+        async with make_app(lanes=1) as app:
+            await app.jobs.aenqueue("mail", 1, key="from the future")
+            other.execute("update job set encoding = 'new'")
+            other.commit()
+            return await asyncio.gather(
+                app.jobs.aenqueue("mail", 2, key="from the future"),
+                app.jobs.aenqueue("mail", 3, key="well"),
+                app.jobs.areserve("post"),
+                return_exceptions=True,
+            )
+
+    unreadable, stored, none = asyncio.run(main())
+
+    assert isinstance(unreadable, IncompatibleData)
+    assert (stored.payload, none) == (3, [])
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, Interrupted])
+def test_a_lease_of_a_batch_that_was_broken_off_is_nobodys(make_app, error):
+    def broken():
+        yield sql["clock"]()
+        raise error
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            await app.jobs.aenqueue_many("mail", range(2))
+            _, reserved = await asyncio.gather(
+                app.arun(Operation("broken", broken, whole=True)),
+                app.jobs.areserve("mail"),
+                return_exceptions=True,
+            )
+            held = 0 if isinstance(reserved, BaseException) else len(reserved)
+            states = [job.state for job in await app.jobs.alist(topic="mail")]
+            assert states.count(State.RESERVED) == held
+
+    asyncio.run(main())
+
+
+def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other):
+    """A touch that is said again would count again, or come too soon after itself."""
+    look = "select * from limits where key = %s for update"
+
+    async def main():
+        async with make_app(lanes=1, min_touch_interval=0.5) as app:
+            for key in "ab":
+                await app.jobs.aenqueue("print", limit=Limit(key, concurrency=5))
+            leases = await app.jobs.areserve("print", limit=2)
+            await app.queue("mail").aput(b"x")
+            mine = await app.queue("mail").areserve(timeout=1)
+            await asyncio.sleep(0.7)  # by the server's clock, which no test moves
+            other.execute(look, ["b"])
+
+            def cross():
+                time.sleep(0.4)  # until the others wait for what this one holds
+                try:
+                    other.execute(look, ["a"])
+                finally:
+                    other.rollback()
+
+            crossing = asyncio.create_task(asyncio.to_thread(cross))
+            touched, *_ = await asyncio.gather(
+                mine.atouch(),
+                *(app.jobs.acomplete(lease) for lease in leases),
+                return_exceptions=True,
+            )
+            await asyncio.gather(crossing, return_exceptions=True)
+            return touched
+
+    assert asyncio.run(main()) is None
+    assert other.execute("select touches from lease").fetchall() == [(1,)]
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+def test_what_a_thread_was_interrupted_in_does_not_happen_later(postgres, postgres_schema):
+    """It waited for a lock; the server does not wait for it any more."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    with App(postgres.url(), schema=postgres_schema, busy_timeout=30) as app:
+        app.jobs.enqueue("other")
+        before = signal.signal(signal.SIGUSR1, stop)
+        with psycopg.connect(postgres.url()) as other:
+            app.jobs.enqueue("mail", 1, key="one", connection=other)
+            threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    app.jobs.enqueue("mail", 2, key="one")
+            finally:
+                signal.signal(signal.SIGUSR1, before)
+            eventually(lambda: not waiting_for_locks(other))
+            other.rollback()
+        assert app.jobs.list(topic="mail") == []
+
+
+def test_what_a_loop_ended_in_does_not_happen_later(postgres, postgres_schema):
+    async def main(app):
+        enqueuing = asyncio.create_task(app.jobs.aenqueue("mail", 2, key="one"))
+        await asyncio.sleep(0.7)
+        assert not enqueuing.done()
+
+    with App(postgres.url(), schema=postgres_schema, busy_timeout=30) as app:
+        app.jobs.enqueue("other")
+        with psycopg.connect(postgres.url()) as other:
+            app.jobs.enqueue("mail", 1, key="one", connection=other)
+            asyncio.run(main(app))  # it ends, and cancels all that is under way
+            eventually(lambda: not waiting_for_locks(other))
+            other.rollback()
+        assert app.jobs.list(topic="mail") == []
+
+
+def waiting_for_locks(connection) -> int:
+    text = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    [[count]] = connection.execute(text).fetchall()
+    return count
+
+
+def test_an_interrupt_in_a_callback_of_the_loop_does_not_stop_its_lane(
+    postgres, postgres_schema, monkeypatch
+):
+    """Ctrl-C in a program that keeps its loop, such as a notebook."""
+    advance = Wire._advance
+    interrupts = [KeyboardInterrupt]
+
+    def interrupted(self):
+        done = advance(self)
+        if done and interrupts:
+            raise interrupts.pop()
+        return done
+
+    with App(postgres.url(), schema=postgres_schema, lanes=1) as app, asyncio.Runner() as runner:
+        runner.run(app.jobs.aenqueue("mail", 1))
+        monkeypatch.setattr(Wire, "_advance", interrupted)
+        loop = runner.get_loop()
+        first = loop.create_task(app.jobs.aenqueue("mail", 2))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(first)
+        second = loop.run_until_complete(asyncio.wait_for(app.jobs.aenqueue("mail", 3), 10))
+        assert second.payload == 3
+        assert loop.run_until_complete(first).payload == 2
+        assert len(app.jobs.list(topic="mail")) == 3
+
+
+# ---------------------------------------------------------------- closing, and losing
+
+
+@pytest.fixture
+def swallowing(postgres, monkeypatch):
+    """A proxy that will fall silent, before an app that waits for hardly anything."""
+    monkeypatch.setattr(postgres_lanes, "PATIENCE", 0.3)
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+def test_a_thread_that_waits_for_an_answer_is_told_of_the_close(swallowing, postgres_schema):
+    app = App(swallowing.url(), schema=postgres_schema, lanes=1)
+    app.jobs.enqueue("mail")
+    swallowing.swallow("insert into")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(app.jobs.enqueue, "mail")
+        assert swallowing.happened.wait(5)
+        app.close()
+
+        assert isinstance(waiting.exception(10), TowpathError)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_task_that_waits_for_an_answer_is_told_of_a_close_elsewhere(
+    swallowing, postgres_schema, new_loop
+):
+    app = App(swallowing.url(), schema=postgres_schema, lanes=1)
+
+    async def main():
+        await app.jobs.aenqueue("mail")
+        swallowing.swallow("insert into")
+        waiting = asyncio.create_task(app.jobs.aenqueue("mail"))
+        await asyncio.to_thread(swallowing.happened.wait, 5)
+        await asyncio.to_thread(app.close)
+        await asyncio.wait({waiting}, timeout=10)
+        return waiting.exception()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert isinstance(runner.run(main()), TowpathError)
+
+
+def test_a_task_that_waits_for_an_answer_is_told_of_a_close_in_its_own_loop(
+    postgres, postgres_schema
+):
+    app = App(postgres.url(), schema=postgres_schema, lanes=1)
+
+    async def main():
+        await app.jobs.aenqueue("mail")
+        waiting = asyncio.create_task(app.jobs.aenqueue("mail"))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        app.close()
+        await asyncio.wait({waiting}, timeout=10)
+        return waiting.exception()
+
+    assert isinstance(asyncio.run(main()), TowpathError)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_close_while_the_loop_stands_still_is_done_by_the_loop(
+    postgres, postgres_schema, monkeypatch, new_loop
+):
+    """Until then the file's number must not become another's: the loop listens to it."""
+    monkeypatch.setattr(postgres_lanes, "PATIENCE", 0.1)
+    app = App(postgres.url(), schema=postgres_schema, lanes=1)
+
+    async def main():
+        await app.jobs.aenqueue("mail")
+        [lanes] = app._database._loops.values()
+        [wire] = [lane._wire for lane in lanes.lanes() if lane._wire]
+        numbers = [wire._pgconn.socket, wire._listener.line]
+        closing = threading.Thread(target=app.close)
+        closing.start()
+        closing.join()
+        for number in numbers:
+            os.fstat(number)
+        await asyncio.sleep(0.05)
+        for number in numbers:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(number)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_lost_line_that_a_forked_child_has_too_does_not_keep_the_loop_busy(
+    postgres, postgres_schema, new_loop
+):
+    """The kernel forgets it only when the child's is closed as well."""
+    app = App(postgres.url(), schema=postgres_schema, lanes=1)
+
+    async def main():
+        await app.jobs.aenqueue("mail")
+        [lanes] = app._database._loops.values()
+        [wire] = [lane._wire for lane in lanes.lanes() if lane._wire]
+        child = child_that_sleeps()
+        try:
+            with psycopg.connect(postgres.url(), autocommit=True) as other:
+                other.execute("select pg_terminate_backend(%s)", [wire._pgconn.backend_pid])
+            await until(lambda: not wire.rests)
+            heard = []
+            wire._advance = lambda: heard.append("something") or False
+            await asyncio.sleep(0.2)
+            assert heard == []
+        finally:
+            end(child)
+        await app.aclose()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+def child_that_sleeps() -> int:
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    return child
+
+
+def end(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

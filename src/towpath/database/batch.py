@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from towpath.errors import DatabaseUnavailable, TowpathError
+from towpath.errors import DatabaseUnavailable
 from towpath.operation import OnCommit, Operation
 
 log: Final = logging.getLogger("towpath")
@@ -26,12 +26,6 @@ class Call(Protocol):
         ...
 
 
-class Raised(NamedTuple):
-    """What came of an operation that stands by itself, instead of a result."""
-
-    error: TowpathError
-
-
 class Group:
     """Calls that run as one operation."""
 
@@ -48,10 +42,6 @@ class Group:
 
     def settle(self, result: Any) -> None:
         """Give each call its share of the result."""
-        if isinstance(result, Raised):
-            for call in self.calls:
-                call.settle(None, result.error)
-            return
         if len(self.calls) == 1:
             self.calls[0].settle(result, None)
             return
@@ -77,8 +67,7 @@ def settle(groups: Sequence[Group], results: Sequence[Any], on_commit: OnCommit)
     """Tell whoever waits what came of it, and of what was committed."""
     for group, result in zip(groups, results, strict=True):
         group.settle(result)
-        if not isinstance(result, Raised):
-            tell(on_commit, group.operation, result)
+        tell(on_commit, group.operation, result)
 
 
 def tell(on_commit: OnCommit, operation: Operation[T], result: T) -> None:

@@ -75,7 +75,7 @@ class Trouble:
         self._since: float | None = None
         self.seen = False
         self.doubtful = False  # it may have been done: the commit was on its way
-        self.is_lost = False  # it may have been committed, and nobody heard of it
+        self._lost = False  # and nobody heard of it
 
     def pause(self, error: psycopg.Error, operations: Operations) -> float:
         """Return how long to wait before the next try, or raise."""
@@ -86,7 +86,7 @@ class Trouble:
             return random.uniform(0, 0.01 * self._tries)  # noqa: S311 - jitter
         if not _passing(error, ours):
             raise self.shared(ours, operations) from error
-        self.is_lost = self.is_lost or self.doubtful
+        self._lost = self._lost or self.doubtful
         writes = any(operation.mode is Mode.WRITE for operation in operations)
         if writes and self.doubtful and not all(each.repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
@@ -103,7 +103,7 @@ class Trouble:
 
         If that may have been committed before, none of them may run alone as if for the first time.
         """
-        if not self.is_lost or len(operations) == 1:
+        if not self._lost or len(operations) == 1:
             return error
         return DatabaseUnavailable(
             f"the answer was lost, then: {error}. It may have been done; look before you try again."

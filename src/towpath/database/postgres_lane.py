@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from towpath.database.batch import Raised, grouped, settle
+from towpath.database.batch import grouped, settle
 from towpath.database.calls import LoopCall, OrphanCall
 from towpath.database.postgres import Operations, Trouble, aconnect, connect
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
@@ -56,53 +56,50 @@ class Connected:
         return wire
 
     def _resting(self) -> Wire | None:
-        """Return the wire if it is at rest; leave it if not, for then it is lost or interrupted.
+        """Return the wire, if it is at rest."""
+        self._leave_unless_resting()
+        return self._wire
 
-        What an interrupted one holds was never acknowledged, and must not be mixed with new work.
+    def _leave_unless_resting(self) -> None:
+        """Leave a wire that is lost or interrupted.
+
+        What it holds was never acknowledged: the server is to end it, and it must not be mixed with
+        new work.
         """
         if self._wire and not self._wire.rests:
+            self._wire.call_off()
             self.close()
-        return self._wire
 
     def _exchanges(
         self, wire: Wire, operations: Operations, trouble: Trouble
     ) -> Exchanges[list[Any]]:
-        """Run operations: all of them ask before the first is answered.
-
-        What is asked together is a transaction by itself; where that is not enough it gets a begin
-        and a commit.
-        """
-        whole = trouble.doubtful = all(operation.whole for operation in operations)
-        if whole and len(operations) == 1:
+        trouble.doubtful = len(operations) == 1 and operations[0].whole
+        if trouble.doubtful:
             steps = operations[0].steps(again=trouble.seen)
             return [(yield from self._finished(steps, None))]
+        results = yield from self._together(operations, again=trouble.seen)
+        trouble.doubtful = True
+        yield [COMMIT]
+        if wire.said != b"COMMIT":  # after an error the server answers by a rollback
+            msg = "the transaction was rolled back by the server; nothing was stored"
+            raise DatabaseError(msg)
+        return results
+
+    def _together(self, operations: Operations, *, again: bool) -> Exchanges[list[Any]]:
+        """Begin and run operations: all of them ask before the first is answered."""
         started = [
-            [part.steps(again=trouble.seen) for part in operation.parts or (operation,)]
+            [part.steps(again=again) for part in operation.parts or (operation,)]
             for operation in operations
         ]
         first = (self._database.asked(next(steps)) for parts in started for steps in parts)
-        answers = iter((yield first if whole else chain([BEGIN], first)))
-        if whole:
-            trouble.is_lost = True  # as long as one of them has not ended
-        else:
-            next(answers)
+        _, *answered = yield chain([BEGIN], first)
+        answers = iter(answered)
         results: list[Any] = []
         for parts in started:
             ends: list[Any] = []
             for steps in parts:
-                try:
-                    ends.append((yield from self._finished(steps, next(answers))))
-                except TowpathError as error:
-                    if not whole:
-                        raise
-                    ends.append(Raised(error))  # its own: the others have been committed
+                ends.append((yield from self._finished(steps, next(answers))))  # noqa: PERF401 - it yields
             results.append(ends[0] if len(ends) == 1 else [one for end in ends for one in end])
-        if not whole:
-            trouble.doubtful = True
-            yield [COMMIT]
-            if wire.said != b"COMMIT":  # after an error the server answers by a rollback
-                msg = "the transaction was rolled back by the server; nothing was stored"
-                raise DatabaseError(msg)
         return results
 
     def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:
@@ -141,7 +138,7 @@ class Lane(Connected):
             if wire.is_in_transaction:
                 with contextlib.suppress(psycopg.Error):
                     wire.exchange([ROLLBACK])
-            self._resting()
+            self._leave_unless_resting()
             raise
 
 
@@ -186,5 +183,5 @@ class AsyncLane(Connected):
             if wire.is_in_transaction:
                 with contextlib.suppress(psycopg.Error):
                     await wire.aexchange([ROLLBACK])
-            self._resting()
+            self._leave_unless_resting()
             raise

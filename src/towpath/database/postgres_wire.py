@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from threading import Thread
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -17,7 +18,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGcancel, PGresult
 
 from towpath.database.calls import running_loop
 from towpath.operation import Row
@@ -52,7 +53,7 @@ class Wire:
 
     def _begin(self) -> None:
         self._new_names: dict[str, bytes] = {}
-        self._expected: list[bool] = []  # results; whether they answer, or only give a name
+        self._expected: list[str | None] = []  # results: answers, or the text that gets a name
         self._heard: list[PGresult] = []
         self._unsent = False
         self.said = b""  # of which command the last answer was
@@ -79,33 +80,36 @@ class Wire:
     async def aexchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
         """Ask, and await all answers; always in the same event loop."""
         self._ask(asked)
-        loop = asyncio.get_running_loop()
         if self._listener is None:
-            self._listener = Listener(loop, self._pgconn.socket, self._hear)
+            self._listener = Listener(self._pgconn.socket, self._hear)
+        self._waiting = self._listener.loop.create_future()
         if self._unsent:
-            loop.add_writer(self._pgconn.socket, self._hear)
-        self._waiting = loop.create_future()
+            self._listener.loop.add_writer(self._listener.line, self._hear)
         await self._waiting
         return self._answers()
 
     def _hear(self) -> None:
         """Go on when the line is ready. While nobody waits that is its end, as a rule."""
-        waiting, sending = self._waiting, self._unsent
+        sending = self._unsent
         try:
             done = self._advance()
         except psycopg.Error as error:
-            self._stop_listening()
-            if waiting and not waiting.done():
-                waiting.set_exception(error)
+            self._stop_listening(error)
             return
+        except BaseException:  # whoever waits is not to wait for ever
+            self._stop_listening(psycopg.OperationalError("interrupted"))
+            raise
         if sending and not self._unsent and self._listener:
             self._listener.loop.remove_writer(self._listener.line)
-        if done and waiting and not waiting.done():
-            waiting.set_result(None)
+        if done and self._waiting and not self._waiting.done():
+            self._waiting.set_result(None)
 
-    def _stop_listening(self) -> None:
+    def _stop_listening(self, error: psycopg.Error) -> None:
+        """Listen no more; who waits is told why."""
         if self._listener:
             self._listener.stop()
+            if self._waiting and not self._waiting.done() and not self._listener.loop.is_closed():
+                self._waiting.set_exception(error)
             self._listener = None
 
     def cut(self) -> None:
@@ -117,9 +121,25 @@ class Wire:
         ):
             line.shutdown(socket.SHUT_RDWR)
 
+    def call_off(self) -> None:
+        """Have the server end what it still does for nobody, without waiting for that."""
+        if self._pgconn.transaction_status == TransactionStatus.ACTIVE:
+            with contextlib.suppress(psycopg.Error, RuntimeError):
+                Thread(target=_cancel, args=(self._pgconn.get_cancel(),), daemon=True).start()
+
     def close(self) -> None:
-        """Close the connection, in its event loop or from outside."""
-        self._stop_listening()
+        """Close the connection, from any thread; whoever waits for its answer is told."""
+        loop = self._listener.loop if self._listener else None
+        if loop is None or loop is running_loop() or not loop.is_running():
+            self.cut()
+            self._close()
+            return
+        with contextlib.suppress(RuntimeError):  # it has closed just now
+            loop.call_soon_threadsafe(self._close)
+        self.cut()
+
+    def _close(self) -> None:
+        self._stop_listening(psycopg.OperationalError("the connection was closed"))
         self._pgconn.finish()
 
     def _ask(self, asked: Iterable[Asked]) -> None:
@@ -133,7 +153,7 @@ class Wire:
                 pgconn.send_query_prepared(self._prepared(text), given)
             else:
                 pgconn.send_query_params(text.encode(), given)
-            self._expected.append(True)
+            self._expected.append(None)
         pgconn.pipeline_sync()
         self._unsent = bool(pgconn.flush())
 
@@ -143,7 +163,7 @@ class Wire:
         if name is None:
             name = self._new_names[text] = b"towpath_%d" % next(self._numbers)
             self._pgconn.send_prepare(name, text.encode())
-            self._expected.append(False)
+            self._expected.append(text)
         return name
 
     def _advance(self) -> bool:
@@ -171,10 +191,13 @@ class Wire:
 
     def _answers(self) -> list[list[Row]]:
         """Return the rows of each answer."""
+        answers: list[PGresult] = []
+        for result, text in zip(self._heard, self._expected, strict=True):
+            if text is None:
+                answers.append(result)
+            elif result.status == ExecStatus.COMMAND_OK:
+                self._names[text] = self._new_names[text]  # for good, whatever becomes of the rest
         self._raise_heard()
-        self._names.update(self._new_names)
-        pairs = zip(self._heard, self._expected, strict=True)
-        answers = [result for result, is_answer in pairs if is_answer]
         self.said = answers[-1].command_status or b""
         return [self._rows(result) for result in answers]
 
@@ -191,26 +214,25 @@ class Wire:
 
 
 class Listener:
-    """An event loop that listens to a line from now on: to begin anew each time would cost more."""
+    """The event loop of this thread listens to a line for good: to begin anew costs more."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, line: int, hear: Callable[[], None]
-    ) -> None:
-        self.loop = loop
-        self.line = line  # kept, for a line that was cut has no number any more
-        loop.add_reader(line, hear)
+    def __init__(self, line: int, hear: Callable[[], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        # A number of our own: libpq closes its own when it likes, and then that may be another's.
+        self.line = os.dup(line)
+        self.loop.add_reader(self.line, hear)
 
     def stop(self) -> None:
-        """Listen no more, from any thread."""
-        if running_loop() is self.loop:
-            self._stop()
-        else:
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                self.loop.call_soon_threadsafe(self._stop)
+        """Listen no more; in the loop, or while that does not run."""
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self.line)
+            self.loop.remove_writer(self.line)
+        os.close(self.line)
 
-    def _stop(self) -> None:
-        self.loop.remove_reader(self.line)
-        self.loop.remove_writer(self.line)
+
+def _cancel(cancel: PGcancel) -> None:
+    with contextlib.suppress(psycopg.Error):
+        cancel.cancel()
 
 
 _BOTH: Final = select.POLLIN | select.POLLOUT
