@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -435,6 +437,83 @@ def test_a_lost_line_that_a_forked_child_has_too_does_not_keep_the_loop_busy(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
+
+
+def reset(link) -> None:
+    """End both sides by a reset, as a server does that goes with unread data, or a firewall."""
+    link.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    link.client.close()
+    link.server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("before", [b"", b"2\0\0\0\4"], ids=["nothing", "half an answer"])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_task_hears_of_a_reset(postgres, postgres_schema, new_loop, before):
+    """uvloop calls a reader once after it, and then never again."""
+
+    async def main(proxy):
+        async with App(proxy.url(), schema=postgres_schema, lanes=1) as app:
+            await app.jobs.aenqueue("mail", 1)
+
+            def fault(link):
+                link.client.sendall(before)
+                reset(link)
+                proxy.happened.set()
+                return False
+
+            proxy._arm("insert into", fault)
+            waiting = asyncio.create_task(app.jobs.aenqueue("mail", 2))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            proxy.happened.wait(5)  # the loop is busy meanwhile: all has come when it looks
+            async with asyncio.timeout(10):
+                assert (await waiting).payload == 2
+
+    with Proxy(postgres.port) as proxy, asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main(proxy))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_tasks_outlive_backends_that_are_terminated(postgres, postgres_schema, new_loop):
+    """Again and again, as by an administrator."""
+    ended = threading.Event()
+    terminate = (
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'towpath'"
+    )
+
+    def kill():
+        with psycopg.connect(postgres.url(), autocommit=True) as other:
+            while not ended.wait(0.02):
+                other.execute(terminate)
+
+    async def main():
+        async with App(postgres.url(), schema=postgres_schema) as app:
+            await app.jobs.aenqueue("mail")
+            killing = asyncio.create_task(asyncio.to_thread(kill))
+
+            async def put():
+                return [(await app.jobs.aenqueue("mail", n)).id for n in range(30)]
+
+            try:
+                async with asyncio.timeout(60):
+                    ids = await asyncio.gather(*(put() for _ in range(6)))
+            finally:
+                ended.set()
+                await killing
+            assert len({id for each in ids for id in each}) == 180
+            assert (await app.jobs.astats()).ready == 181
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+def test_an_answer_is_not_kept_while_the_line_rests(make_app):
+    app = make_app(lanes=1)
+    app.jobs.enqueue("mail", LARGE)
+    app.jobs.reserve("mail")
+
+    wires = [lane._wire for lane in app._database._all if lane._wire]
+    assert [(wire._heard, wire._types.pgresult) for wire in wires] == [([], None)]
 
 
 def child_that_sleeps() -> int:

@@ -18,7 +18,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGcancel, PGresult
+from psycopg.pq.abc import PGresult
 
 from towpath.database.calls import running_loop
 from towpath.operation import Row
@@ -47,6 +47,7 @@ class Wire:
         self._names: dict[str, bytes] = {}  # of prepared statements, by their text
         self._numbers = itertools.count()
         self._types = Transformer(connection)
+        self._polls = False  # a thread waits
         self._listener: Listener | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._begin()
@@ -70,12 +71,16 @@ class Wire:
 
     def exchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
         """Ask, and block until all is answered."""
-        self._ask(asked)
-        waits = select.poll()
-        while not self._advance():
-            waits.register(self._pgconn.socket, _BOTH if self._unsent else select.POLLIN)
-            waits.poll()
-        return self._answers()
+        self._polls = True
+        try:
+            self._ask(asked)
+            waits = select.poll()
+            while not self._advance():
+                waits.register(self._pgconn.socket, _BOTH if self._unsent else select.POLLIN)
+                waits.poll()
+            return self._answers()
+        finally:
+            self._polls = False
 
     async def aexchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
         """Ask, and await all answers; always in the same event loop."""
@@ -93,6 +98,9 @@ class Wire:
         sending = self._unsent
         try:
             done = self._advance()
+            # Not at the next event: after a reset uvloop tells of none.
+            while not done and self._listener and self._listener.is_ready:
+                done = self._advance()
         except psycopg.Error as error:
             self._stop_listening(error)
             return
@@ -124,19 +132,24 @@ class Wire:
     def call_off(self) -> None:
         """Have the server end what it still does for nobody, without waiting for that."""
         if self._pgconn.transaction_status == TransactionStatus.ACTIVE:
+            encrypted = psycopg.capabilities.has_cancel_safe()  # where the line is
+            pgconn = self._pgconn
             with contextlib.suppress(psycopg.Error, RuntimeError):
-                Thread(target=_cancel, args=(self._pgconn.get_cancel(),), daemon=True).start()
+                cancel = pgconn.cancel_conn().blocking if encrypted else pgconn.get_cancel().cancel
+                Thread(target=_try, args=(cancel,), daemon=True).start()
 
     def close(self) -> None:
         """Close the connection, from any thread; whoever waits for its answer is told."""
+        if not self.rests:
+            self.cut()
+        if self._polls:
+            return  # whoever does so hears of the cut, and is the last to hold it
         loop = self._listener.loop if self._listener else None
         if loop is None or loop is running_loop() or not loop.is_running():
-            self.cut()
             self._close()
             return
         with contextlib.suppress(RuntimeError):  # it has closed just now
             loop.call_soon_threadsafe(self._close)
-        self.cut()
 
     def _close(self) -> None:
         self._stop_listening(psycopg.OperationalError("the connection was closed"))
@@ -199,7 +212,10 @@ class Wire:
                 self._names[text] = self._new_names[text]  # for good, whatever becomes of the rest
         self._raise_heard()
         self.said = answers[-1].command_status or b""
-        return [self._rows(result) for result in answers]
+        rows = [self._rows(result) for result in answers]
+        self._heard.clear()  # an answer may be large
+        self._types.set_pgresult(None)
+        return rows
 
     def _raise_heard(self) -> None:
         for result in self._heard:
@@ -221,6 +237,13 @@ class Listener:
         # A number of our own: libpq closes its own when it likes, and then that may be another's.
         self.line = os.dup(line)
         self.loop.add_reader(self.line, hear)
+        self._poll = select.poll()
+        self._poll.register(self.line, select.POLLIN)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to hear."""
+        return bool(self._poll.poll(0))
 
     def stop(self) -> None:
         """Listen no more; in the loop, or while that does not run."""
@@ -230,9 +253,9 @@ class Listener:
         os.close(self.line)
 
 
-def _cancel(cancel: PGcancel) -> None:
+def _try(cancel: Callable[[], None]) -> None:
     with contextlib.suppress(psycopg.Error):
-        cancel.cancel()
+        cancel()
 
 
 _BOTH: Final = select.POLLIN | select.POLLOUT
