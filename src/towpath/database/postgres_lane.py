@@ -131,6 +131,7 @@ class Lane(Connected):
                 time.sleep(trouble.pause(error, operations))
 
     def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
+        trouble.doubtful = False  # while it connects
         wire = self._resting() or self._plug_in(connect(*self._where, by_key=self._by_key))
         try:
             return drive(self._exchanges(wire, operations, trouble), wire.exchange)
@@ -176,6 +177,7 @@ class AsyncLane(Connected):
                 await asyncio.sleep(trouble.pause(error, operations))
 
     async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
+        trouble.doubtful = False  # while it connects
         wire = self._resting() or self._plug_in(await aconnect(*self._where, by_key=self._by_key))
         try:
             return await adrive(self._exchanges(wire, operations, trouble), wire.aexchange)
