@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
-import psycopg
 import pytest
 from argon2 import PasswordHasher
 
+from tests.schemas import Schemas
 from tests.servers import PostgresServer
 from towpath import App
 from towpath.app.queue import Queue, Reservation
@@ -110,13 +110,28 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres) -> Schemas:
+    """Schemas that tests hand on."""
+    return Schemas(postgres)
+
+
 @pytest.fixture
-def postgres_schema(postgres) -> Iterator[str]:
-    """The name of a schema that is gone after the test."""
-    name = f"t{os.getpid()}_{next(_numbers)}"
+def postgres_schema(request, schemas) -> Iterator[str]:
+    """The name of a schema: with our tables and nothing in them where a test takes any `place`."""
+    if "place" in request.fixturenames and "untouched" not in request.fixturenames:
+        schema = schemas.borrow()
+        yield schema.name
+        schemas.give_back(schema)
+        return
+    name = f"t{os.getpid()}_new{next(_numbers)}"
     yield name
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute(f'drop schema if exists "{name}" cascade')
+    schemas.drop(name)
+
+
+@pytest.fixture
+def untouched() -> None:
+    """Asks for a database in which our tables are not made yet."""
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

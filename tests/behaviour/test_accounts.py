@@ -729,6 +729,7 @@ def test_an_account_is_made_in_the_callers_transaction_or_not_at_all(tmp_path):
 # ---------------------------------------------------------------- the migration
 
 
+@pytest.mark.usefixtures("untouched")
 def test_tables_of_before_are_brought_up_to_date_and_old_code_goes_on(
     make_app, place, clock, monkeypatch
 ):

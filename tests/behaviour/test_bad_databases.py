@@ -201,6 +201,7 @@ def test_an_unknown_role_is_denied_at_once(open_app, postgres):
         open_app(postgres.url(user="nobody-knows")).jobs.enqueue("mail")
 
 
+@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
 def test_a_role_that_may_not_create_our_tables_is_told_who_should(open_app, make_app, poor, grant):
     rich = make_app()
@@ -238,6 +239,7 @@ def test_us1_5_a_lent_transaction_of_such_a_role_stays_usable(poor, postgres_sch
         assert connection.execute("select 1").fetchone() == (1,)
 
 
+@pytest.mark.usefixtures("untouched")
 def test_where_migration_is_switched_off_nothing_is_created(make_app, colour):
     app = colour(make_app(migrate=False))
     with refused(SchemaMissing, "towpath migrate"):
@@ -314,6 +316,7 @@ def read_only(poor, postgres, role) -> Iterator[str]:
         connection.execute(f"revoke create on database postgres from {role}")
 
 
+@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
 def test_a_standby_or_read_only_server_is_read_only(open_app, make_app, read_only, grant):
     rich = make_app()

@@ -605,6 +605,7 @@ def test_dq_10_a_topic_that_is_forgotten_while_a_job_is_on_its_way_comes_back(
 # ---------------------------------------------------------------- first use
 
 
+@pytest.mark.usefixtures("untouched")
 def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(fresh):
     fresh.begin()
     fresh.order()
@@ -617,6 +618,7 @@ def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(fresh):
     assert len(fresh.app.jobs.reserve("mail", limit=10)) == 2
 
 
+@pytest.mark.usefixtures("untouched")
 def test_us1_5_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place):
     url, needed = place
     fresh.begin()
@@ -633,6 +635,7 @@ def test_us1_5_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place
     assert [lease.job.payload for lease in leases] == ["kept", "kept as well"]
 
 
+@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("adapter", ON_POSTGRES, indirect=True)
 def test_us1_5_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
     fresh.begin()
@@ -643,6 +646,7 @@ def test_us1_5_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
     fresh.rollback()
 
 
+@pytest.mark.usefixtures("untouched")
 def test_us1_5_tables_are_not_created_where_that_is_switched_off(open_caller, make_app):
     caller = open_caller(make_app(migrate=False))
     caller.begin()

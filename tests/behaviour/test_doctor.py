@@ -41,6 +41,7 @@ def test_a_healthy_database_has_no_problem(live):
     assert names >= {"workers", "upkeep"}
 
 
+@pytest.mark.usefixtures("untouched")
 def test_looking_makes_no_tables(live):
     assert found(live, "schema") == [("problem", "our tables are not there")]
     assert found(live, "schema") == [("problem", "our tables are not there")]

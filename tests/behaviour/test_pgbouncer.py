@@ -27,6 +27,7 @@ def place(bouncer, postgres_schema) -> tuple[str, dict[str, str]]:
     return bouncer.url(), {"schema": postgres_schema}
 
 
+@pytest.mark.usefixtures("untouched")
 def test_every_verb_works_behind_a_pooler(live):
     """The tables too are made through it."""
     jobs = [live.jobs.enqueue("mail", number) for number in range(20)]
@@ -63,6 +64,7 @@ def test_many_callers_share_the_few_connections_of_a_pooler(make_app):
     assert app.jobs.stats().completed == 300
 
 
+@pytest.mark.usefixtures("untouched")
 def test_two_processes_that_start_together_make_the_tables_once(make_app):
     apps = [make_app() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:

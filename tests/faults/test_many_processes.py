@@ -41,6 +41,7 @@ def test_us2_5_four_processes_complete_each_job_exactly_once(start, make_app, bo
     assert (stats.completed, stats.failed, stats.reserved, stats.pending) == (total, 0, 0, 0)
 
 
+@pytest.mark.usefixtures("untouched")
 def test_apps_that_start_together_on_an_empty_database_make_its_tables_once(make_app, books):
     apps = [make_app() for _ in range(8)]
     together = Barrier(len(apps))

@@ -111,6 +111,7 @@ def test_us1_5_a_commit_brings_the_job_and_the_row(app, orders):
     assert [lease.job.id for lease in app.jobs.reserve("check")] == [job.id]
 
 
+@pytest.mark.usefixtures("untouched")
 def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(make_app, orders):
     app = make_app()
     with transaction.atomic():
@@ -546,6 +547,7 @@ def test_a_database_of_another_kind_is_refused(configured):
         database_url()
 
 
+@pytest.mark.usefixtures("untouched")
 def test_tables_come_with_djangos_own(configured, make_app):
     """Even where the app itself may not make them."""
     with configured(OPTIONS={**task_backends["default"].options, "migrate": False}):
@@ -554,6 +556,7 @@ def test_tables_come_with_djangos_own(configured, make_app):
     assert make_app(migrate=False).jobs.list() == []
 
 
+@pytest.mark.usefixtures("untouched")
 def test_tables_are_made_only_in_the_database_of_the_tasks(configured, make_app):
     post_migrate.send(apps.get_app_config("towpath"), using="another")
 
