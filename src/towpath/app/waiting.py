@@ -166,12 +166,12 @@ class WaitingRoom:
         One for each job; says whether there was any. Who comes too early after all is not the last
         to be woken: the commit rings as well.
         """
-        if not self._lines:
+        lines = self._lines
+        awaited = [topic for topic in topics() if topic in lines] if lines else None
+        if not awaited:
             return False
         loop, called = running_loop(), False
-        for topic, jobs in Counter(topics()).items():
-            if topic not in self._lines:
-                continue
+        for topic, jobs in Counter(awaited).items():
             with self._lock:
                 waiting = (one for one in self._lines.get(topic, ()) if not one.rung)
                 for waiter in islice(waiting, jobs):
