@@ -60,6 +60,7 @@ class Schemas:
         """Clean a schema, unless somebody has changed more than rows, or still holds some."""
         try:
             with self._connected(schema.name) as connection:
+                connection.execute("set lock_timeout = 500")
                 if _asked(connection, SHAPE, {"name": schema.name}) == [schema.shape]:
                     _clean(connection, schema)
                     self._clean.append(schema)
@@ -85,7 +86,7 @@ class Schemas:
             return Schema(name, shape, rows, _asked(connection, SEQUENCES, [name]))
 
     def _connected(self, name: str) -> psycopg.Connection[Any]:
-        options = f"-c search_path={name} -c lock_timeout=500"
+        options = f"-c search_path={name}"
         return psycopg.connect(self._server.url(), autocommit=True, options=options)
 
 

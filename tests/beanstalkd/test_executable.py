@@ -68,8 +68,8 @@ def test_it_takes_every_flag_of_beanstalkd(executable, tmp_path):
 
 def test_it_becomes_another_user_with_none_of_the_groups_of_root(executable):
     """Who is not root can only become itself."""
-    me = pwd.getpwuid(os.geteuid())
-    user = me if me.pw_uid else pwd.getpwnam("nobody")
+    uid = os.geteuid()
+    user = pwd.getpwnam("nobody") if uid == 0 else pwd.getpwuid(uid)
     server = executable("-u", user.pw_name)
     server.client().put()
 
@@ -78,7 +78,7 @@ def test_it_becomes_another_user_with_none_of_the_groups_of_root(executable):
 
     assert said["Uid"].split() == [str(user.pw_uid)] * 4
     assert said["Gid"].split() == [str(user.pw_gid)] * 4
-    groups = os.getgrouplist(user.pw_name, user.pw_gid) if not me.pw_uid else os.getgroups()
+    groups = os.getgrouplist(user.pw_name, user.pw_gid) if uid == 0 else os.getgroups()
     assert set(map(int, said["Groups"].split())) == set(groups)
 
 
