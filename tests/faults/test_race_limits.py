@@ -1,12 +1,14 @@
 """The row of a limit, while several look at it."""
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
 from towpath import Limit
 from towpath.database.clock import machine_clock
-from towpath.store import limits
+from towpath.store import limits, reserving
 
 KEY = "printer"
 
@@ -74,10 +76,33 @@ def test_a_limit_is_not_forgotten_by_one_who_saw_nobody_under_it(
     other.jobs.complete(other.jobs.reserve("mail")[0])
     before.jobs.enqueue("mail", limit=one, delay=60)
 
-    with Gate(app, threads).before("count_running", app.jobs.reserve, "mail"):
+    with Gate(app, threads).before("count_before", app.jobs.reserve, "mail"):
         forgetting = threads.submit(other.run, limits.forget_unused())
         wait_until(lambda: forgetting.done() or locked(books))
     forgetting.result(10)
 
     [limit] = [each for each in other.limits.list() if each.key == KEY]
     assert limit.running == 1
+
+
+def test_nobody_is_overtaken_while_one_who_knows_no_limits_yet_has_it_in_hand(
+    make_knowing, make_app, place, threads
+):
+    """It is neither in line nor parked then, and did not run when those who run were counted."""
+    url, needed = place
+    app, other = make_knowing("mail"), make_app()
+    one = Limit(KEY, concurrency=1)
+    first, second = (other.jobs.enqueue("mail", number, limit=one) for number in range(2))
+    unknowing = reserving.reserve(("mail",), limit=1, token=1)
+
+    with psycopg.connect(url) as somebody:
+        held = sql.SQL("select from {} where seq = %s for update")
+        somebody.execute(held.format(sql.Identifier(needed["schema"], "ready")), [first.seq])
+        with Gate(app, threads).before("count_before", app.jobs.reserve, "mail") as reserved:
+            somebody.rollback()
+            met = other.run(unknowing)
+    other.run(reserving.give_back(met.leases, met.unusable))
+
+    assert reserved.result() == []
+    assert [lease.job.id for lease in other.jobs.reserve("mail", limit=2)] == [first.id]
+    assert app.jobs.get(second.id).state == "blocked"

@@ -43,13 +43,16 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
         for lease in sorted(leases, key=lambda lease: lease.job.seq)
         if lease.job.options.limit
     }
-    gauges, changed = yield from _gauges(declared, declared)
+    gauges, changed = yield from _held(declared, declared)
     places = [_place(lease) for lease in leases if lease.job.options.limit]
-    for key, count in Counter(place["key"] for place in places).items():
-        gauges[key].running -= count  # they do not run yet
+    asked = [{**place, "room": min(gauges[place["key"]].room, len(leases))} for place in places]
+    counted = yield sql["count_before"](asked)
+    before = {seq: number for seq, _, number, _ in counted}
+    for _, key, _, running in counted:
+        gauges[key].running = running
+    for _, key, _, _ in counted:
+        gauges[key].running -= 1  # they do not run yet
     room = {key: gauge.room for key, gauge in gauges.items()}
-    asked = [{**place, "room": min(room[place["key"]], len(leases))} for place in places]
-    before = {row[0]: row[1] for row in (yield sql["count_before"](asked))}
     started = Counter[str]()
     over: list[dict[str, Any]] = []
     for place in places:
@@ -74,7 +77,10 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
 
 def freed(keys: Iterable[str]) -> Steps[set[str]]:
     """Give the places of ended leases to those that wait; return the topics that gained a job."""
-    gauges, _ = yield from _gauges(dict.fromkeys(keys), {})
+    gauges, _ = yield from _held(dict.fromkeys(keys), {})
+    items = [{"key": key} for key in sorted(gauges)]
+    for key, running in (yield sql["count_running"](items)):
+        gauges[key].running = running
     return (yield from _unparked(gauges))
 
 
@@ -131,10 +137,10 @@ def _place(lease: Lease) -> dict[str, Any]:
     return {"key": key, "topic": job.topic, "priority": job.priority, "seq": job.seq}
 
 
-def _gauges(
+def _held(
     keys: Iterable[str], declared: Mapping[str, tuple[Limit, int]]
 ) -> Steps[tuple[dict[str, Gauge], bool]]:
-    """Hold the rows of some keys, as the newest of these jobs declare them, and read the gauges.
+    """Hold the rows of some keys, as the newest of these jobs declare them; nobody is counted yet.
 
     Also says whether what held before was changed.
     """
@@ -152,12 +158,11 @@ def _gauges(
             break
         changed = changed or any(item["key"] in rows for item in new)
         yield sql["declare_limits"](new)
-    running = {row[0]: row[1] for row in (yield sql["count_running"](items))}
     unbound = (None, None, 1, 0, 0, 0)  # nobody can say any more what held them
     gauges = {
-        key: Gauge(concurrency, pace, burst, tat, running[key], now)
-        for key in running
-        for concurrency, pace, burst, _, tat, now in [rows.get(key, unbound)]
+        item["key"]: Gauge(concurrency, pace, burst, tat, 0, now)
+        for item in items
+        for concurrency, pace, burst, _, tat, now in [rows.get(item["key"], unbound)]
     }
     return gauges, changed
 

@@ -52,26 +52,34 @@ update towpath.limits l
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
  where l.key = i.key and l.tat <= i.tat;
 
--- How many of the same key come before each, in its own topic; it is enough to know `room` of them.
+-- How many of the same key come before each in its own topic, it is enough to know `room` of them,
+-- and how many run: at one instant, so that nobody moves from the one to the other between.
 -- name: count_before [sqlite]
-select :seq,
+select :seq, :key,
        (select count(*) from (select 1 from towpath.ready r
          where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
          limit :room))
      + (select count(*) from (select 1 from towpath.blocked b
          where b.limit_key = :key and b.topic = :topic and b.waits is null
-           and (b.priority, b.seq) < (:priority, :seq) limit :room));
+           and (b.priority, b.seq) < (:priority, :seq) limit :room)),
+       (select count(*) from towpath.lease e where e.limit_key = :key);
 
 -- name: count_before [postgres]
-select i.seq,
+with item as materialized (
+    select * from json_to_recordset(cast(:items as json)) as i(
+           key text, topic text, priority bigint, seq bigint, room bigint)),
+running as materialized (
+    select k.key, (select count(*) from towpath.lease e where e.limit_key = k.key) as number
+      from (select distinct key from item) k)
+select i.seq, i.key,
        (select count(*) from (select from towpath.ready r
          where r.limit_key = i.key and r.topic = i.topic and (r.priority, r.seq) < (i.priority, i.seq)
          limit i.room) as r)
      + (select count(*) from (select from towpath.blocked b
          where b.limit_key = i.key and b.topic = i.topic and b.waits is null
-           and (b.priority, b.seq) < (i.priority, i.seq) limit i.room) as b)
-  from json_to_recordset(cast(:items as json)) as i(
-       key text, topic text, priority bigint, seq bigint, room bigint);
+           and (b.priority, b.seq) < (i.priority, i.seq) limit i.room) as b),
+       (select number from running where running.key = i.key)
+  from item i;
 
 -- Out of a lease that nobody has seen: its epoch was never given out.
 -- name: park [sqlite]
