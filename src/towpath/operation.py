@@ -39,6 +39,7 @@ class Operation(Struct, Generic[T], frozen=True):
     mode: Mode = Mode.WRITE
     whole: bool = False  # each of its statements is whole by itself: it needs no BEGIN and COMMIT
     repeatable: bool = True  # may run again when nobody knows whether it has run
+    alone: bool = False  # it holds rows in an order of its own: others of its commit would break it
     restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
     abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
     wakes: Callable[[T], Iterable[str]] | None = (

@@ -1,11 +1,16 @@
 """The row of a limit, while several look at it."""
 
+import contextlib
+
 import psycopg
 import pytest
 from psycopg import sql
 
+from tests.conftest import eventually
+from tests.faults.chance import dice
 from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
+from tests.workers import working
 from towpath import Limit
 from towpath.database.clock import machine_clock
 from towpath.store import limits, reserving
@@ -106,3 +111,28 @@ def test_nobody_is_overtaken_while_one_who_knows_no_limits_yet_has_it_in_hand(
     assert reserved.result() == []
     assert [lease.job.id for lease in other.jobs.reserve("mail", limit=2)] == [first.id]
     assert app.jobs.get(second.id).state == "blocked"
+
+
+def test_workers_that_hold_many_limits_do_not_wait_for_each_other_in_a_circle(make_app, postgres):
+    """PostgreSQL would let them stand for a second before it ends one."""
+    count, done = 1_000, []
+    chance = dice(7)
+
+    async def send(number: int) -> None:
+        done.append(number)
+
+    def make_task():
+        return make_app().task(topic="mail")(send)
+
+    send_later = make_task()
+    many = [send_later.using(limit=Limit(f"k{nth}", concurrency=2)) for nth in range(30)]
+    for number in range(count):
+        chance.choice(many).enqueue(number)
+    before = len(postgres.log)
+    with contextlib.ExitStack() as workers:
+        for _ in range(3):
+            workers.enter_context(working(make_task().app, concurrency=20))
+        eventually(lambda: len(done) == count, 50)
+
+    assert sorted(done) == list(range(count))
+    assert "deadlock detected" not in postgres.log[before:]

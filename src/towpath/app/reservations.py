@@ -192,7 +192,7 @@ class Reservations:
         if not reserved.leases and reserved.unusable and not same:
             return False
         self._marks.note(wish.topics, wish.limit, reserved)
-        return True
+        return not reserved.again
 
     def _put_aside(self, unusable: Sequence[Outcome]) -> bool:
         with _telling() as told:

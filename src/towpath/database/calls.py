@@ -161,10 +161,11 @@ class Inbox(deque[C]):
         """Move what may share a commit into a batch, without what nobody waits for any more."""
         size = 0
         while self and size < most:
-            alone = not self[0].operation.repeatable
-            if alone and batch:
-                break  # its answer may be lost, and it cannot be said again for the others
             call = self[0]
+            # If the answer is lost, what is not repeatable cannot be said again for the others.
+            alone = call.operation.alone or not call.operation.repeatable
+            if alone and batch:
+                break
             if not call.is_abandoned():
                 batch.append(call)  # first there, so that an interrupt loses none
             self.popleft()

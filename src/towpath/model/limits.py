@@ -42,11 +42,11 @@ class Limit(Struct, frozen=True, omit_defaults=True):
 class Gauge(Struct):
     """What a limit leaves room for, at one instant."""
 
+    running: int
     concurrency: int | None
     pace: int | None
     burst: int
     tat: int  # when the next start would be due at an even pace
-    running: int
     now: int
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from towpath.model.job import Lease
+from towpath.model.job import Job, Lease
 from towpath.model.limits import Gauge, Limit
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
@@ -38,20 +38,18 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
     Of those that remain nobody was overtaken by one of the same topic and key. Returns them, and
     the topics in which others have become ready instead.
     """
-    declared = {
-        lease.job.options.limit.key: (lease.job.options.limit, lease.job.seq)
-        for lease in sorted(leases, key=lambda lease: lease.job.seq)
-        if lease.job.options.limit
-    }
-    gauges, changed = yield from _held(declared, declared)
-    places = [_place(lease) for lease in leases if lease.job.options.limit]
-    asked = [{**place, "room": min(gauges[place["key"]].room, len(leases))} for place in places]
-    counted = yield sql["count_before"](asked)
-    before = {seq: number for seq, _, number, _ in counted}
-    for _, key, _, running in counted:
-        gauges[key].running = running
-    for _, key, _, _ in counted:
-        gauges[key].running -= 1  # they do not run yet
+    places = [
+        _place(lease.job, limit)
+        for lease in leases
+        if (limit := lease.job.options.limit) is not None
+    ]
+    newest = {place["key"]: place for place in sorted(places, key=lambda place: place["seq"])}
+    changed = yield sql["declare_limits"]([newest[key] for key in sorted(newest)])
+    gauges: dict[str, Gauge] = {}
+    before: dict[int, int] = {}
+    for seq, key, number, *bound in (yield sql["count_before"](places, most=len(leases))):
+        before[seq] = number
+        gauges.setdefault(key, Gauge(*bound)).running -= 1  # it does not run yet
     room = {key: gauge.room for key, gauge in gauges.items()}
     started = Counter[str]()
     over: list[dict[str, Any]] = []
@@ -77,10 +75,13 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
 
 def freed(keys: Iterable[str]) -> Steps[set[str]]:
     """Give the places of ended leases to those that wait; return the topics that gained a job."""
-    gauges, _ = yield from _held(dict.fromkeys(keys), {})
-    items = [{"key": key} for key in sorted(gauges)]
-    for key, running in (yield sql["count_running"](items)):
-        gauges[key].running = running
+    items = [{"key": key} for key in sorted(keys)]
+    limits = {row[0]: row[1:] for row in (yield sql["lock_limits"](items))}
+    unbound = (None, None, 1, 0, 0)  # nobody can say any more what held them
+    gauges = {
+        key: Gauge(running, *limits.get(key, unbound))
+        for key, running in (yield sql["count_running"](items))
+    }
     return (yield from _unparked(gauges))
 
 
@@ -131,44 +132,16 @@ def forget_unused() -> Operation[int]:
     return Operation("forget_limits", steps)
 
 
-def _place(lease: Lease) -> dict[str, Any]:
-    job = lease.job
-    key = job.options.limit.key if job.options.limit else None
-    return {"key": key, "topic": job.topic, "priority": job.priority, "seq": job.seq}
-
-
-def _held(
-    keys: Iterable[str], declared: Mapping[str, tuple[Limit, int]]
-) -> Steps[tuple[dict[str, Gauge], bool]]:
-    """Hold the rows of some keys, as the newest of these jobs declare them; nobody is counted yet.
-
-    Also says whether what held before was changed.
-    """
-    items = [{"key": key} for key in sorted(keys)]
-    changed = False
-    while True:
-        rows = {row[0]: row[1:] for row in (yield sql["lock_limits"](items))}
-        new = [
-            {"key": k, "concurrency": limit.concurrency, "pace": limit.pace, "burst": limit.burst,
-             "seq": seq}
-            for k, (limit, seq) in sorted(declared.items())
-            if k not in rows or (rows[k][3] < seq and tuple(rows[k][:3]) != _said(limit))
-        ]  # fmt: skip
-        if not new:
-            break
-        changed = changed or any(item["key"] in rows for item in new)
-        yield sql["declare_limits"](new)
-    unbound = (None, None, 1, 0, 0, 0)  # nobody can say any more what held them
-    gauges = {
-        item["key"]: Gauge(concurrency, pace, burst, tat, 0, now)
-        for item in items
-        for concurrency, pace, burst, _, tat, now in [rows.get(item["key"], unbound)]
+def _place(job: Job, limit: Limit) -> dict[str, Any]:
+    return {
+        "key": limit.key,
+        "concurrency": limit.concurrency,
+        "pace": limit.pace,
+        "burst": limit.burst,
+        "topic": job.topic,
+        "priority": job.priority,
+        "seq": job.seq,
     }
-    return gauges, changed
-
-
-def _said(limit: Limit) -> tuple[int | None, int | None, int]:
-    return limit.concurrency, limit.pace, limit.burst
 
 
 def _unparked(gauges: Mapping[str, Gauge]) -> Steps[set[str]]:

@@ -1,15 +1,45 @@
 -- Limits: what may start, what waits, and what follows when there is room again.
 
--- Parking a job and freeing a place both hold this row, so that neither overlooks the other.
+-- Parking a job and freeing a place both hold these rows, so that neither overlooks the other; in
+-- one statement of a transaction, and in one order, so that nobody waits for one who waits for it.
 -- name: lock_limits [sqlite]
-select l.key, l.concurrency, l.pace, l.burst, l.declared_by, l.tat, :now
+select l.key, l.concurrency, l.pace, l.burst, l.tat, :now
   from json_each(:items) i cross join towpath.limits l on l.key = i.value ->> 'key';
 
 -- name: lock_limits [postgres]
-select l.key, l.concurrency, l.pace, l.burst, l.declared_by, l.tat, {now}
+select l.key, l.concurrency, l.pace, l.burst, l.tat, {now}
   from towpath.limits l where l.key = any(array(
        select i.key from json_to_recordset(cast(:items as json)) as i(key text)))
- order by l.key for update;
+ order by l.key collate "C" for update;
+
+-- The newest has the last word, also where an older one found nothing and came after it. PostgreSQL
+-- holds what it leaves as it is, too. Answers with the keys for which something else held before.
+-- name: declare_limits [sqlite]
+/* answer */
+select l.key from json_each(:items) i cross join towpath.limits l on l.key = i.value ->> 'key'
+ where l.declared_by < i.value ->> 'seq' and (l.concurrency, l.pace, l.burst)
+       is not (i.value ->> 'concurrency', i.value ->> 'pace', i.value ->> 'burst');
+insert into towpath.limits (key, concurrency, pace, burst, declared_by)
+select value ->> 'key', value ->> 'concurrency', value ->> 'pace', value ->> 'burst', value ->> 'seq'
+  from json_each(:items) where true
+on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
+   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
+ where declared_by < excluded.declared_by
+   and (concurrency, pace, burst) is not (excluded.concurrency, excluded.pace, excluded.burst);
+
+-- name: declare_limits [postgres]
+with declared as (
+    insert into towpath.limits as l (key, concurrency, pace, burst, declared_by)
+    select key, concurrency, pace, burst, seq
+      from json_to_recordset(cast(:items as json)) as i(
+           key text, concurrency bigint, pace bigint, burst bigint, seq bigint)
+     order by key collate "C"
+    on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
+       burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
+     where l.declared_by < excluded.declared_by and (l.concurrency, l.pace, l.burst)
+           is distinct from (excluded.concurrency, excluded.pace, excluded.burst)
+    returning l.key, cast(l.xmax as text) <> '0' as was_there)
+select key from declared where was_there;
 
 -- Counted by a statement of its own: PostgreSQL sees what was committed while it waited.
 -- name: count_running [sqlite]
@@ -20,24 +50,6 @@ select i.value ->> 'key',
 -- name: count_running [postgres]
 select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key)
   from json_to_recordset(cast(:items as json)) as i(key text);
-
--- The newest has the last word, also where an older one found nothing and came after it.
--- name: declare_limits [sqlite]
-insert into towpath.limits (key, concurrency, pace, burst, declared_by)
-values (:key, :concurrency, :pace, :burst, :seq)
-on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
- where towpath.limits.declared_by < excluded.declared_by;
-
--- name: declare_limits [postgres]
-insert into towpath.limits (key, concurrency, pace, burst, declared_by)
-select key, concurrency, pace, burst, seq
-  from json_to_recordset(cast(:items as json)) as i(
-       key text, concurrency bigint, pace bigint, burst bigint, seq bigint)
- order by key
-on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
-   burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
- where towpath.limits.declared_by < excluded.declared_by;
 
 -- Unless others have started more meanwhile: who only frees a place may not hold the row any more.
 -- So one who saw nobody wait does not take away an instant that is still to come, either.
@@ -52,34 +64,38 @@ update towpath.limits l
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
  where l.key = i.key and l.tat <= i.tat;
 
--- How many of the same key come before each in its own topic, it is enough to know `room` of them,
--- and how many run: at one instant, so that nobody moves from the one to the other between.
+-- How many of the same key come before each in its own topic (no more than can matter), how many
+-- run, and their limit: at one instant, so that nobody moves from the one to the other between.
 -- name: count_before [sqlite]
-select :seq, :key,
+select :seq, l.key,
        (select count(*) from (select 1 from towpath.ready r
          where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
-         limit :room))
+         limit min(:most, coalesce((select concurrency from towpath.limits where key = :key), :most))))
      + (select count(*) from (select 1 from towpath.blocked b
          where b.limit_key = :key and b.topic = :topic and b.waits is null
-           and (b.priority, b.seq) < (:priority, :seq) limit :room)),
-       (select count(*) from towpath.lease e where e.limit_key = :key);
+           and (b.priority, b.seq) < (:priority, :seq)
+         limit min(:most, coalesce((select concurrency from towpath.limits where key = :key), :most)))),
+       (select count(*) from towpath.lease e where e.limit_key = :key),
+       l.concurrency, l.pace, l.burst, l.tat, :now
+  from towpath.limits l where l.key = :key;
 
 -- name: count_before [postgres]
 with item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(
-           key text, topic text, priority bigint, seq bigint, room bigint)),
-running as materialized (
-    select k.key, (select count(*) from towpath.lease e where e.limit_key = k.key) as number
-      from (select distinct key from item) k)
+           key text, topic text, priority bigint, seq bigint)),
+bound as materialized (
+    select l.*, (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
+           least(cast(:most as bigint), l.concurrency) as most
+      from towpath.limits l where l.key = any(array(select distinct key from item)))
 select i.seq, i.key,
        (select count(*) from (select from towpath.ready r
          where r.limit_key = i.key and r.topic = i.topic and (r.priority, r.seq) < (i.priority, i.seq)
-         limit i.room) as r)
+         limit l.most) as r)
      + (select count(*) from (select from towpath.blocked b
          where b.limit_key = i.key and b.topic = i.topic and b.waits is null
-           and (b.priority, b.seq) < (i.priority, i.seq) limit i.room) as b),
-       (select number from running where running.key = i.key)
-  from item i;
+           and (b.priority, b.seq) < (i.priority, i.seq) limit l.most) as b),
+       l.running, l.concurrency, l.pace, l.burst, l.tat, {now}
+  from item i join bound l on l.key = i.key;
 
 -- Out of a lease that nobody has seen: its epoch was never given out.
 -- name: park [sqlite]

@@ -45,6 +45,7 @@ class Reserved(Struct, frozen=True):
     back_in_line: bool = False  # jobs came back into these lines, before others
     unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
     limited: bool = False  # some of those only because their limits were not looked at
+    again: bool = False  # without leases: there may be some now
     woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
 
@@ -64,7 +65,8 @@ def reserve(
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
-    Jobs with a limit are only given out if it is `limited`, which takes a transaction. A lease of a
+    Jobs with a limit are only given out if it is `limited`, which takes a transaction. That looks
+    but once: to hold the limits of a second look, one would wait in the wrong order. A lease of a
     session lives while that does; if it `expires`, not beyond its ttr.
     """
     wanted = most or {}
@@ -80,8 +82,6 @@ def reserve(
             rows = yield from look(where)
             if rows:
                 found = yield from _admitted(rows, limited=limited)
-                if not found.leases and not found.unusable:
-                    continue  # all of them wait for their limits
                 return replace(found, back_in_line=where != marked)
             if where != everywhere:
                 where = everywhere
@@ -96,6 +96,8 @@ def reserve(
                 rows = yield from look(_plain(regardless, wanted))
                 nothing = Reserved([], LOOK_AGAIN, now)
                 return (yield from _admitted(rows, limited=limited)) if rows else nothing
+            if limited:
+                return Reserved([], now=now, again=True)
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
@@ -105,6 +107,7 @@ def reserve(
         "reserve",
         again if known_token else steps,
         whole=not limited,
+        alone=limited,
         restart=again,
         abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
         wakes=lambda reserved: reserved.woken,
@@ -185,7 +188,8 @@ def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
     if not any(lease.job.options.limit for lease in reserved.leases):
         return reserved
     leases, woken = yield from admitted(reserved.leases)
-    return replace(reserved, leases=leases, woken=frozenset(woken))
+    again = not leases  # all of them wait for their limits
+    return replace(reserved, leases=leases, woken=frozenset(woken), again=again)
 
 
 def _within(most: Mapping[str, int], places: Sequence[Row]) -> Sequence[Row]:
