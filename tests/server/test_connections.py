@@ -22,11 +22,13 @@ JOB = "/api/jobs/enqueue"
 MB = 2**20
 
 
-@pytest.fixture(scope="module")
-def module_server(tmp_path_factory):
-    """A server for all tests that do no harm to it."""
+@pytest.fixture(
+    scope="module", params=[(), ("--origin", "https://shop.example")], ids=["direct", "ASGI"]
+)
+def module_server(tmp_path_factory, request):
+    """A server for all tests that do no harm to it; with origins, ASGI is spoken inside."""
     path = tmp_path_factory.mktemp("served")
-    server = Served(f"sqlite:///{path}/jobs.db", path)
+    server = Served(f"sqlite:///{path}/jobs.db", path, *request.param)
     try:
         yield server
         server.end()
@@ -169,6 +171,7 @@ def test_a_request_line_without_end_is_refused(server):
         b"POST /healthz HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET /\x00 HTTP/1.1\r\n\r\n",
     ],
 )
@@ -312,6 +315,25 @@ def test_head_says_what_get_would_without_a_body(server):
         wire.send(wire.request("HEAD", "/healthz"))
         assert b"content-length: 15" in wire._until(b"\r\n\r\n")
         assert wire.ask("GET", "/healthz")[0] == 200
+
+
+def test_an_answer_without_a_body_is_whole(server):
+    with server.connect() as wire:
+        job = wire.ask("POST", JOB, {"topic": topic()})[1]
+        wire.send(wire.request("DELETE", f"/api/jobs/{job['id']}"))
+        head = wire._until(b"\r\n\r\n")
+
+        assert head.startswith(b"HTTP/1.1 204 ")
+        assert b"content-length" not in head
+        assert b"transfer-encoding" not in head
+        assert wire.ask("GET", "/healthz")[0] == 200
+
+
+def test_every_answer_says_when_it_was_given(server):
+    with server.connect() as wire:
+        wire.send(wire.request("GET", "/healthz"))
+
+        assert b"\r\ndate: " in wire._until(b"\r\n\r\n")
 
 
 def test_a_websocket_is_not_spoken_here(server):

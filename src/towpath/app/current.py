@@ -1,5 +1,6 @@
 """The rules of access as they are now, without a look at the database for every request."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from towpath.app.waiting import Waiter, WaitingRoom
@@ -25,6 +26,7 @@ class CurrentAccess:
         self._known: Access | None = None
         self._rings = 1
         self._heard = 0
+        self._reading: tuple[int, asyncio.Task[Access]] | None = None  # since which ring
 
     def start_again(self) -> None:
         """Begin anew in a forked child, whose waiting room is empty."""
@@ -40,15 +42,29 @@ class CurrentAccess:
         rings = self._rings
         if self._heard == rings and self._known is not None:
             return self._known
+        if self._reading and self._reading[0] == rings and self._is_here(self._reading[1]):
+            task = self._reading[1]
+        else:
+            task = asyncio.create_task(self._read(rings))
+            self._reading = rings, task
+        return await asyncio.shield(task)
+
+    @staticmethod
+    def _is_here(task: "asyncio.Task[Access]") -> bool:
+        return not task.done() and task.get_loop() is asyncio.get_running_loop()
+
+    async def _read(self, rings: int) -> Access:
+        """Read the rules for all who ask since the last ring."""
         if self._waiter is None:
             self._waiter = Waiter((access.WAKEUP,), self._ring)
             self._room.enter(self._waiter)
         self._waiter.rung = False  # from here on, the next change rings again
         version = await self._app.arun(access.version())
-        if self._known is None or self._known.version != version:
-            self._known = await self._app.arun(access.get())
+        known = self._known
+        if known is None or known.version != version:
+            known = self._known = await self._app.arun(access.get())
         self._heard = rings
-        return self._known
+        return known
 
     def _ring(self) -> None:
         self._rings += 1

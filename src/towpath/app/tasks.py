@@ -392,12 +392,12 @@ class Decorator:
         return self._tasks.add(function, self._options)
 
 
-class Tasks(Mapping[str, Task[..., Any]]):
+class Tasks(dict[str, "Task[..., Any]"]):
     """The tasks of an app, by topic."""
 
     def __init__(self, app: "App") -> None:
+        super().__init__()
         self._app = app
-        self._tasks: dict[str, Task[..., Any]] = {}
 
     def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """Make a task of a function."""
@@ -408,18 +408,9 @@ class Tasks(Mapping[str, Task[..., Any]]):
             task = AsyncTask[..., Any](self._app, function, options)
         else:
             task = BlockingTask[..., Any](self._app, function, options)
-        known = self._tasks.get(task.topic)
+        known = self.get(task.topic)
         if known is not None and _place(known.function) != _place(function):
             msg = f"topic {task.topic!r} is {known.function.__qualname__}'s: give another one"
             raise Conflict(msg)
-        self._tasks[task.topic] = task
+        self[task.topic] = task
         return task
-
-    def __getitem__(self, topic: str) -> Task[..., Any]:
-        return self._tasks[topic]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tasks)
-
-    def __len__(self) -> int:
-        return len(self._tasks)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from towpath import App
 from towpath.server import accounts, jobs, system, topics, work
-from towpath.server.endpoint import Endpoint, refused, write
+from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
 from towpath.server.gate import Gate
 from towpath.server.openapi import document_of
@@ -48,10 +48,14 @@ class Api:
         self.paths = Paths(self.gate, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
+        """Answer one request, in the words of ASGI."""
+        if scope["type"] == "http":
+            await write(send, await self.answer(scope, receive))
+        else:
             await _decline(scope, receive, send)
-            return
+
+    async def answer(self, scope: Scope, receive: Receive) -> Written:
+        """Return the answer to one request, whatever comes of it."""
         begun = time.perf_counter()
         path = "other"
         try:
@@ -64,8 +68,8 @@ class Api:
             written = refused(Refusal(503, "unavailable", "this server has stopped; ask again"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             written = refused(error)
-        await write(send, written)
         self.gate.metrics.count(path, scope["method"], written[0], time.perf_counter() - begun)
+        return written
 
 
 class Paths:

@@ -103,7 +103,8 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
-        connection: Any = partial(Connection, patience=self.patience)
+        direct = None if self.origins or self.proxies else api
+        connection: Any = partial(Connection, patience=self.patience, api=direct)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
             http=connection,
