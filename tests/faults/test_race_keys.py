@@ -1,7 +1,10 @@
 """A key whose job might be too late to begin, while that job is on its way."""
 
+import asyncio
+
 import pytest
 
+from tests.faults.chance import dice
 from tests.faults.gates import Gate
 from towpath.database.clock import machine_clock
 
@@ -26,3 +29,22 @@ def test_a_job_that_began_in_time_keeps_its_key(make_app, threads, statement):
     assert second.result().id == first.id
     other.jobs.complete(lease)
     assert other.jobs.enqueue("mail", 3, key="k").payload == 3
+
+
+def test_many_that_take_keys_from_each_other_do_not_wait_in_a_circle(make_app, postgres):
+    """PostgreSQL would let them stand for a second before it ends one."""
+    chance = dice(3)
+    before = len(postgres.log)
+
+    async def enqueue(app):
+        keys = [f"k{chance.randrange(40)}" for _ in range(300)]
+        calls = (app.jobs.aenqueue("mail", 1, key=key, unique="replace") for key in keys)
+        await asyncio.gather(*calls)
+
+    async def enqueue_on_two():
+        await asyncio.gather(enqueue(make_app()), enqueue(make_app()))
+
+    asyncio.run(enqueue_on_two())
+
+    assert "deadlock detected" not in postgres.log[before:]
+    assert make_app().jobs.stats().ready == 40

@@ -157,13 +157,13 @@ class OrphanCall(Generic[L]):
 class Inbox(deque[C]):
     """Calls in line."""
 
-    def take(self, most: int, batch: list[C]) -> list[C]:
+    def take(self, most: int, batch: list[C], *, one_writer: bool = False) -> list[C]:
         """Move what may share a commit into a batch, without what nobody waits for any more."""
         size = 0
         while self and size < most:
             call = self[0]
             # If the answer is lost, what is not repeatable cannot be said again for the others.
-            alone = call.operation.alone or not call.operation.repeatable
+            alone = not call.operation.repeatable or (call.operation.alone and not one_writer)
             if alone and batch:
                 break
             if not call.is_abandoned():

@@ -47,6 +47,8 @@ class Lanes(Generic[L]):
         batch_size: int,
         on_commit: OnCommit,
         nobodys: tuple[type[Exception], ...] = (),
+        *,
+        one_writer: bool = False,
     ) -> None:
         self._idle = lanes
         self._number = len(lanes)
@@ -54,6 +56,7 @@ class Lanes(Generic[L]):
         self._batch_size = batch_size
         self._on_commit = on_commit
         self._nobodys = nobodys  # errors that are no one call's fault
+        self._one_writer = one_writer  # at a time, whatever process it is of
         self._inbox: Inbox[AnyCall[L]] = Inbox()
         self._mutex = Lock()
         self._closed = False
@@ -197,7 +200,7 @@ class Lanes(Generic[L]):
         batch: list[AnyCall[L]] = []
         try:
             with self._mutex:
-                self._inbox.take(self._batch_size, batch)
+                self._inbox.take(self._batch_size, batch, one_writer=self._one_writer)
             if batch:
                 run_batch(
                     batch, lambda each: self._run(held[0], each), self._on_commit, self._nobodys

@@ -56,6 +56,7 @@ class SqliteDatabase:
             self._settings.batch_size,
             self._on_commit,
             (DatabaseBusy, DatabaseUnavailable),
+            one_writer=True,
         )
         self._alone = Alone()
         self._reading = Alone()

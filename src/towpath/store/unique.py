@@ -36,7 +36,9 @@ def enqueue_over(
             answers.append(answer)
         return answers
 
-    return Operation("enqueue_over", steps, wakes=lambda answers: topics_of(answers) | woken)
+    return Operation(
+        "enqueue_over", steps, alone=True, wakes=lambda answers: topics_of(answers) | woken
+    )
 
 
 def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> Steps[Answer[Job]]:
