@@ -37,6 +37,7 @@ def _bounds(**schema: Any) -> Meta:
 Text = Annotated[str, _bounds(pattern="^[^\\x00]*$")]
 Topic = Annotated[str, _bounds(pattern="^[A-Za-z0-9_-]{1,200}$")]
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
+WorkerName = Key  # the same bounds
 Priority = Annotated[int, _bounds(minimum=0, maximum=MOST_PRIORITY)]
 Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
 Seconds = Annotated[float, _bounds(minimum=0, maximum=MOST_SECONDS)]
@@ -81,9 +82,7 @@ class NewJob(Asked):
     timeout: Seconds | None = None  # how long one run by a worker may last
     retention: Seconds | None = None  # how long it is kept when it has finished
     workers: Annotated[int, _bounds(minimum=1, maximum=1_000)] | None = None
-    only_workers: (
-        Annotated[list[Annotated[str, _bounds(minLength=1)]], _bounds(minItems=1)] | None
-    ) = None
+    only_workers: Annotated[list[WorkerName], _bounds(minItems=1)] | None = None
     after: list[UUID] | None = None  # waits until these have completed
     limit: NewLimit | None = None
     headers: dict[Text, Text] | None = None
@@ -134,7 +133,7 @@ class Wanted(Asked):
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
     timeout: Annotated[float, Meta(ge=0, le=LONGEST_POLL)] = 0
     token: Annotated[int, Meta(ge=1, le=2**53)] | None = None  # repeated: the same leases again
-    worker: Text | None = None  # its name, for jobs that choose their workers
+    worker: WorkerName | None = None  # its name, for jobs that choose their workers
 
 
 class Completed(Asked):
