@@ -39,7 +39,7 @@ class Operation(Struct, Generic[T], frozen=True):
     mode: Mode = Mode.WRITE
     whole: bool = False  # each of its statements is whole by itself: it needs no BEGIN and COMMIT
     repeatable: bool = True  # may run again when nobody knows whether it has run
-    alone: bool = False  # holds rows in an order of its own: with others' it might wait in a circle
+    holds: bool = False  # rows that others want: two such in one transaction might wait in a circle
     restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
     abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
     wakes: Callable[[T], Iterable[str]] | None = (
@@ -75,6 +75,7 @@ def plural(
     whole: Callable[[Sequence[Any]], bool] = lambda _: True,
     wakes: Callable[[Any], Iterable[str]] | None = None,
     fresh: Callable[[Any], Iterable[str]] | None = None,
+    holds: Callable[[Sequence[Any]], bool] = lambda _: False,
 ) -> Callable[
     [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
     Callable[[Sequence[I]], Operation[list[Answer[T]]]],
@@ -82,7 +83,8 @@ def plural(
     """Turn a generator function over items into operations that can be merged.
 
     It answers for each item in turn and raises only what concerns them all. `whole` says for which
-    items it is a single write, `fresh` which lines they are added to.
+    items it is a single write, `holds` for which it holds rows, `fresh` which lines they are added
+    to.
     """
 
     def decorate(
@@ -94,6 +96,7 @@ def plural(
                 steps.__name__,
                 lambda: steps(items),
                 whole=whole(items),
+                holds=holds(items),
                 wakes=wakes,
                 fresh=fresh and partial(fresh, items),
                 items=items,

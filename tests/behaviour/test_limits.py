@@ -24,6 +24,15 @@ def test_ms_10_no_more_run_at_once_than_the_limit_allows(app):
     assert app.jobs.stats_topic("print").blocked == 3
 
 
+@pytest.mark.parametrize("most", [1, 5])
+def test_one_that_raises_the_limit_overtakes_nobody(app, most):
+    app.jobs.enqueue_many("print", range(4), limit=ONE)
+    assert numbers(app.jobs.reserve("print", limit=9)) == [0]
+    app.jobs.enqueue("print", "new", limit=Limit("printer", concurrency=3))
+
+    assert numbers(app.jobs.reserve("print", limit=most)) == [1, 2][:most]
+
+
 def test_the_end_of_one_lets_the_next_in(app):
     app.jobs.enqueue_many("print", range(5), limit=Limit("printer", concurrency=2))
     first, second = app.jobs.reserve("print", limit=10)

@@ -304,7 +304,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         held = app.jobs.list(status=Status.PROCESSING, topic=topic)
         places = [{"seq": job.seq, "epoch": job.epoch} for job in held]
         yield f"complete what is awaited in {topic}", leases.complete(completions(places)), None
-    yield "let in what is due", limits.free_due(), None
+    yield "let in what is due", Operation("due_freed", limits.due_freed), None
     chain = [Node(new_job()), Node(new_job(), parents=[0])]
     yield "enqueue a chain", enqueue_flow(chain, jobs.enqueue), None
     waiting = [Node(new_job(), after=[app.jobs.list(topic="part", limit=1)[0].id])]

@@ -265,3 +265,26 @@ def test_a_loop_does_not_stand_still_while_thousands_are_stored(make_app):
 def all_lanes_rest(app):
     lanes = app._database._lanes
     return len(lanes._idle) == lanes._number
+
+
+def test_what_was_acknowledged_is_in_force_though_a_thread_has_led(make_app, threads):
+    """Whoever leads the commit of another rings for it before the other goes on."""
+    app = make_app()
+    done = threading.Event()
+
+    def write():
+        while not done.is_set():
+            app.jobs.enqueue("mail")
+
+    async def change():
+        try:
+            for number in range(300):
+                rule = f"@request.auth.id = '{number}'"
+                await app.access.aset(enqueue_rule=rule)
+                assert (await app.access.acurrent()).enqueue_rule == rule
+        finally:
+            done.set()
+
+    writing = threads.submit(write)
+    asyncio.run(change())
+    writing.result(10)

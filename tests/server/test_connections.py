@@ -336,6 +336,45 @@ def test_every_answer_says_when_it_was_given(server):
         assert b"\r\ndate: " in wire._until(b"\r\n\r\n")
 
 
+def test_nobody_is_let_in_by_a_trailer(server):
+    chunked = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % JOB.encode()
+    with server.connect() as wire:
+        body = b'd\r\n{"topic":"x"}\r\n0\r\n'
+        wire.send(chunked + body + b"Authorization: Bearer %b\r\n\r\n" % wire._key.encode())
+
+        assert wire.answer()[0] == 401
+
+
+@pytest.mark.parametrize("flood", [b"X: %b\r\n" % (b"y" * 1_000), b"y" * 1_000, b"0" * 1_000])
+def test_a_flood_behind_a_body_costs_no_memory(server, flood):
+    before = server.resident
+    with server.connect() as wire:
+        wire.send(wire.head("POST", JOB, transfer_encoding="chunked"))
+        wire.send(b"" if flood.startswith(b"0") else b"0\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100 * MB // len(flood)):
+                wire.send(flood)
+    assert server.resident - before < 20 * MB
+
+
+def test_who_offers_another_protocol_is_answered_in_this_one(server):
+    """As Java's client does with its first request, whatever that is."""
+    offer = {
+        "connection": "Upgrade, HTTP2-Settings",
+        "upgrade": "h2c",
+        "http2_settings": "AAEAAEAAAAIAAAAB",
+    }
+    name = topic()
+    with server.connect() as wire:
+        request = wire.request("POST", JOB, {"topic": name, "payload": "x" * 5_000}, **offer)
+        wire.send(request[:-100])
+        wire.send(request[-100:] + wire.request("POST", JOB, {"topic": name}, **offer))
+
+        assert [wire.answer()[0], wire.answer()[0]] == [201, 201]
+        assert wire.ask("GET", "/healthz")[0] == 200
+    assert len(jobs(server, name)) == 2
+
+
 def test_a_websocket_is_not_spoken_here(server):
     upgrade = {"upgrade": "websocket", "connection": "upgrade", "sec_websocket_version": "13"}
 
@@ -343,6 +382,32 @@ def test_a_websocket_is_not_spoken_here(server):
 
 
 # ---------------------------------------------------------------- cut off
+
+
+@pytest.mark.parametrize("vanish", [Wire.close, Wire.reset])
+def test_who_vanishes_from_a_pipeline_leaves_nothing_reserved(server, vanish):
+    name = topic()
+    wire = server.connect()
+    poll = wire.request("POST", "/api/jobs/reserve", {"topics": [name], "timeout": 60})
+    wire.send(poll + wire.request("GET", "/healthz"))
+    waits = f'towpath_waiting{{topic="{name}"}} 1\n'
+    eventually(lambda: waits in metrics(server))
+    vanish(wire)
+    eventually(lambda: waits not in metrics(server))
+
+    assert server.ask("POST", JOB, {"topic": name})[0] == 201
+
+    assert [job.state for job in jobs(server, name)] == ["ready"]
+
+
+def test_who_vanishes_from_a_pipeline_is_no_news(server):
+    for _ in range(30):
+        wire = server.connect()
+        wire.send(wire.request("POST", JOB, {"topic": topic()}) * 3)
+        wire.reset()
+    server.ask("GET", "/healthz")
+
+    assert "Traceback" not in server.said
 
 
 @pytest.mark.parametrize("vanish", [Wire.close, Wire.reset])

@@ -29,6 +29,7 @@ def completion_of(lease: Lease, text: str | None) -> Completion:
         seq=job_of(lease).seq,
         epoch=lease.epoch,
         retention=round(lease.job.options.retention * 1e6),
+        limited=lease.job.options.limit is not None,
         result=text,
     )
 
@@ -55,6 +56,7 @@ def failure(
         delay=microseconds(wait, "delay"),
         retried=1,
         retention=microseconds(options.retention),
+        limited=options.limit is not None,
         kind="error",
         error=clean(_message(error)),
         traceback=_traceback(error) if traceback is None else clean(traceback),
@@ -101,6 +103,7 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
         priority=None if priority is None else priority_of(priority),
         released=1,
         retention=microseconds(lease.job.options.retention),
+        limited=lease.job.options.limit is not None,
     )
 
 
@@ -115,6 +118,7 @@ def burial(lease: Lease, priority: int | None, error: BaseException | str | None
         goal="buried",
         priority=None if priority is None else priority_of(priority),
         retention=microseconds(lease.job.options.retention),
+        limited=lease.job.options.limit is not None,
     )
 
 
@@ -142,6 +146,7 @@ def discard(lease: Lease) -> Outcome:
         epoch=lease.epoch,
         goal="gone",
         retention=microseconds(lease.job.options.retention),
+        limited=lease.job.options.limit is not None,
     )
 
 

@@ -66,8 +66,8 @@ def grouped(calls: Sequence[Call]) -> list[Group]:
 def settle(groups: Sequence[Group], results: Sequence[Any], on_commit: OnCommit) -> None:
     """Tell whoever waits what came of it, and of what was committed."""
     for group, result in zip(groups, results, strict=True):
+        tell(on_commit, group.operation, result)  # first: who goes on finds it in force
         group.settle(result)
-        tell(on_commit, group.operation, result)
 
 
 def tell(on_commit: OnCommit, operation: Operation[T], result: T) -> None:

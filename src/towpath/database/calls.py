@@ -158,20 +158,29 @@ class Inbox(deque[C]):
     """Calls in line."""
 
     def take(self, most: int, batch: list[C], *, one_writer: bool = False) -> list[C]:
-        """Move what may share a commit into a batch, without what nobody waits for any more."""
+        """Move what may share a commit into a batch, without what nobody waits for any more.
+
+        Where several write, of those that hold rows only what becomes one operation.
+        """
         size = 0
+        holder: Operation[Any] | None = None
         while self and size < most:
             call = self[0]
+            operation = call.operation
             # If the answer is lost, what is not repeatable cannot be said again for the others.
-            alone = not call.operation.repeatable or (call.operation.alone and not one_writer)
+            alone = not operation.repeatable
             if alone and batch:
                 break
+            if operation.holds and not one_writer:
+                if holder and not (operation.merge and operation.name == holder.name):
+                    break
+                holder = operation
             if not call.is_abandoned():
                 batch.append(call)  # first there, so that an interrupt loses none
             self.popleft()
             if not batch or batch[-1] is not call:
                 continue
-            size += len(call.operation.items) or 1
+            size += len(operation.items) or 1
             if alone:
                 break
         return batch

@@ -23,6 +23,7 @@ from towpath.server.errors import Refusal, body_of
 from towpath.server.requests import PATIENCE
 
 MOST_HEAD: Final = 64 * 2**10  # bytes of the request line and all headers
+OFFERS: Final = {b"upgrade", b"http2-settings"}  # headers of other protocols
 EMPTY: Final = {204, 304}  # statuses of answers that have no body, not even an empty one
 
 
@@ -41,12 +42,14 @@ class Connection(HttpToolsProtocol):
         super().__init__(*given, **more)
         self._api: Any = api  # if nothing stands between
         self._patience = patience
-        self._in_head = self._in_body = self._began = False
-        self._head_size = 0  # bytes of pieces that were nothing but the same head
+        self._in_head = self._in_body = self._began = self._told = False
+        self._head_size = 0  # bytes of pieces that were nothing but the same head, or its trailers
         self._said = 0  # bytes of what was understood of it
+        self._offered = False  # another protocol, which we do not speak
         self._refusal: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None  # others may be in line behind it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Begin to wait for a first request."""
@@ -59,13 +62,24 @@ class Connection(HttpToolsProtocol):
         if self._stall is not None:
             self._stall.cancel()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        running, self._running = self._running, None
+        if running is not None:  # uvicorn tells only the last in line
+            running.disconnected = not running.response_complete
+            running.message_event.set()
 
     # ------------------------------------------------------------ heads
 
     def data_received(self, data: bytes) -> None:
         """Read on; refuse a head that is too long or takes too long."""
         was_in_head, self._began = self._in_head, False
-        super().data_received(data)
+        was_in_body, self._told = self._in_body, False
+        self._unset_keepalive_if_required()
+        self._feed(data)
+        if was_in_body and self._in_body and not self._told:
+            self._head_size += len(data)  # trailers, or the sizes of chunks without an end
+            if self._head_size > MOST_HEAD:
+                self.transport.close()
         if self._in_head:
             if was_in_head and not self._began:
                 self._head_size += len(data)
@@ -73,6 +87,34 @@ class Connection(HttpToolsProtocol):
                 self._refuse(_head_too_large())
             elif self._timer is None:
                 self._wait(self._patience.head, self._too_slow)
+
+    def _feed(self, data: bytes) -> None:
+        parser: Any = self.parser
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offered:
+            self._feed(self._plain_head(parser) + data[offered.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _plain_head(self, offering: Any) -> bytes:
+        """Return a head that offered another protocol without that: its parser stops there.
+
+        Whoever does not take such an offer answers as if there were none (RFC 9110, 7.8), and some
+        clients offer HTTP/2 with their first request, whatever it is.
+        """
+        self._offered = False
+        self.parser = httptools.HttpRequestParser(self)
+        version = offering.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (offering.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                words = [word.strip() for word in value.split(b",")]
+                kept = [word for word in words if word.lower() not in OFFERS]
+                lines.append(b"connection: %b" % b", ".join(kept))
+            elif name not in OFFERS:
+                lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """Count from the first byte of a head."""
@@ -92,6 +134,10 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count what is said in one piece, too."""
         self._said += len(name) + len(value)
+        if not self._in_head:  # a trailer: nobody is to take it for a header
+            if self._said > MOST_HEAD:
+                self.transport.close()
+            return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -104,10 +150,14 @@ class Connection(HttpToolsProtocol):
         if self._said > MOST_HEAD:
             self._refusal = _head_too_large()
             raise self._refusal  # which ends the parsing, and comes back below
+        parser: Any = self.parser
+        self._offered = parser.should_upgrade() and parser.get_method() != b"CONNECT"
+        if self._offered:
+            return
         if self._api is None:
             super().on_headers_complete()
         else:
-            self._ask(self.parser)
+            self._ask(parser)
 
     def _ask(self, parser: Any) -> None:
         """Have our API answer, when those before it have been."""
@@ -149,11 +199,17 @@ class Connection(HttpToolsProtocol):
 
     # ------------------------------------------------------------ bodies and answers
 
+    def on_body(self, body: bytes) -> None:
+        """Know that some of it came."""
+        self._told = True
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Know the body to be whole."""
         self._stop_waiting()
         self._in_body = False
-        super().on_message_complete()
+        if not self._offered:  # else it comes again
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Let a client who was answered early end its body, and see that it reads the answer."""
@@ -162,6 +218,10 @@ class Connection(HttpToolsProtocol):
             self._wait(self._patience.body, self.transport.close)
         if self._stall is None:
             self._watch()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _watch(self) -> None:
         """Cut a client off who reads nothing of what waits for it."""

@@ -36,6 +36,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     timed_out: int = 0  # its end has come; one that was extended meanwhile stays
     released: int = 0
     retention: int  # microseconds that it is kept if it ends cancelled
+    limited: bool = True  # it may have a limit, and so leave a place to others
     kind: str | None = None
     error: str | None = None
     traceback: str | None = None
@@ -47,6 +48,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     seq: int
     epoch: int
     retention: int
+    limited: bool = True  # it may have a limit, and so leave a place to others
     result: str | None = None
 
 
@@ -81,7 +83,16 @@ def topics_back(answers: Iterable[Answer[Settled]]) -> set[str]:
     return topics
 
 
-@plural(wakes=topics_back)
+def _are_limited(said: Sequence[Completion | Outcome]) -> bool:
+    return any(each.limited for each in said)
+
+
+def _are_free(said: Sequence[Completion | Outcome]) -> bool:
+    # A place that is left and not given on by the same transaction might be forgotten.
+    return not _are_limited(said)
+
+
+@plural(_are_free, topics_back, holds=_are_limited)
 def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
     """Finish jobs. Said twice with the same lease, it holds once."""
     rows = yield sql["complete"](_items(completions))
@@ -90,7 +101,7 @@ def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
     return (yield from _explained(completions, answers))
 
 
-@plural(wakes=topics_back)
+@plural(_are_free, topics_back, holds=_are_limited)
 def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
     """End leases as told; a job whose cancellation was requested ends cancelled instead."""
     rows = yield sql["settle"](_items(outcomes))
@@ -207,16 +218,19 @@ def _lost(seq: int) -> LeaseLost:
 
 def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
     """Put a job back in line, uncounted but for its time being over; a run ends with its lease."""
-    retention = microseconds(options.retention)
+    retention, limited = microseconds(options.retention), options.limit is not None
     if is_run(options) and timed_out:
         error = "the worker fell silent while it ran this job"
         return Outcome(
             seq=seq, epoch=epoch, goal="buried", timed_out=timed_out, retention=retention,
-            kind="crash", error=error,
+            limited=limited, kind="crash", error=error,
         )  # fmt: skip
     if is_run(options):
-        return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention)
-    return Outcome(seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention)
+        return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention, limited=limited)
+    return Outcome(
+        seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention,
+        limited=limited,
+    )  # fmt: skip
 
 
 def is_run(options: Options) -> bool:
@@ -235,7 +249,7 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
         answers = yield from settle(outcomes).start()
         return [answer for answer in answers if isinstance(answer, Settled)]
 
-    return Operation("rescue", steps, whole=True, wakes=topics_back)
+    return Operation("rescue", steps, holds=True, wakes=topics_back)
 
 
 def give_back(

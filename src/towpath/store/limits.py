@@ -47,7 +47,7 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
     changed = yield sql["declare_limits"]([newest[key] for key in sorted(newest)])
     gauges: dict[str, Gauge] = {}
     before: dict[int, int] = {}
-    for seq, key, number, *bound in (yield sql["count_before"](places, most=len(leases))):
+    for seq, key, number, *bound in (yield sql["count_before"](places)):
         before[seq] = number
         gauges.setdefault(key, Gauge(*bound)).running -= 1  # it does not run yet
     room = {key: gauge.room for key, gauge in gauges.items()}
@@ -85,14 +85,10 @@ def freed(keys: Iterable[str]) -> Steps[set[str]]:
     return (yield from _unparked(gauges))
 
 
-def free_due() -> Operation[set[str]]:
-    """Let in what a pace allows by now; return the topics that gained a job."""
-
-    def steps() -> Steps[set[str]]:
-        rows = yield sql["due_limits"](limit=KEYS_AT_ONCE)
-        return (yield from freed(key for (key,) in rows)) if rows else set()
-
-    return Operation("free_due", steps, wakes=lambda topics: topics)
+def due_freed() -> Steps[tuple[bool, set[str]]]:
+    """Let in what a pace allows by now; say if any limit is held for it, and who gained a job."""
+    rows = yield sql["due_limits"](limit=KEYS_AT_ONCE)
+    return bool(rows), ((yield from freed(key for (key,) in rows)) if rows else set())
 
 
 def blocked_keys(after: str) -> Operation[list[str]]:
@@ -106,7 +102,7 @@ def blocked_keys(after: str) -> Operation[list[str]]:
 
 def free(keys: Sequence[str]) -> Operation[set[str]]:
     """Let in whatever there is room for, were it forgotten by one who died half-way."""
-    return Operation("free", lambda: freed(keys), wakes=lambda topics: topics)
+    return Operation("free", lambda: freed(keys), holds=True, wakes=lambda topics: topics)
 
 
 def list_limits() -> Operation[list[LimitInUse]]:

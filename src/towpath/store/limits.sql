@@ -70,11 +70,11 @@ update towpath.limits l
 select :seq, l.key,
        (select count(*) from (select 1 from towpath.ready r
          where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
-         limit min(:most, coalesce((select concurrency from towpath.limits where key = :key), :most))))
+         limit (select coalesce(concurrency, burst) from towpath.limits where key = :key)))
      + (select count(*) from (select 1 from towpath.blocked b
          where b.limit_key = :key and b.topic = :topic and b.waits is null
            and (b.priority, b.seq) < (:priority, :seq)
-         limit min(:most, coalesce((select concurrency from towpath.limits where key = :key), :most)))),
+         limit (select coalesce(concurrency, burst) from towpath.limits where key = :key))),
        (select count(*) from towpath.lease e where e.limit_key = :key),
        l.concurrency, l.pace, l.burst, l.tat, :now
   from towpath.limits l where l.key = :key;
@@ -85,7 +85,7 @@ with item as materialized (
            key text, topic text, priority bigint, seq bigint)),
 bound as materialized (
     select l.*, (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
-           least(cast(:most as bigint), l.concurrency) as most
+           coalesce(l.concurrency, l.burst) as most
       from towpath.limits l where l.key = any(array(select distinct key from item)))
 select i.seq, i.key,
        (select count(*) from (select from towpath.ready r
@@ -165,7 +165,8 @@ with recursive found(key, topic) as (
       from found f where f.topic is not null)
 select key, topic from found where topic is not null;
 
--- Of each topic as many as there is room for, less those that are ready already.
+-- Of each topic as many as there is room for, less those that are ready already. One that somebody
+-- holds is waited for by nobody, and overtaken by nobody: he, or upkeep, lets it in.
 -- name: unpark [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.blocked
@@ -183,15 +184,16 @@ delete from towpath.blocked
 
 -- name: unpark [postgres]
 with picked as materialized (
-    select t.tid
+    select h.tid
       from json_to_recordset(cast(:items as json)) as i(key text, topic text, room bigint),
-           lateral (select b.ctid as tid from towpath.blocked b
+           lateral (select b.seq from towpath.blocked b
                      where b.limit_key = i.key and b.topic = i.topic and b.waits is null
                      order by b.priority, b.seq
                      limit greatest(0, i.room - (select count(*) from (
                            select from towpath.ready r
-                            where r.limit_key = i.key and r.topic = i.topic limit i.room) as r))
-                       for update skip locked) t),
+                            where r.limit_key = i.key and r.topic = i.topic limit i.room) as r))) t,
+           lateral (select b.ctid as tid from towpath.blocked b
+                     where b.seq = t.seq for update skip locked) h),
 gone as (
     delete from towpath.blocked b where b.ctid = any(array(select tid from picked)) returning b.*)
 insert into towpath.ready ({ticket}) select {ticket} from gone returning topic;

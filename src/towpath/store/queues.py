@@ -104,7 +104,7 @@ def come_due(topics: Sequence[str]) -> Operation[list[str]]:
         rescued = yield from rescue(topics).start()
         return [*promoted, *(settled.topic for settled in rescued)]
 
-    return Operation("come_due", steps, wakes=lambda gained: gained)
+    return Operation("come_due", steps, holds=True, wakes=lambda gained: gained)
 
 
 @plural(whole=lambda _: False)

@@ -15,7 +15,7 @@ from towpath.model.job import Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, back, give_back, rescue
-from towpath.store.limits import admitted, free_due
+from towpath.store.limits import admitted, due_freed
 from towpath.store.rows import known_options, lease_from, was_begun
 from towpath.store.runs import start_runs
 
@@ -90,7 +90,7 @@ def reserve(
             if due_at is None or due_at > now:
                 return Reserved([], None if due_at is None else due_at - now, now)
             where = everywhere  # what comes back into line may sort before the marks
-            if not (yield from _came_due(topics)):
+            if not (yield from _came_due(topics, limited=limited)):
                 # Somebody else has it in hand: do not wait for them.
                 regardless = [Range(topic, due_from=FOREVER) for topic in topics]
                 rows = yield from look(_plain(regardless, wanted))
@@ -107,7 +107,7 @@ def reserve(
         "reserve",
         again if known_token else steps,
         whole=not limited,
-        alone=limited,
+        holds=limited,
         restart=again,
         abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
         wakes=lambda reserved: reserved.woken,
@@ -174,12 +174,17 @@ def _taken(
             return sorted(rows, key=lambda row: (row[4], row[0]))
 
 
-def _came_due(topics: tuple[str, ...]) -> Steps[bool]:
-    """Put in line what its time has come for; say whether that was anything."""
+def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
+    """Put in line what its time has come for; say whether that was anything.
+
+    Where limits may be held only once, also whether they are held now.
+    """
     promoted = yield from promote(topics).start()
     rescued = yield from rescue(topics).start()
-    freed = yield from free_due().start()
-    return bool(promoted or rescued or freed)
+    if limited and rescued:
+        return True
+    held, freed = yield from due_freed()
+    return bool(promoted or rescued or freed or (limited and held))
 
 
 def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
@@ -246,6 +251,7 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
         epoch=lease.epoch,
         goal="cancelled",
         retention=microseconds(lease.job.options.retention),
+        limited=lease.job.options.limit is not None,
         kind="expired",
         error=f"it had to begin before {at.isoformat(timespec='seconds')}",
     )

@@ -118,7 +118,7 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
             return []
         return (yield from _released(session, crashed=True))
 
-    return Operation("bury_session", steps, wakes=topics_back)
+    return Operation("bury_session", steps, holds=True, wakes=topics_back)
 
 
 def adopt_orphans() -> Operation[list[Settled]]:
@@ -130,7 +130,7 @@ def adopt_orphans() -> Operation[list[Settled]]:
             settled += yield from _released(session, crashed=True)
         return settled
 
-    return Operation("adopt_orphans", steps, wakes=topics_back)
+    return Operation("adopt_orphans", steps, holds=True, wakes=topics_back)
 
 
 def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
@@ -148,6 +148,7 @@ def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
                 goal="buried" if dead else alive,
                 crashed=int(crash),
                 retention=microseconds(known.retention),
+                limited=known.limit is not None,
                 kind="crash" if crash else None,
                 error="the worker died while it ran this job" if crash else None,
             )

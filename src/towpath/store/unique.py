@@ -37,7 +37,7 @@ def enqueue_over(
         return answers
 
     return Operation(
-        "enqueue_over", steps, alone=True, wakes=lambda answers: topics_of(answers) | woken
+        "enqueue_over", steps, holds=True, wakes=lambda answers: topics_of(answers) | woken
     )
 
 
