@@ -336,6 +336,30 @@ def test_every_answer_says_when_it_was_given(server):
         assert b"\r\ndate: " in wire._until(b"\r\n\r\n")
 
 
+@pytest.mark.parametrize("garbage", [b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 100_000])
+def test_a_refusal_is_not_taken_for_the_answer_to_another(server, garbage):
+    with server.connect() as wire:
+        poll = wire.request("POST", "/api/jobs/reserve", {"topics": [topic()], "timeout": 0.5})
+        wire.send(poll + garbage)
+
+        assert wire.answer() == (200, {"leases": []})
+        assert wire.is_closed()
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_body_that_breaks_is_refused_behind_those_before_it(server, before):
+    name = topic()
+    with server.connect() as wire:
+        poll = wire.request("POST", "/api/jobs/reserve", {"topics": [name], "timeout": 0.2})
+        broken = wire.head("POST", JOB, transfer_encoding="chunked") + b"2\r\n{}\r\nzz\r\n"
+        wire.send(poll * before + broken)
+
+        answers = [wire.answer()[0] for _ in range(before or 1)]
+
+        assert answers == ([200] * before or [400])
+        assert wire.is_closed()
+
+
 def test_nobody_is_let_in_by_a_trailer(server):
     chunked = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % JOB.encode()
     with server.connect() as wire:

@@ -47,6 +47,7 @@ class Connection(HttpToolsProtocol):
         self._said = 0  # bytes of what was understood of it
         self._offered = False  # another protocol, which we do not speak
         self._refusal: Refusal | None = None
+        self._deaf = False  # to what comes behind something that was refused
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None  # others may be in line behind it
@@ -72,6 +73,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; refuse a head that is too long or takes too long."""
+        if self._deaf:
+            return
         was_in_head, self._began = self._in_head, False
         was_in_body, self._told = self._in_body, False
         self._unset_keepalive_if_required()
@@ -191,11 +194,23 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, refused: Refusal) -> None:
         self._stop_waiting()
-        self._in_head = False
+        self._in_head, self._deaf = False, True
+        before = self._before()
+        if before is not None and not before.response_complete:
+            before.keep_alive = False  # or this would be taken for the answer to it
+            return
         body = body_of(refused)
         head = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[refused.status] + head % (JSON, len(body)) + body)
         self.transport.close()
+
+    def _before(self) -> RequestResponseCycle | None:
+        """Return the last request before what is refused; that may be a request by its body."""
+        if self._in_body and not self.pipeline:
+            return None
+        if self._in_body:
+            self.pipeline.popleft()  # it never begins
+        return self.pipeline[0][0] if self.pipeline else self._running
 
     # ------------------------------------------------------------ bodies and answers
 
