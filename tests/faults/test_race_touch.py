@@ -5,7 +5,6 @@ import pytest
 from tests.faults.gates import Gate
 from towpath import State
 from towpath.database.clock import machine_clock
-from towpath.store import leases
 
 HOUR = 3_600_000_000
 
@@ -21,10 +20,10 @@ def test_a_lease_that_was_extended_is_not_taken_back(make_app, threads, options,
     job = before.jobs.enqueue("mail", **options)
     [lease] = before.jobs.reserve("mail", worker=worker)
 
-    with Gate(rescuer, threads).before("settle", rescuer.run, leases.rescue(["mail"])) as rescue:
+    with Gate(rescuer, threads).before("settle", rescuer.jobs.reserve, "mail") as reserved:
         app.jobs.touch(lease)
 
-    assert rescue.result() == []
+    assert reserved.result() == []
     assert app.jobs.numbered(lease.job.seq).state is State.RESERVED
     app.jobs.complete(lease)
     assert app.jobs.get(job).state is State.COMPLETED
