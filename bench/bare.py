@@ -58,7 +58,14 @@ def items(count: int, body: str = BODY) -> list[dict[str, Any]]:
 def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Make what the complete statement takes, from the rows of a reservation."""
     return [
-        {"nth": nth, "seq": row[0], "epoch": row[12], "retention": RETENTION, "result": None}
+        {
+            "nth": nth,
+            "seq": row[0],
+            "epoch": row[12],
+            "retention": RETENTION,
+            "limited": False,
+            "result": None,
+        }
         for nth, row in enumerate(rows)
     ]
 
