@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from towpath.errors import LeaseLost
 from towpath.model.instants import as_datetime, as_timedelta, microseconds
-from towpath.operation import Mode, Operation, Steps
+from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
 from towpath.store.rows import known_options
@@ -71,9 +71,9 @@ def end(session: int) -> Operation[list[Settled]]:
 
     def steps() -> Steps[list[Settled]]:
         yield sql["end_session"](session=session, beats=None)
-        return (yield from _released(session, crashed=False))
+        return (yield from _released([session], crashed=False))
 
-    return Operation("end_session", steps, wakes=topics_back)
+    return Operation("end_session", steps, holds=True, wakes=topics_back)
 
 
 def list_sessions() -> Operation[list[Session]]:
@@ -116,7 +116,7 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     def steps() -> Steps[list[Settled]]:
         if not (yield sql["end_session"](session=session, beats=beats)):
             return []
-        return (yield from _released(session, crashed=True))
+        return (yield from _released([session], crashed=True))
 
     return Operation("bury_session", steps, holds=True, wakes=topics_back)
 
@@ -125,16 +125,17 @@ def adopt_orphans() -> Operation[list[Settled]]:
     """Take back leases whose session is gone."""
 
     def steps() -> Steps[list[Settled]]:
-        settled: list[Settled] = []
-        for (session,) in (yield sql["orphans"]()):
-            settled += yield from _released(session, crashed=True)
-        return settled
+        rows = yield sql["orphans"]()
+        return (yield from _released([session for (session,) in rows], crashed=True))
 
     return Operation("adopt_orphans", steps, holds=True, wakes=topics_back)
 
 
-def _released(session: int, *, crashed: bool) -> Steps[list[Settled]]:
-    rows = yield sql["leases_of"](session=session)
+def _released(sessions: Sequence[int], *, crashed: bool) -> Steps[list[Settled]]:
+    """End what sessions hold: all at once, for it may hold limits."""
+    rows: list[Row] = []
+    for session in sessions:
+        rows += yield sql["leases_of"](session=session)
     outcomes: list[Outcome] = []
     for seq, epoch, _, started, crashes, options in rows:
         crash = crashed and bool(started)
