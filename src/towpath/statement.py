@@ -12,6 +12,8 @@ On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no wr
 there a text is a chain of statements: for each row that one returns, the rest of the chain runs
 with that row's columns as parameters; one that returns no row ends the chain. The rows of the last
 one are the answer; or of the one that begins with /* answer */, after which the chain goes on once.
+One that begins with /* if key */ is left out where that parameter is null or false, one with
+/* if goal is ready, delayed */ where it is none of these; `and` joins two such.
 
 A query with `items` gives PostgreSQL all of them as one JSON parameter, and so it does SQLite where
 the text mentions :items, or where a statement begins with /* each */: that one takes the items one

@@ -5,12 +5,12 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from tempfile import mkstemp
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -44,6 +44,16 @@ _ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
 }
 _PRIMARY: Final = 0xFF  # the low byte of an extended error code
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+# For each null, each id and each truth the driver looks for an adapter, which takes many times as
+# long in vain. Who has registered another one keeps it.
+for _kind in (NoneType, bytes, bool):
+    sqlite3.adapters.setdefault((_kind, sqlite3.PrepareProtocol), _as_it_is)
 
 
 def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
@@ -182,6 +192,10 @@ def execute(cursor: sqlite3.Cursor, query: Query, now: int) -> list[Row]:
     return found
 
 
+NOTHING: Final = (None, 0)
+_NAME: Final = re.compile(r":(\w+)")
+
+
 class Chain:
     """The statements of one text, and which of them return the rows that are the answer."""
 
@@ -206,11 +220,13 @@ class Chain:
         """Run the statements from one on, the rest of them once for each row that one returns."""
         for place in range(start, len(self._links)):
             link = self._links[place]
+            if link.conditions and not link.applies(params):
+                continue
             if link.each:
                 # Once for each different set of values: many items name the same topic.
                 cursor.executemany(link.text, list(dict.fromkeys(map(link.values_of, items))))
                 continue
-            cursor.execute(link.text, params)
+            cursor.execute(link.text, link.values_of(params))
             if not link.returns:
                 continue
             rows: list[Row] = cursor.fetchall()
@@ -229,21 +245,38 @@ class Chain:
 class Link:
     """One statement of a chain."""
 
-    __slots__ = ("answers", "each", "returns", "text", "values_of")
+    __slots__ = ("answers", "conditions", "each", "returns", "text", "values_of")
 
     def __init__(self, text: str) -> None:
-        mark, _, rest = text.partition("*/")
-        self.each = mark.strip(" /*") == "each"
-        self.answers = mark.strip(" /*") == "answer"
-        self.text = rest.strip() if self.each or self.answers else text
+        mark, _, rest = text.rpartition("*/")
+        word, _, conditions = mark.strip("/* ").partition(" ")
+        self.text = rest.strip()
+        self.each = word == "each"
+        self.answers = word == "answer"
+        self.conditions = [_condition(each) for each in conditions.split(" and ") if each]
         self.returns = self.text.startswith(("select", "with")) or "returning" in self.text
-        if self.each:  # by place: SQLite looks up each name for each item
-            first, second, *others = _NAME.findall(self.text)
-            self.text = _NAME.sub("?", self.text)
-            self.values_of = itemgetter(first, second, *others)  # of one alone it makes no tuple
+        names = list(dict.fromkeys(_NAME.findall(self.text)))
+        self.values_of = _values_of(names)
+        # By number: SQLite's driver looks up each name each time.
+        self.text = _NAME.sub(lambda found: f"?{names.index(found[1]) + 1}", self.text)
+
+    def applies(self, params: Mapping[str, Any]) -> bool:
+        """Say whether it is to be run with these parameters."""
+        return all(
+            params[name] in values if values else params[name] not in NOTHING
+            for name, values in self.conditions
+        )
 
 
-_NAME: Final = re.compile(r":(\w+)")
+def _condition(text: str) -> tuple[str, list[str]]:
+    name, _, values = text.partition(" is ")
+    return name, values.split(", ") if values else []
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda params: tuple(params[name] for name in names)  # of one alone that makes no tuple
 
 
 @cache

@@ -78,33 +78,39 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
           case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
-          :now - reserved_at as duration, :nth as nth;
-update towpath.job set priority = :priority where seq = :seq and priority <> :priority;
-delete from towpath.unique_key
- where topic = :topic and key = :key and :goal in ('buried', 'cancelled', 'gone');
-insert into towpath.ready ({ticket})
-select {ticket :} where :goal = 'ready';
-insert into towpath.delayed ({ticket}, run_at)
-select {ticket :}, :now + :delay
- where :goal = 'delayed';
-insert into towpath.buried ({ticket}, buried_at)
-select {ticket :}, :now where :goal = 'buried';
+          :now - reserved_at as duration, :nth as nth, priority <> :priority as repriced;
+/* if repriced */
+update towpath.job set priority = :priority where seq = :seq;
+/* if key and goal is buried, cancelled, gone */
+delete from towpath.unique_key where topic = :topic and key = :key;
+/* if goal is ready */
+insert into towpath.ready ({ticket}) values ({ticket :});
+/* if goal is delayed */
+insert into towpath.delayed ({ticket}, run_at) values ({ticket :}, :now + :delay);
+/* if goal is buried */
+insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
+/* if goal is cancelled */
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
-select {ticket :},
-       :now, :now + :retention, :duration, true where :goal = 'cancelled';
-insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
-select :seq, :epoch, :now, :kind, :error, :traceback
- where :error is not null and :goal <> 'gone' on conflict do nothing;
-insert into towpath.ended (parent, completed)
-select :seq, false where :awaited and :goal in ('buried', 'cancelled', 'gone') on conflict do nothing;
+values ({ticket :}, :now, :now + :retention, :duration, true);
+/* if awaited and goal is buried, cancelled, gone */
+insert into towpath.ended (parent, completed) values (:seq, false) on conflict do nothing;
+/* if error and goal is buried */
 insert into towpath.minute (minute, topic, completed, failed, duration)
-select :now / 60000000, :topic, 0, 1, 0 where :error is not null and :goal = 'buried'
+values (:now / 60000000, :topic, 0, 1, 0)
 on conflict (minute, topic) do update set failed = failed + 1;
-delete from towpath.failure
- where seq = :seq and epoch <= :epoch - case when :goal = 'gone' then 0 else 100 end;
-delete from towpath.dependency where child = :seq and :goal = 'gone';
-delete from towpath.note where seq = :seq and :goal = 'gone';
-delete from towpath.job where seq = :seq and :goal = 'gone';
+/* if error and goal is ready, delayed, buried, cancelled */
+insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
+values (:seq, :epoch, :now, :kind, :error, :traceback) on conflict do nothing;
+/* if error and goal is ready, delayed, buried, cancelled */
+delete from towpath.failure where seq = :seq and epoch <= :epoch - 100;
+/* if goal is gone */
+delete from towpath.failure where seq = :seq;
+/* if goal is gone */
+delete from towpath.dependency where child = :seq;
+/* if goal is gone */
+delete from towpath.note where seq = :seq;
+/* if goal is gone */
+delete from towpath.job where seq = :seq;
 
 -- name: settle [postgres]
 with clock as materialized (select {now} as now),
@@ -158,7 +164,8 @@ counted as (
      where error is not null and goal = 'buried' group by now, topic),
 forgotten as (
     delete from towpath.failure f using left_behind g
-     where f.seq = g.seq and f.epoch <= g.epoch - case when g.goal = 'gone' then 0 else 100 end),
+     where f.seq = g.seq
+       and (g.goal = 'gone' or g.error is not null and f.epoch <= g.epoch - 100)),
 unlinked as (
     delete from towpath.dependency d using left_behind g where d.child = g.seq and g.goal = 'gone'),
 unsaid as (
