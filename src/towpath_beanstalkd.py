@@ -14,18 +14,19 @@ import sys
 TYPE_CHECKING = False  # that of `typing` takes long to import
 if TYPE_CHECKING:
     import socket
+    from typing import NoReturn
 
 USAGE = """\
 Use: towpath-beanstalkd [OPTIONS]
 
  -b DIR   keep jobs in DIR, in a SQLite database (default: in memory)
- -f MS    with -b: 0 survives a power loss; anything else (default 50) a crash of the process
- -F       with -b: as -f with any other number
+ -f MS    with -b: on the disk so many ms after the answer (default 50); 0: before it
+ -F       with -b: on the disk when the system likes
  -l ADDR  listen on address (default 0.0.0.0), or on unix:PATH
  -p PORT  listen on port (default 11300)
  -u USER  become user and group
  -z BYTES the largest body (default 65535, most 1073741824)
- -s BYTES accepted and ignored, as is -V
+ -s BYTES accepted and ignored, as are -V, -c and -n
  -v       show version information
  -h       show this help
 """
@@ -56,10 +57,12 @@ def main() -> None:
 
 def parse(arguments: list[str]) -> dict[str, str]:
     """Read the options as getopt does."""
-    found = {"l": "0.0.0.0", "p": "11300", "z": "65535", "f": "50"}  # noqa: S104 - as beanstalkd does
+    found = {"l": "0.0.0.0", "p": "11300", "z": "65535"}  # noqa: S104 - as beanstalkd does
     rest = list(arguments)
     while rest:
         given = rest.pop(0)
+        if given.startswith("--"):
+            given = "-h" if given == "--help" else refuse(f"unknown option: {given}")
         if not given.startswith("-") or given == "-":
             refuse(f"unknown argument: {given}")
         flags = given[1:]
@@ -83,15 +86,15 @@ def parse(arguments: list[str]) -> dict[str, str]:
 def check_numbers(found: dict[str, str]) -> None:
     """Refuse what is no number, or no port."""
     for flag in "pzf":
-        if not found[flag].isdecimal():
+        if flag in found and not found[flag].isdecimal():
             refuse(f"-{flag} needs a number, not {found[flag]!r}")
     if int(found["p"]) > MOST_PORT:
         refuse(f"there is no port {found['p']}: the last is {MOST_PORT}")
 
 
-def refuse(why: str) -> None:
+def refuse(why: str) -> NoReturn:
     """Say what is wrong, and end."""
-    sys.stderr.write(f"towpath-beanstalkd: {why}\n\n{USAGE}")
+    sys.stderr.write(f"towpath-beanstalkd: {why}; -h shows all options\n")
     sys.exit(5)
 
 
@@ -112,7 +115,8 @@ def listen(address: str, port: int) -> _socket.socket:
             listening.bind(place)
         listening.listen(BACKLOG)
     except OSError as error:
-        sys.stderr.write(f"towpath-beanstalkd: cannot listen on {address}: {error}\n")
+        where = address if address.startswith("unix:") else f"{address} port {port}"
+        sys.stderr.write(f"towpath-beanstalkd: cannot listen on {where}: {error.strerror}\n")
         sys.exit(111)
     listening.setblocking(False)
     return listening

@@ -1,6 +1,7 @@
 """towpath-beanstalkd takes beanstalkd's flags, and listens before all else."""
 
 import asyncio
+import contextlib
 import os
 import pwd
 import socket
@@ -8,11 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
 from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE
+from tests.conftest import eventually
 from towpath import App
+from towpath.server.beanstalkd import standalone
+from towpath.server.beanstalkd.syncing import syncing
+from towpath_beanstalkd import parse
 
 
 def ran(*options):
@@ -27,15 +33,17 @@ def ran(*options):
 
 
 def test_it_shows_its_version_and_its_flags():
-    version, usage = ran("-v"), ran("-h")
+    version, usage, long = ran("-v"), ran("-h"), ran("--help")
 
     assert version.stdout.startswith("towpath-beanstalkd ")
     assert usage.returncode == 0
     assert "-b DIR" in usage.stdout
+    assert (long.returncode, long.stdout) == (0, usage.stdout)
 
 
 @pytest.mark.parametrize(
-    "wrong", [["-x"], ["-p"], ["-p", "http"], ["-p", "65536"], ["serve"], ["-z", "-1"]]
+    "wrong",
+    [["-x"], ["-p"], ["-p", "http"], ["-p", "65536"], ["serve"], ["-z", "-1"], ["--port", "1"]],
 )
 def test_it_refuses_what_it_does_not_know(wrong):
     done = ran(*wrong)
@@ -51,7 +59,88 @@ def test_it_says_where_it_cannot_listen(executable):
     done = ran("-l", "127.0.0.1", "-p", str(taken.port))
 
     assert done.returncode == 111
-    assert "cannot listen on 127.0.0.1" in done.stderr
+    assert f"cannot listen on 127.0.0.1 port {taken.port}: Address already in use" in done.stderr
+
+
+def test_it_says_what_is_wrong_with_a_directory_or_a_user(tmp_path):
+    nowhere = ran("-p", "0", "-l", "127.0.0.1", "-b", str(tmp_path / "nowhere"))
+    nobody = ran("-p", "0", "-l", "127.0.0.1", "-u", "no-such-user")
+
+    assert nowhere.returncode == 10
+    assert "nowhere: No such file or directory; create it first" in nowhere.stderr
+    assert (nobody.returncode, nobody.stderr) == (
+        33,
+        "towpath-beanstalkd: there is no user no-such-user\n",
+    )
+
+
+def test_its_files_are_nobody_elses_to_read(executable, tmp_path):
+    executable("-b", str(tmp_path)).client().put()
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes.keys() >= {"lock", "towpath.db", "towpath.db-wal"}
+    assert set(modes.values()) == {0o600}
+
+
+def test_jobs_that_beanstalkd_itself_has_left_are_not_passed_over_in_silence(tmp_path):
+    (tmp_path / "binlog.1").touch()
+    server = Popen(
+        [sys.executable, str(EXECUTABLE), "-l", "127.0.0.1", "-p", "0", "-b", str(tmp_path)],
+        stderr=PIPE,
+        text=True,
+        env={"PYTHONPATH": str(EXECUTABLE.parent)},
+    )
+    with server:
+        said = server.stderr.readline()
+        server.terminate()
+
+    assert "has jobs of beanstalkd itself (binlog.*), which are not read" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "durability"),
+    [
+        ([], None, "normal"),
+        ([], "full", "full"),
+        (["-f0"], None, "full"),
+        (["-f0"], "normal", "full"),
+        (["-f100"], "full", "normal"),
+        (["-f0", "-F"], "full", "normal"),
+    ],
+)
+def test_flags_say_how_durable_it_is_and_else_the_environment(
+    monkeypatch, tmp_path, flags, environment, durability
+):
+    monkeypatch.delenv("TOWPATH_DURABILITY", raising=False)
+    if environment:
+        monkeypatch.setenv("TOWPATH_DURABILITY", environment)
+
+    with contextlib.ExitStack() as stack:
+        app = standalone.app_of(parse(["-b", str(tmp_path), *flags]), stack)
+        stack.enter_context(app)
+        assert app.settings.durability == durability
+
+
+def test_what_is_written_reaches_the_disk_soon_and_an_idle_file_is_left_alone(tmp_path):
+    path = tmp_path / "wal"
+    synced = []
+
+    def sync(descriptor):
+        synced.append(os.fstat(descriptor).st_size)
+
+    with syncing(path, 0.001, sync):
+        path.write_bytes(b"one")
+        eventually(lambda: 3 in synced)
+        with path.open("ab") as more:
+            more.write(b"two")
+        eventually(lambda: 6 in synced)
+        # Older than the file system's clock can be behind: nothing was written since.
+        os.utime(path, (time.time() - 60, time.time() - 60))
+        count = len(synced) + 1  # one may be under way
+        eventually(lambda: time.time() - path.stat().st_atime > 60.05)
+        assert len(synced) <= count
+        path.write_bytes(b"at the end")
+    assert synced[-1] == 10
 
 
 def test_it_takes_every_flag_of_beanstalkd(executable, tmp_path):

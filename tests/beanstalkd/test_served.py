@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.beanstalkd.conftest import PATIENCE, Raw
+from tests.beanstalkd.conftest import PATIENCE, Raw, free_port
 from tests.conftest import eventually
 from towpath import App
 
@@ -101,13 +101,30 @@ def test_it_drains_and_ends_though_somebody_waits(serving):
     assert serving().client().told("stats-job 1")["state"] == "ready"
 
 
-def test_an_address_that_is_none_is_refused():
-    done = subprocess.run(
-        [sys.executable, "-m", "towpath", "serve", "--beanstalkd", "11300"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("11300", "'11300' is not HOST:PORT, such as 127.0.0.1:11300"),
+        ("127.0.0.1:99999", "'99999' is not a port: use 0 to 65535"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(wrong, why):
+    done = refused("--beanstalkd", wrong)
 
     assert done.returncode == 2
-    assert "'11300' is not HOST:PORT, such as 127.0.0.1:11300" in done.stderr
+    assert why in done.stderr
+
+
+def test_two_doors_cannot_have_one_port(tmp_path):
+    port = free_port()
+    database = f"sqlite:///{tmp_path}/towpath.db"
+
+    done = refused("--database", database, "--port", str(port), "--beanstalkd", f"127.0.0.1:{port}")
+
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+
+
+def refused(*options):
+    command = [sys.executable, "-m", "towpath", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)

@@ -107,6 +107,18 @@ def test_a_limit_of_one_tube_does_not_keep_others_from_putting(serve):
         full.hear("OUT_OF_MEMORY")
 
 
+def test_of_pipelined_puts_as_many_are_stored_as_there_is_room_for(serve):
+    served = serve(max_jobs_per_topic=5)
+    client = served.client()
+
+    client.say("put 0 0 1 1\r\nx\r\n" * 9)
+
+    client.hear(*(f"INSERTED {nth}" for nth in range(1, 6)), *["OUT_OF_MEMORY"] * 4)
+    assert client.told("stats-tube default")["total-jobs"] == "5"
+    client.ask("delete 3", "DELETED")
+    assert client.put() > 5
+
+
 def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
     async def ask():
         async with App("memory://") as app:

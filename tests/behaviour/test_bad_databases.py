@@ -305,6 +305,14 @@ def test_a_file_that_may_not_even_be_read_is_denied(shared_directory, colour):
         colour(app).jobs.enqueue("mail")
 
 
+def test_a_directory_in_which_no_file_may_be_made_is_denied(shared_directory, colour):
+    path = shared_directory / "towpath.db"
+    shared_directory.chmod(0o555)
+
+    with App(f"sqlite:///{path}") as app, as_nobody(), refused(DatabaseDenied, str(path), "rights"):
+        colour(app).jobs.enqueue("mail")
+
+
 @pytest.fixture
 def read_only(poor, postgres, role) -> Iterator[str]:
     """The URL of a role that may create and write, were its transactions not read-only."""

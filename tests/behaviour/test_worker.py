@@ -250,6 +250,22 @@ def beats_of(app):
     return beats
 
 
+def test_a_task_runs_what_was_put_as_the_text_of_its_arguments(app, working):
+    """DQ-17: as clients of beanstalkd put it."""
+
+    @app.task()
+    def resize(image: int, big: bool = False) -> list[int | bool]:
+        return [image, big]
+
+    text = app.jobs.enqueue("resize", b' {"image": 7, "big": true}')
+    raw = app.jobs.enqueue("resize", b"\x00\xff", max_retries=1)
+    with working(app):
+        assert ended(app, text).returned == [7, True]
+        assert ended(app, raw).last_error == (
+            "InvalidArguments: resize takes an object of its arguments; this payload is raw bytes"
+        )
+
+
 def test_a_payload_that_no_longer_fits_fails_the_job_and_not_the_worker(app, working):
     @app.task(max_retries=1)
     async def greet(name: str) -> str:

@@ -107,6 +107,20 @@ def test_raw_bytes_and_results_are_shown_too(app, towpath):
     assert '"sent": true' in towpath("jobs", "show", lease.job.id).stdout
 
 
+def test_bytes_that_are_text_can_be_read_and_searched(app, towpath):
+    app.queue("raw").put(b'{"order": 7, "password": "hunter2"}')
+    app.queue("raw").put(b"plain \x1b[31m words")
+    app.queue("raw").put(b"\x00\xff")
+
+    shown = towpath("jobs", "list").stdout
+    assert '"order":7' in shown
+    assert "hunter2" not in shown
+    assert "plain \\x1b[31m words" in shown
+    assert "2 bytes, in base64: AP8=" in shown
+    [found] = towpath.json("jobs", "list", "--text", "words")["jobs"]
+    assert (found["encoding"], found["payload"]) == ("text", "plain \x1b[31m words")
+
+
 def test_a_job_that_only_a_newer_version_can_read_is_listed(app, towpath):
     app.jobs.enqueue("mail", 1)
     app.run(Operation("spoil", spoil))

@@ -169,6 +169,23 @@ def test_raw_bytes_travel_as_base64(web, ask):
     assert base64.b64decode(said["payload"]) == raw
 
 
+def test_raw_bytes_that_are_text_travel_as_text(web, ask):
+    said = enqueued(ask, payload='für "dich"\n', encoding="text")
+
+    assert web.app.jobs.get(said["id"]).payload == 'für "dich"\n'.encode()
+    assert (said["encoding"], said["payload"]) == ("text", 'für "dich"\n')
+    nul = enqueued(ask, payload="a\0b", encoding="text")
+    assert web.app.jobs.get(nul["id"]).payload == b"a\0b"
+    assert nul["encoding"] == "base64"
+
+
+@pytest.mark.parametrize("payload", [5, {"x": 1}, None])
+def test_what_is_not_text_is_refused(ask, payload):
+    new = {"topic": "a", "payload": payload, "encoding": "text"}
+
+    assert refused(ask("POST", "/api/jobs/enqueue", new)) == (400, "invalid_payload")
+
+
 @pytest.mark.parametrize("payload", ["a", "a b", 5, {"x": 1}, "é===", None])
 def test_what_is_not_base64_is_refused(ask, payload):
     said = ask(

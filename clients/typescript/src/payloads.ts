@@ -1,4 +1,4 @@
-/** Payloads: JSON as it is; raw bytes as base64, said by `encoding`. */
+/** Payloads: JSON as it is; raw bytes as text or base64, said by `encoding`. */
 
 const CHUNK = 0x8000; // more arguments than this are too many for a call
 
@@ -12,7 +12,11 @@ export function encoded(payload: unknown): { payload?: unknown; encoding?: "base
 }
 
 export function decoded<T extends { payload?: unknown; encoding: string }>(shown: T): T {
-  if (shown.encoding !== "base64" || typeof shown.payload !== "string") return shown;
-  const bytes = Uint8Array.from(atob(shown.payload), (character) => character.charCodeAt(0));
+  if (shown.encoding === "json" || typeof shown.payload !== "string") return shown;
+  const text = shown.payload;
+  const bytes =
+    shown.encoding === "text"
+      ? new TextEncoder().encode(text)
+      : Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   return { ...shown, payload: bytes };
 }

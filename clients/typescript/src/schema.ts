@@ -837,7 +837,7 @@ export interface components {
              * @default json
              * @enum {unknown}
              */
-            encoding?: "base64" | "json";
+            encoding?: "base64" | "json" | "text";
             /** @default null */
             id?: string | null;
             /** @default null */
@@ -907,7 +907,7 @@ export interface components {
             key: string | null;
             payload: unknown;
             /** @enum {unknown} */
-            encoding: "base64" | "json";
+            encoding: "base64" | "json" | "text";
             headers: {
                 [key: string]: string;
             };
@@ -1266,7 +1266,7 @@ export interface components {
             catchUp: string;
             payload: unknown;
             /** @enum {unknown} */
-            encoding: "base64" | "json";
+            encoding: "base64" | "json" | "text";
             paused: boolean;
             nextAt: string | null;
             lastAt: string | null;

@@ -365,6 +365,10 @@ test("raw bytes travel as base64, whatever they are", async (t) => {
   const text = json(200, { payload: "AAAA", encoding: "json" });
   const { url: other } = await serve(t, text);
   assert.equal((await new Towpath(other).jobs.get(ID)).payload, "AAAA");
+  const said = json(200, { payload: "für \u{1F600}", encoding: "text" });
+  const { url: third } = await serve(t, said);
+  const { payload } = await new Towpath(third).jobs.get(ID);
+  assert.deepEqual(payload, new TextEncoder().encode("für \u{1F600}"));
 });
 
 test("later ids sort behind earlier ones", async () => {

@@ -120,7 +120,7 @@ class Doctor:
             return warning("durability", f"{lossy}: durability is normal", "set durability = full")
         if not postgres and not self._file:
             return warning("durability", "everything is lost with the process", "name a file")
-        return ok("durability", "what is committed survives a power failure")
+        return ok("durability", "what is committed with these settings survives a power failure")
 
     def _clock(self) -> Iterator[Check]:
         before = machine_clock()

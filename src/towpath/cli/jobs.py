@@ -22,7 +22,7 @@ from towpath.cli.output import (
     text,
 )
 from towpath.model.job import Failure
-from towpath.model.payload import Encoding, redacted
+from towpath.model.payload import Encoding, raw_bytes, redacted
 
 EXAMPLES: Final = """\
 A job is named by its id or by its number (seq).
@@ -297,7 +297,9 @@ def _row(job: Job, redact: str) -> tuple[object, ...]:
 def _payload(job: Job, redact: str) -> str:
     if isinstance(job, UnreadableJob):
         return job.why
-    return redacted(job.body, redact) if job.encoding == Encoding.JSON else job.body
+    if job.encoding == Encoding.BASE64:
+        return f"{len(raw_bytes(job.body, job.encoding)):,} bytes, in base64: {job.body}"
+    return redacted(job.body, redact, strict=job.encoding == Encoding.JSON)
 
 
 def described(job: Job) -> dict[str, Any]:
@@ -308,7 +310,8 @@ def described(job: Job) -> dict[str, Any]:
     known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
     if isinstance(job, UnreadableJob):
         return {**known, "unreadable": job.why}
-    payload = job.body if job.encoding == "base64" else msgspec.Raw(job.body.encode())
+    as_json = job.encoding == Encoding.JSON
+    payload = msgspec.Raw(job.body.encode()) if as_json else job.body
     return {**known, "payload": payload, "options": job.options}
 
 

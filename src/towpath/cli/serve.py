@@ -87,11 +87,11 @@ def network(text: str) -> str:
 
 def address(text: str) -> tuple[str, int]:
     """Read a host and a port."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > MOST_PORT:
+    host, _, number = text.rpartition(":")
+    if not host or not number.isdecimal():
         msg = f"{text!r} is not HOST:PORT, such as 127.0.0.1:11300"
         raise argparse.ArgumentTypeError(msg)
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), port(number)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -122,14 +122,14 @@ def run(given: argparse.Namespace) -> None:
         sys.stdout.flush()
 
     def _shown(app: App, worker: Worker | None, found: Listening) -> str:
-        lines = [f"Towpath on {found.url}", f"  database  {app.database}"]
+        lines = [f"Towpath on {found.url}", f"  database    {app.database}"]
         if worker:
-            lines.append(f"  tasks     {', '.join(app.tasks)}")
-        lines.append(f"  API       {found.url}/api/docs")
+            lines.append(f"  tasks       {', '.join(app.tasks)}")
+        lines.append(f"  API         {found.url}/api/docs")
         if found.beanstalkd:
-            lines.append(f"  beanstalkd {found.beanstalkd}")
+            lines.append(f"  beanstalkd  {found.beanstalkd}")
         if found.set_up_link:
-            lines.append(f"  set-up    {found.set_up_link}\n            once, on this machine")
+            lines.append(f"  set-up      {found.set_up_link}\n              once, on this machine")
         return "\n".join(lines)
 
     serving = Serving(
@@ -145,10 +145,8 @@ def run(given: argparse.Namespace) -> None:
     try:
         serving.run(listening)
     except OSError as error:
-        places = f"{given.host}:{given.port}"
-        if given.beanstalkd:
-            places += f" and {':'.join(map(str, given.beanstalkd))}"
-        msg = f"cannot listen on {places}: {error.strerror or error}"
+        place = error.filename or f"{given.host}:{given.port}"
+        msg = f"cannot listen on {place}: {error.strerror or error}"
         raise Refused(msg, "address", 1) from error
 
 

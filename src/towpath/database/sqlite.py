@@ -142,6 +142,9 @@ def _check(path: Path, *, may_create: bool) -> None:
     if not may_create and not path.exists():
         msg = f"there is no file {path}; correct the URL, or create it by `towpath migrate`"
         raise SchemaMissing(msg)
+    if not path.exists() and not os.access(path.parent, os.W_OK, effective_ids=_EFFECTIVE):
+        msg = f"{path} may not be created: check user and rights of {path.parent}"
+        raise DatabaseDenied(msg)
     # Not by opening it: closing it again would drop the locks of SQLite's own connections.
     if path.exists() and not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
         msg = f"{path} may not be read; check user and rights"

@@ -1,6 +1,7 @@
-"""Payloads as they are stored: JSON text, or base64 of raw bytes."""
+"""Payloads as they are stored: JSON; raw bytes as the text that they are, or else as base64."""
 
 import base64
+import contextlib
 import math
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,10 +16,12 @@ class Encoding(StrEnum):
     """How a stored body is read."""
 
     JSON = "json"
-    BASE64 = "base64"
+    TEXT = "text"  # bytes that are UTF-8
+    BASE64 = "base64"  # any other bytes
 
 
 _JSON: Final = Encoding.JSON  # looked up once: an enum is slow at that
+_TEXT: Final = Encoding.TEXT
 _BASE64: Final = Encoding.BASE64
 HIDDEN: Final = "•••"
 _encoder: Final = msgspec.json.Encoder()
@@ -29,10 +32,17 @@ def encode(payload: object, most: int) -> tuple[str, Encoding]:
     """Return the body to store, or say why there is none."""
     if isinstance(payload, (bytes, bytearray)):
         _check_size(len(payload), most)
-        return base64.b64encode(payload).decode("ascii"), _BASE64
+        return _encode_bytes(payload)
     if isinstance(payload, msgspec.Raw):
         return _checked_json(bytes(payload), most), _JSON
     return encode_json(payload, most), _JSON
+
+
+def _encode_bytes(raw: bytes | bytearray) -> tuple[str, Encoding]:
+    if 0 not in raw:  # which PostgreSQL cannot hold in a text
+        with contextlib.suppress(UnicodeDecodeError):
+            return raw.decode(), _TEXT
+    return base64.b64encode(raw).decode("ascii"), _BASE64
 
 
 def encode_json(
@@ -67,18 +77,24 @@ def _checked_json(text: bytes, most: int) -> str:
 
 def decode(body: str, encoding: str) -> Any:
     """Return the payload that a body stands for."""
-    if encoding == Encoding.BASE64:
-        return base64.b64decode(body)
-    return _decoder.decode(body)
+    return _decoder.decode(body) if encoding == _JSON else raw_bytes(body, encoding)
 
 
-def redacted(body: str, names: str) -> str:
-    """Return JSON with the values hidden of fields whose names end so, however they are written."""
+def raw_bytes(body: str, encoding: str) -> bytes:
+    """Return the bytes that a body stands for; of JSON, those of its text."""
+    return base64.b64decode(body) if encoding == _BASE64 else body.encode()
+
+
+def redacted(body: str, names: str, *, strict: bool = True) -> str:
+    """Return JSON with the values hidden of fields whose names end so, however they are written.
+
+    Other text is hidden as a whole, or if this is not `strict` shown as it is.
+    """
     ends = tuple(folded for name in names.split(",") if (folded := _folded(name)))
     try:
         return _encoder.encode(_hidden(_decoder.decode(body), ends)).decode() if ends else body
     except (ValueError, RecursionError):
-        return HIDDEN  # what cannot be looked into is not shown
+        return HIDDEN if strict else body
 
 
 def _hidden(value: object, ends: tuple[str, ...]) -> object:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.errors import InvalidPayload
@@ -45,7 +46,7 @@ Waits = Annotated[list[Seconds], _bounds(minItems=1)]
 Instant = Annotated[datetime, Meta(tz=True)]
 Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Unique = Literal["skip", "replace", "update", "debounce", "clear"]
-Encoding = Literal["json", "base64"]
+Encoding = Literal["json", "text", "base64"]
 
 
 class Asked(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -66,7 +67,7 @@ class NewJob(Asked):
 
     topic: Topic
     payload: Raw = field(default_factory=null)
-    encoding: Encoding = "json"  # base64: the payload is text that stands for raw bytes
+    encoding: Encoding = "json"  # text, base64: the payload is text that stands for raw bytes
     id: UUID | None = None  # makes a repeated enqueue harmless
     priority: Priority | None = None  # 0 is the most urgent; 50 unless told
     delay: Seconds | None = None  # not before so long from now
@@ -89,7 +90,7 @@ class NewJob(Asked):
 
     def data(self) -> Any:
         """Return what is to be stored as the payload."""
-        return raw_bytes(self.payload) if self.encoding == "base64" else self.payload
+        return self.payload if self.encoding == "json" else raw_bytes(self.payload, self.encoding)
 
     def options(self) -> dict[str, Any]:
         """Return the rest, in the words of `enqueue`."""
@@ -211,13 +212,12 @@ class NewSchedule(Asked):
     timeout: Seconds | None = None
 
 
-def raw_bytes(payload: Raw) -> bytes:
-    """Return the bytes that base64 in JSON stands for."""
+def raw_bytes(payload: Raw, encoding: Encoding) -> bytes:
+    """Return the bytes that text in JSON stands for."""
     try:
-        text = bytes(payload).decode().strip()
-        if text[:1] != '"':
-            raise ValueError  # noqa: TRY301 - said below, as for what else is no base64
-        return base64.b64decode(text[1:-1], validate=True)
+        text = msgspec.json.decode(payload, type=str)
+        return text.encode() if encoding == "text" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        msg = "with encoding base64 the payload is text in standard base64, with its padding"
+        kind = "text" if encoding == "text" else "text in standard base64, with its padding"
+        msg = f"with encoding {encoding} the payload is {kind}"
         raise InvalidPayload(msg) from None

@@ -207,9 +207,10 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(address)
-    except BaseException:
+        taken.listen(BACKLOG)  # before that another may have the same port
+    except OSError as error:
         taken.close()
-        raise
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
     taken.setblocking(False)
     return taken
 

@@ -240,7 +240,7 @@ def job_shown(job: Job) -> JobShown:
         job.priority,
         job.key,
         stored(job.body, job.encoding),
-        "base64" if job.encoding == "base64" else "json",
+        encoding_shown(job.encoding),
         dict(options.headers),
         job.ttr.total_seconds(),
         options.timeout,
@@ -303,7 +303,7 @@ def schedule_shown(schedule: Schedule) -> ScheduleShown:
         every=_seconds(schedule.every),
         catch_up=schedule.catch_up,
         payload=stored(schedule.body, schedule.encoding),
-        encoding="base64" if schedule.encoding == "base64" else "json",
+        encoding=encoding_shown(schedule.encoding),
         paused=schedule.paused,
         next_at=schedule.next_at,
         last_at=schedule.last_at,
@@ -325,8 +325,13 @@ def worker_shown(session: Session) -> WorkerShown:
 
 
 def stored(body: str, encoding: str) -> Raw:
-    """Return a stored body as JSON: itself, or as text the base64 that it is."""
-    return Raw(f'"{body}"'.encode() if encoding == "base64" else body.encode())
+    """Return a stored body as JSON: itself, or as the text that it is."""
+    return Raw(body.encode() if encoding_shown(encoding) == "json" else msgspec.json.encode(body))
+
+
+def encoding_shown(encoding: str) -> Encoding:
+    """Return how a body is encoded; of a job that this version cannot read, nothing is shown."""
+    return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
 
 
 def _seconds(duration: timedelta | None) -> float | None:

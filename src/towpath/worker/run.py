@@ -13,10 +13,11 @@ from towpath.app import outcomes
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Notes, Retry
 from towpath.app.tasks import Task
-from towpath.errors import DatabaseError, LeaseLost, TimeLimitExceeded
+from towpath.errors import DatabaseError, InvalidArguments, LeaseLost, TimeLimitExceeded
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Lease
+from towpath.model.payload import Encoding
 from towpath.store import leases
 from towpath.store.leases import Completion, Outcome
 from towpath.store.notes import Note
@@ -201,7 +202,11 @@ class Run:
             raise TimeLimitExceeded(msg) from None
 
     async def _called(self, task: Task[..., Any]) -> Any:
-        args, kwargs = task.signature.decode(self.lease.job.body)
+        job = self.lease.job
+        if job.encoding == Encoding.BASE64:
+            msg = f"{task.topic} takes an object of its arguments; this payload is raw bytes"
+            raise InvalidArguments(msg)
+        args, kwargs = task.signature.decode(job.body)
         if task.signature.takes_context:
             args = (self.context, *args)
         return await self._call(task.is_async, task.function, *args, **kwargs)

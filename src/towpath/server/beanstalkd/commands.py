@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
+import logging
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
-from towpath.errors import Conflict, NotFound
-from towpath.model.payload import Encoding
+from towpath.errors import Conflict, LimitReached, NotFound
+from towpath.model.payload import raw_bytes
 from towpath.model.states import State
 from towpath.server.beanstalkd import stats
 from towpath.server.beanstalkd.tubes import topic_of
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from towpath.server.beanstalkd.connection import Connection
     from towpath.server.beanstalkd.protocol import Command
     from towpath.store.queues import Seen
+
+log: Final = logging.getLogger("towpath")
 
 T = TypeVar("T")
 
@@ -66,11 +68,25 @@ async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] 
 
 
 async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
-    """Store jobs, all of them or none."""
+    """Store jobs; of more than there is room for, the first ones."""
     connection.produces = True
-    door = connection.door
-    if door.draining:
+    if connection.door.draining:
         return [DRAINING] * len(run)
+    replies: list[bytes] = []
+    size = len(run)
+    while len(replies) < len(run):
+        try:
+            replies += await _put(connection, run[len(replies) : len(replies) + size])
+        except LimitReached as error:
+            size //= 2
+            if size == 0:
+                log.warning("beanstalkd's put: %s", error)
+                break
+    return replies + [OUT_OF_MEMORY] * (len(run) - len(replies))
+
+
+async def _put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+    door = connection.door
     topic, late = _topic(connection.tube), connection.late_by()
     calls = [(topic, command.body, _options(command, late)) for command in run]
     stored = await door.put(connection, calls)
@@ -332,8 +348,7 @@ async def _find(connection: Connection, number: int) -> Seen | None:
 
 
 def _with_body(word: bytes, job: Job) -> bytes:
-    as_bytes = job.encoding == Encoding.BASE64
-    body = base64.b64decode(job.body) if as_bytes else job.body.encode()
+    body = raw_bytes(job.body, job.encoding)
     return b"%b %d %d\r\n%b\r\n" % (word, job.seq, len(body), body)
 
 

@@ -100,6 +100,7 @@ class Door:
 
     def drain(self) -> None:
         """Take no more jobs."""
+        log.info("%s takes no more jobs: it is draining", self.name)
         self.draining = True
 
     async def close(self) -> None:

@@ -13,15 +13,20 @@ import socket
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from towpath import App, Settings, TowpathError
 from towpath.server.beanstalkd.door import Door
 from towpath.server.beanstalkd.stats import version_text
+from towpath.server.beanstalkd.syncing import syncing
+
+log: Final = logging.getLogger("towpath")
 
 NAME: Final = "towpath-beanstalkd"
+SYNC_EVERY: Final = "50"  # ms, as beanstalkd does unless told
 MOST_BODY: Final = 2**30
 LOCKED: Final = 10  # the exit status of beanstalkd where another one has the directory
+NO_USER: Final = 33  # and where there is no such user
 
 Early = Sequence[tuple[socket.socket, bytes, float]]
 
@@ -38,11 +43,12 @@ def serve(
         sys.stdout.write(f"{NAME} {version_text()}\n")
         return
     _allow_many_files()
+    os.umask(0o077)  # jobs are nobody else's to read
     if "u" in options:
         _become(options["u"])
     try:
         with contextlib.ExitStack() as stack:
-            app = _app(options, stack)
+            app = app_of(options, stack)
             gc.freeze()  # what was loaded stays: no collection need look at it again
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, early, drained))
@@ -77,18 +83,35 @@ async def _serve(
         await app.aclose()
 
 
-def _app(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
+def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
+    """Return an app as the flags say, on a directory that is its own."""
+    if int(options["z"]) > MOST_BODY:
+        log.warning("the largest body is %d bytes", MOST_BODY)
     settings = Settings.from_environment(
         max_payload=min(int(options["z"]), MOST_BODY),
         max_waiters_per_topic=0,
-        durability="full" if options["f"] == "0" and "F" not in options else "normal",
         topic_cleanup=True,
+        **_durability(options),
     )
     if "b" not in options:
         return App("memory://", settings=settings)
     directory = Path(options["b"]).absolute()
     stack.enter_context(_alone_in(directory))
-    return App(f"sqlite:///{directory}/towpath.db", settings=settings)
+    if any(directory.glob("binlog.*")):
+        log.warning("%s has jobs of beanstalkd itself (binlog.*), which are not read", directory)
+    path = directory / "towpath.db"
+    if settings.durability == "normal" and "F" not in options:
+        every = int(options.get("f", SYNC_EVERY)) / 1000
+        stack.enter_context(syncing(Path(f"{path}-wal"), every))
+    return App(f"sqlite:///{path}", settings=settings)
+
+
+def _durability(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the flags say; without one, what the environment says, if anything."""
+    if not options.keys() & {"f", "F"} and "TOWPATH_DURABILITY" in os.environ:
+        return {}
+    at_once = "F" not in options and int(options.get("f", SYNC_EVERY)) == 0
+    return {"durability": "full" if at_once else "normal"}
 
 
 @contextlib.contextmanager
@@ -96,12 +119,14 @@ def _alone_in(directory: Path) -> Generator[None]:
     """Keep others out of a directory."""
     try:
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.stderr.write(f"{NAME}: another one serves {directory}\n")
-        sys.exit(LOCKED)
     except OSError as error:
-        sys.stderr.write(f"{NAME}: cannot use {directory}: {error}\n")
+        advice = "; create it first" if isinstance(error, FileNotFoundError) else ""
+        sys.stderr.write(f"{NAME}: cannot use {directory}: {error.strerror}{advice}\n")
+        sys.exit(LOCKED)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as beanstalkd itself does
+    except OSError:
+        sys.stderr.write(f"{NAME}: another one serves {directory}\n")
         sys.exit(LOCKED)
     try:
         yield
@@ -129,9 +154,13 @@ def _become(user: str) -> None:
     """Give up the rights of who started it."""
     try:
         known = pwd.getpwnam(user)
+    except KeyError:
+        sys.stderr.write(f"{NAME}: there is no user {user}\n")
+        sys.exit(NO_USER)
+    try:
         if os.geteuid() == 0:
             os.initgroups(user, known.pw_gid)  # or it would keep the groups of root
         os.setgid(known.pw_gid)
         os.setuid(known.pw_uid)
-    except (KeyError, OSError) as error:
-        sys.exit(f"{NAME}: cannot become {user}: {error}")
+    except OSError as error:
+        sys.exit(f"{NAME}: cannot become {user}: {error.strerror}")
