@@ -25,7 +25,7 @@ Use: towpath-beanstalkd [OPTIONS]
  -l ADDR  listen on address (default 0.0.0.0), or on unix:PATH
  -p PORT  listen on port (default 11300)
  -u USER  become user and group
- -z BYTES the largest body (default 65535, most 1073741824)
+ -z BYTES the largest body (default 65535, most 536870912)
  -s BYTES accepted and ignored, as are -V, -c and -n
  -v       show version information
  -h       show this help
@@ -36,13 +36,19 @@ MOST_EARLY = 100  # clients; others wait in the backlog
 MOST_SAID = 65_536  # bytes, of each
 MOST_PORT = 65_535
 BACKLOG = 1_024
+FIRST_INHERITED = 3  # descriptor
 SOCKET = 0o140000  # the kind of a file, in its mode
 
 
 def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
     options = parse(sys.argv[1:])
-    bound = listen(options["l"], int(options["p"]))
+    if "v" in options:
+        from towpath.server.beanstalkd.standalone import show_version  # noqa: PLC0415 - see above
+
+        show_version()
+        return
+    bound = inherited() or listen(options["l"], int(options["p"]))
     import signal  # noqa: PLC0415 - see above
     import socket  # noqa: PLC0415 - see above
 
@@ -85,7 +91,7 @@ def parse(arguments: list[str]) -> dict[str, str]:
 
 def check_numbers(found: dict[str, str]) -> None:
     """Refuse what is no number, or no port."""
-    for flag in "pzf":
+    for flag in "pzfs":
         if flag in found and not found[flag].isdecimal():
             refuse(f"-{flag} needs a number, not {found[flag]!r}")
     if int(found["p"]) > MOST_PORT:
@@ -96,6 +102,15 @@ def refuse(why: str) -> NoReturn:
     """Say what is wrong, and end."""
     sys.stderr.write(f"towpath-beanstalkd: {why}; -h shows all options\n")
     sys.exit(5)
+
+
+def inherited() -> _socket.socket | None:
+    """Return the socket that whoever started this process listens on, as systemd does."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or "LISTEN_FDS" not in os.environ:
+        return None
+    listening = _socket.socket(fileno=FIRST_INHERITED)
+    listening.setblocking(False)
+    return listening
 
 
 def listen(address: str, port: int) -> _socket.socket:

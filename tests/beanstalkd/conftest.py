@@ -15,6 +15,7 @@ import greenstalk
 import pytest
 
 from towpath import App
+from towpath.server.beanstalkd.connection import Connection
 from towpath.server.beanstalkd.door import Door
 
 EXECUTABLE = Path(__file__).parent.parent.parent / "src" / "towpath_beanstalkd.py"
@@ -95,6 +96,15 @@ class Served:
     def greenstalk(self, **options) -> greenstalk.Client:
         self._clients.append(greenstalk.Client(self.address, **options))
         return self._clients[-1]
+
+    def connection_of(self, client: Raw) -> Connection:
+        """Return the other end of a client's line."""
+        [found] = (
+            each
+            for each in self.door.connections
+            if each._transport.get_extra_info("peername") == client.socket.getsockname()
+        )
+        return found
 
     def close(self) -> None:
         for client in self._clients:

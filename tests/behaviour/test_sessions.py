@@ -3,8 +3,8 @@
 import pytest
 
 from tests.conftest import eventually
-from towpath import State
-from towpath.errors import LeaseLost
+from towpath import App, State
+from towpath.errors import DatabaseReadOnly, LeaseLost
 
 
 def silence(app, clock, seconds):
@@ -34,6 +34,31 @@ def test_us5_2_the_leases_of_a_silent_session_are_taken_back(app, clock):
         app.jobs.complete(lease)
     with pytest.raises(LeaseLost):
         app.sessions.beat(session)
+
+
+def test_silence_says_nothing_while_nobody_can_write(tmp_path, clock):
+    """As on a full disk: reading goes on, beats fail. With room again, the session beats again."""
+    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock)
+    app.jobs.enqueue("mail", {})
+    session = app.sessions.start("w1")
+    [lease] = app.jobs.reserve("mail", session=session)
+    app.upkeep.run()
+    connection = app._database._writer._connection
+
+    connection.execute("pragma query_only = on")
+    silence(app, clock, 100)
+    with pytest.raises(DatabaseReadOnly):
+        app.sessions.beat(session)
+    connection.execute("pragma query_only = off")
+    silence(app, clock, 14)
+    app.sessions.beat(session)
+    app.upkeep.run()
+    silence(app, clock, 29)
+
+    assert app.jobs.get(lease.job).state is State.RESERVED
+    silence(app, clock, 1)
+    assert app.jobs.get(lease.job).state is State.READY
+    app.close()
 
 
 def test_a_session_that_beats_keeps_its_leases_for_ever(app, clock):

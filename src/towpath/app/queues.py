@@ -42,11 +42,15 @@ class Queues:
 
     def come_due(self, topics: str | Iterable[str]) -> None:
         """Put in line what is due in these topics; a reservation does so by itself."""
-        self._app.run(queues.come_due(all_checked(topics)))
+        due = queues.come_due(all_checked(topics))
+        while self._app.run(due):  # so many at once
+            pass
 
     async def acome_due(self, topics: str | Iterable[str]) -> None:
         """Put in line what is due in these topics; a reservation does so by itself."""
-        await self._app.arun(queues.come_due(all_checked(topics)))
+        due = queues.come_due(all_checked(topics))
+        while await self._app.arun(due):
+            pass
 
     def pick(self, seq: int, session: int | None = None) -> Lease:
         """Lease the ready, delayed or buried job of this number until its ttr."""

@@ -10,7 +10,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from towpath.app.sessions import new_number
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.model.payload import clean_text
@@ -39,6 +41,7 @@ EVERY: Final = 1.0  # seconds between two rounds, at most
 SHORTEST_REST: Final = 0.001  # seconds
 PRUNE_EVERY: Final = 60_000_000  # microseconds of the database's clock
 FORGET_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
+MANY_TOPICS: Final = 1_000  # of which the empty ones are forgotten oftener
 MOST_BATCHES: Final = 100  # of one kind in one round
 MOST_ERROR: Final = 1_000  # characters
 NEVER: Final = float("inf")
@@ -49,6 +52,7 @@ class Seen(Struct, frozen=True):
 
     beats: int
     since: int  # the database's clock when this beat was first seen
+    could_beat_since: int | None = None  # when this observer itself could write, in the silence
 
 
 class Upkeep:
@@ -81,9 +85,7 @@ class Upkeep:
         """
         self._away = False
         self._fire()
-        names: list[str] = self._do(topics.list_topics()) or []
-        self._repeat(lambda: self._do(reserving.promote(names)))
-        self._repeat(lambda: self._do(leases.rescue(names)))
+        self._come_due()
         self._free()
         self._do(dependencies.tell_all())
         self._watch_sessions()
@@ -140,6 +142,12 @@ class Upkeep:
         for _ in range(MOST_BATCHES):
             if not step():
                 return
+
+    def _come_due(self) -> None:
+        names: list[str] = self._do(topics.due()) or []
+        if names:
+            self._repeat(lambda: self._do(reserving.promote(names)))
+            self._repeat(lambda: self._do(leases.rescue(names)))
 
     def _free(self) -> None:
         """Let in what waits for limits and was forgotten: some keys in each round, in turn."""
@@ -209,14 +217,17 @@ class Upkeep:
             self._pruned_at = now
         if self._app.settings.topic_cleanup and now >= self._topics_kept_until:
             forgotten = self._do(topics.forget_empty())
+            left: list[str] = self._do(topics.list_topics()) or []
             # Soon again after one was forgotten, for a job of it may have been on its way.
-            pause = FORGET_TOPICS_EVERY if forgotten == [] else PRUNE_EVERY
+            rarely = forgotten == [] and len(left) < MANY_TOPICS
+            pause = FORGET_TOPICS_EVERY if rarely else PRUNE_EVERY
             self._topics_kept_until = now + pause
 
     def _watch_sessions(self) -> None:
         """Call a session dead only when this observer itself saw it silent for long enough.
 
         After a gap in its own looking, such as an outage of the database, it starts to count anew.
+        While nothing can be written, as on a full disk, silence says nothing either.
         """
         found: list[tuple[int, int, int]] | None = self._do(sessions.observe())
         if not found:
@@ -231,7 +242,15 @@ class Upkeep:
             known = self._seen.get(session)
             if known is None or gap or known.beats != beats:
                 known = Seen(beats, now)
-            seen[session] = known
-            if now - known.since >= dead_after:
+            seen[session] = known = self._doubted(known, now, dead_after // 2)
+            could = known.could_beat_since
+            if now - known.since >= dead_after and could and now - could >= dead_after // 2:
                 self._do(sessions.bury_session(session, beats))
         self._seen = seen
+
+    def _doubted(self, known: Seen, now: int, long: int) -> Seen:
+        """Find out whether one that is silent for long could have shown that it lives."""
+        if known.could_beat_since is not None or now - known.since < long:
+            return known
+        wrote = self._do(sessions.write_in_vain(new_number()))
+        return replace(known, could_beat_since=now) if wrote else known

@@ -107,6 +107,17 @@ def observe() -> Operation[list[tuple[int, int, int]]]:
     return Operation("observe", steps, Mode.READ, whole=True)
 
 
+def write_in_vain(session: int) -> Operation[bool]:
+    """Begin a session and end it. Where that fails, no session can show that it lives."""
+
+    def steps() -> Steps[bool]:
+        yield sql["start"](session=session, worker="", topics=[])
+        yield sql["end_session"](session=session, beats=None)
+        return True
+
+    return Operation("write", steps)
+
+
 def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     """Take back the leases of a session that is silent since this beat.
 

@@ -39,6 +39,15 @@ def list_topics() -> Operation[list[str]]:
     return Operation("list_topics", steps, Mode.READ, whole=True)
 
 
+def due() -> Operation[list[str]]:
+    """Name the topics in which something is due."""
+
+    def steps() -> Steps[list[str]]:
+        return [name for (name,) in (yield sql["due_topics"]())]
+
+    return Operation("due_topics", steps, Mode.READ, whole=True)
+
+
 def forget_empty() -> Operation[list[str]]:
     """Forget topics without a job; they come back on first use.
 

@@ -11,19 +11,44 @@ update towpath.topic set paused_until = 0 where name = :topic returning name;
 -- name: list_topics
 select name from towpath.topic order by name;
 
+-- From topic to topic by the index: however many topics and jobs there are, only those of which
+-- something is delayed or reserved are looked at.
+-- name: due_topics
+with recursive later(topic) as (
+    select min(topic) from towpath.delayed
+    union all
+    select (select min(d.topic) from towpath.delayed d where d.topic > later.topic) from later
+     where later.topic is not null),
+held(topic) as (
+    select min(topic) from towpath.lease where until is not null
+    union all
+    select (select min(l.topic) from towpath.lease l where l.until is not null and l.topic > held.topic)
+      from held where held.topic is not null)
+select topic from later where exists (
+       select 1 from towpath.delayed d where d.topic = later.topic and d.run_at <= {now})
+ union
+select topic from held where exists (
+       select 1 from towpath.lease l where l.topic = held.topic and l.until <= {now});
+
 -- A topic is forgotten only while nothing of it is stored and it is not paused. PostgreSQL does not
 -- see a job that another transaction has not committed yet; its topic is put back the next time.
 -- name: forget_empty_topics [sqlite]
 delete from towpath.topic
  where paused_until <= :now
-   and not exists (select 1 from towpath.job j where j.topic = towpath.topic.name)
+   and not exists (select 1 from towpath.ready r where r.topic = towpath.topic.name)
+   and not exists (select 1 from towpath.delayed d where d.topic = towpath.topic.name)
+   and not exists (select 1 from towpath.blocked b where b.topic = towpath.topic.name)
+   and not exists (select 1 from towpath.buried b where b.topic = towpath.topic.name)
+   and not exists (select 1 from towpath.offer o where o.topic = towpath.topic.name)
+   and name not in (select topic from towpath.lease)
+   and name not in (select topic from towpath.done)
 returning name;
 
 -- name: forget_empty_topics [postgres]
 with used as materialized (
     select topic from towpath.ready union select topic from towpath.delayed
      union select topic from towpath.blocked union select topic from towpath.lease union select topic from towpath.buried
-     union select topic from towpath.done),
+     union select topic from towpath.offer union select topic from towpath.done),
 put_back as (
     insert into towpath.topic (name, created_at) select topic, {now} from used
      where topic not in (select name from towpath.topic)

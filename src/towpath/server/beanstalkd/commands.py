@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
-from towpath.errors import Conflict, LimitReached, NotFound
+from towpath.errors import Conflict, LimitReached, NotFound, TowpathError
 from towpath.model.payload import raw_bytes
 from towpath.model.states import State
 from towpath.server.beanstalkd import stats
@@ -37,7 +37,8 @@ SOON: Final = 1.0  # seconds before a reservation ends
 LONGEST: Final = 36_500 * 86_400  # seconds; what is longer is taken for this
 MOST_ID: Final = 2**63 - 1
 MOST_KICKS: Final = 2**31 - 1
-MOST_RESERVED: Final = 100  # jobs at once: their bodies wait until the client reads
+MOST_RESERVED: Final = 100  # jobs at once
+MOST_KICKED: Final = 1_000  # in one transaction
 MOST_WATCHED: Final = 1_000  # tubes, by one connection
 FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
 TOGETHER: Final = frozenset({"put", "delete", "reserve"})
@@ -58,7 +59,7 @@ async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] 
     if verb == "delete":
         return await delete(connection, run)
     if verb == "reserve":
-        return await reserve(connection, min(len(run), MOST_RESERVED), None)
+        return await reserve(connection, min(len(run), connection.door.most_reserved), None)
     if verb == "quit":
         return None
     return [await _ONE[verb](connection, run[0])]
@@ -147,17 +148,17 @@ async def reserve_with_timeout(connection: Connection, command: Command) -> byte
 
 async def reserve_job(connection: Connection, command: Command) -> bytes:
     """Take the job of this number, unless somebody has it."""
-    connection.works = True
     seen = await _find(connection, command.numbers[0])
     if seen is None:
         return NOT_FOUND
+    connection.works = True
     lease = await connection.door.app.queues.apick(seen.job.seq, connection.door.session)
     connection.hold(lease)
     return _with_body(b"RESERVED", lease.job)
 
 
 async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
-    """Forget jobs: one's own, and such as nobody has reserved."""
+    """Forget jobs: one's own, and such as nobody has reserved; up to where that fails."""
     replies: dict[int, bytes] = {}
     mine: dict[int, tuple[int, Lease]] = {}  # by number: its place in the run
     for nth, command in enumerate(run):
@@ -165,8 +166,14 @@ async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
         lease = connection.held(number)
         if lease is not None and number not in mine:
             mine[number] = nth, lease
-        else:
+            continue
+        try:
             replies[nth] = await _delete_of_nobody(connection, number)
+        except TowpathError:
+            if nth == 0:
+                raise
+            run = run[:nth]  # what was done is told; the others are asked for again
+            break
     if mine:
         good = await connection.door.delete(connection, [lease for _, lease in mine.values()])
         for (nth, lease), gone in zip(mine.values(), good, strict=True):
@@ -274,9 +281,15 @@ async def peek_next(connection: Connection, command: Command) -> bytes:
 async def kick(connection: Connection, command: Command) -> bytes:
     """Put buried jobs of the used tube back into line; if there are none, delayed ones."""
     app, topic = connection.door.app, _topic(connection.tube)
-    bound = min(command.numbers[0], MOST_KICKS)
+    left, kicked = min(command.numbers[0], MOST_KICKS), 0
     await app.queues.acome_due(topic)
-    return b"KICKED %d\r\n" % (await app.jobs.akick(topic, bound) if bound else 0)
+    buried = await app.jobs.apeek(topic, "buried")
+    while left and (not buried or not kicked or await app.jobs.apeek(topic, "buried")):
+        moved = await app.jobs.akick(topic, min(left, MOST_KICKED))
+        kicked, left = kicked + moved, left - moved
+        if moved == 0:
+            break
+    return b"KICKED %d\r\n" % kicked
 
 
 async def kick_job(connection: Connection, command: Command) -> bytes:

@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
                     continue
                 if self._writable is not None:
                     await self._writable
-                reply = read.reply if isinstance(read, Refusal) else await self._answer(read)
+                reply = await self._answer(read)
                 if reply is None or self._transport.is_closing():
                     break
                 self._transport.write(reply)
@@ -164,6 +164,7 @@ class Connection(asyncio.Protocol):
                     await asyncio.sleep(0)
         finally:
             self._transport.close()
+            self.expire()  # what is over is not given back, but taken back, and counted
             self.door.left(self, [held.lease for held in self._held.values()])
             self._held.clear()
 
@@ -183,11 +184,15 @@ class Connection(asyncio.Protocol):
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    async def _answer(self, command: Command) -> bytes | None:
+    async def _answer(self, command: Read) -> bytes | None:
         """Answer a command, and those of its kind behind it that can be done together."""
+        if isinstance(command, Refusal):
+            self.door.asked[command.verb] += 1
+            return command.reply
         run = [command]
         if command.verb in commands.TOGETHER:
             run += self._following(command)
+        self.door.asked[command.verb] += 1
         try:
             replies = await commands.answer(self, run)
         except (NotFound, Conflict):
@@ -203,7 +208,7 @@ class Connection(asyncio.Protocol):
             replies = [INTERNAL_ERROR] * len(run)
         if replies is None:
             return None
-        self.door.asked[command.verb] += len(replies)
+        self.door.asked[command.verb] += len(replies) - 1
         for undone in reversed(run[len(replies) :]):
             self._parser.push_back(undone)
         return b"".join(replies)

@@ -16,7 +16,7 @@ from towpath import App
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
 from towpath.model.job import Job, Lease
-from towpath.server.beanstalkd.commands import Wish
+from towpath.server.beanstalkd.commands import MOST_RESERVED, Wish
 from towpath.server.beanstalkd.connection import Connection
 from towpath.server.beanstalkd.together import Together
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
@@ -26,9 +26,12 @@ log: Final = logging.getLogger("towpath")
 
 MOST_BODY: Final = 65_535  # bytes, as beanstalkd has it
 BACKLOG: Final = 1_024
-MOST_TAKEN: Final = 1_000  # jobs, by one look
+MOST_TAKEN: Final = 1_000  # jobs, by one look,
+MOST_BYTES_TAKEN: Final = 2**24  # and their bodies, if they are as large as they may be
+MOST_BYTES_RESERVED: Final = 2**20  # by one connection at once: they wait until the client reads
 MOST_GIVEN_BACK: Final = 500  # reservations, in one transaction
-MOST_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
+GIVE_BACK_EVERY: Final = 1.0  # seconds between two tries
+MANY_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
 
 
 class Tube(Struct):
@@ -46,6 +49,10 @@ class Tube(Struct):
     def used(self) -> bool:
         """Whether a connection uses or watches it."""
         return bool(self.using or self.watching)
+
+
+def _fit(size: int, each: int, most: int) -> int:
+    return max(1, min(most, size // max(1, each)))
 
 
 class Door:
@@ -68,7 +75,11 @@ class Door:
         self.total_jobs = 0
         self.timeouts = 0
         self.asked: Counter[str] = Counter()
+        self.most_reserved = _fit(MOST_BYTES_RESERVED, self.most_body, MOST_RESERVED)
+        self._most_taken = _fit(MOST_BYTES_TAKEN, self.most_body, MOST_TAKEN)
         self._tubes: dict[str, Tube] = {}
+        self._most_tubes = MANY_TUBES
+        self._closing = False
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -105,6 +116,7 @@ class Door:
 
     async def close(self) -> None:
         """Let nobody in any more, send everybody away, and end the session."""
+        self._closing = True
         for server in self._servers:
             server.close()
         while self.connections or self._tasks:
@@ -152,15 +164,16 @@ class Door:
             task.add_done_callback(self._tasks.discard)
 
     async def _give_back(self, held: Sequence[Lease]) -> None:
-        """Give back so many at once that others do not wait for long."""
-        for start in range(0, len(held), MOST_GIVEN_BACK):
-            some = held[start : start + MOST_GIVEN_BACK]
+        """Give back so many at once that others do not wait for long, as soon as that can be."""
+        left = held
+        while left and not self._closing:  # at the end, all that the session holds is given back
             try:
-                await self.app.queues.agive_back(some)
-            except TowpathError as error:  # then they end by themselves
-                left = len(held) - start
-                log.warning("%d reservations could not be given back: %s", left, error)
-                return
+                await self.app.queues.agive_back(left[:MOST_GIVEN_BACK])
+            except TowpathError as error:
+                log.warning("%d reservations wait to be given back: %s", len(left), error)
+                await asyncio.sleep(GIVE_BACK_EVERY)
+            else:
+                left = left[MOST_GIVEN_BACK:]
 
     async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
         """Delete jobs; say of each whether its lease was good."""
@@ -173,25 +186,35 @@ class Door:
         alike: dict[tuple[str, ...], list[int]] = {}
         for nth, wish in enumerate(wishes):
             alike.setdefault(wish.topics, []).append(nth)
-        looks = [
-            self.app.jobs.areserve(
-                topics,
-                limit=min(sum(wishes[nth].most for nth in places), MOST_TAKEN),
-                session=self.session,
-                expires=True,
-            )
-            for topics, places in alike.items()
-        ]
         given: dict[int, list[Lease] | BaseException] = {}
-        looked = await asyncio.gather(*looks, return_exceptions=True)
-        for places, found in zip(alike.values(), looked, strict=True):
-            for nth in places:
-                if isinstance(found, BaseException):
-                    given[nth] = found
-                else:
-                    most = wishes[nth].most
-                    given[nth], found[:most] = found[:most], []
+        looks = (
+            self._look(topics, [(nth, wishes[nth].most) for nth in places], given)
+            for topics, places in alike.items()
+        )
+        await asyncio.gather(*looks)
         return [given[nth] for nth in range(len(wishes))]
+
+    async def _look(
+        self,
+        topics: tuple[str, ...],
+        wanted: Sequence[tuple[int, int]],
+        given: dict[int, list[Lease] | BaseException],
+    ) -> None:
+        """Give each of these so many jobs: look until all have some, or there are no more."""
+        left = list(wanted)
+        while left:
+            limit = min(sum(most for _, most in left), self._most_taken)
+            try:
+                found = await self.app.jobs.areserve(
+                    topics, limit=limit, session=self.session, expires=True
+                )
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
+                given.update((nth, error) for nth, _ in left)
+                return
+            there_is_more = len(found) == limit
+            while left and (found or not there_is_more):
+                nth, most = left.pop(0)
+                given[nth], found[:most] = found[:most], []
 
     # ------------------------------------------------------------ tubes
 
@@ -199,10 +222,15 @@ class Door:
         """Return what is known of a tube."""
         found = self._tubes.get(name)
         if found is None:
-            if len(self._tubes) >= MOST_TUBES:
+            if len(self._tubes) >= self._most_tubes:
                 self._tubes = {name: tube for name, tube in self._tubes.items() if tube.used}
+                self._most_tubes = max(MANY_TUBES, 2 * len(self._tubes))
             found = self._tubes[name] = Tube()
         return found
+
+    def known(self, name: str) -> Tube:
+        """Return what is known of a tube, without remembering it."""
+        return self._tubes.get(name) or Tube()
 
     async def tubes(self) -> Iterable[str]:
         """Name the tubes: those that are used or watched, or not empty, and the default one."""
@@ -217,7 +245,7 @@ class Door:
         """Count the jobs of a tube; None if there is no such tube."""
         topic = topic_of(tube)
         found = await self.app.queues.acounts(topic) if topic else []
-        if (found and found[0].jobs) or tube == DEFAULT or self.tube(tube).used:
+        if (found and found[0].jobs) or tube == DEFAULT or self.known(tube).used:
             none = QueueCounts(
                 topic=topic or "",
                 ready=0,

@@ -10,6 +10,7 @@ from towpath.server.beanstalkd.tubes import TUBE, topic_of
 
 MOST_LINE: Final = 224  # bytes, with its end
 MOST_U32: Final = 2**32 - 1
+MOST_I32: Final = 2**31 - 1
 MOST_U64: Final = 2**64 - 1
 END: Final = b"\r\n"
 
@@ -32,6 +33,7 @@ class Refusal(Struct, frozen=True):
     """What a client is told that asked for nothing that can be done."""
 
     reply: bytes
+    verb: str = ""  # of a command that counts all the same
 
 
 Read = Command | Refusal
@@ -121,13 +123,13 @@ class Parser:
         ended = buffer.startswith(END, size)
         del buffer[: size + 2]
         self._put = None
-        return Command("put", put.numbers, body=body) if ended else Refusal(EXPECTED_CRLF)
+        return Command("put", put.numbers, body=body) if ended else Refusal(EXPECTED_CRLF, "put")
 
     def _skipped(self) -> Read | None:
         gone = min(self._skip, len(self._buffer))
         del self._buffer[:gone]
         self._skip -= gone
-        return None if self._skip else Refusal(JOB_TOO_BIG)
+        return None if self._skip else Refusal(JOB_TOO_BIG, "put")
 
     def _discarded(self) -> Read | None:
         end = self._buffer.find(END)
@@ -167,7 +169,7 @@ def _named(verb: str, name: bytes, *numbers: int) -> Read:
 def _reserve(rest: bytes) -> Read:
     found = _LEADING.match(rest)  # what follows the number is not looked at
     timeout = int(found[1]) if found else MOST_U64
-    return Command("reserve-with-timeout", (timeout,)) if timeout <= MOST_U32 else BAD
+    return Command("reserve-with-timeout", (timeout,)) if timeout <= MOST_I32 else BAD
 
 
 def _kick(rest: bytes) -> Read:

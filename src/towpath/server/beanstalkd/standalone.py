@@ -24,7 +24,7 @@ log: Final = logging.getLogger("towpath")
 
 NAME: Final = "towpath-beanstalkd"
 SYNC_EVERY: Final = "50"  # ms, as beanstalkd does unless told
-MOST_BODY: Final = 2**30
+MOST_BODY: Final = 2**29  # bytes, which as base64 SQLite can still hold
 LOCKED: Final = 10  # the exit status of beanstalkd where another one has the directory
 NO_USER: Final = 33  # and where there is no such user
 
@@ -39,9 +39,6 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if "v" in options:
-        sys.stdout.write(f"{NAME} {version_text()}\n")
-        return
     _allow_many_files()
     os.umask(0o077)  # jobs are nobody else's to read
     if "u" in options:
@@ -54,6 +51,11 @@ def serve(
                 runner.run(_serve(app, int(options["z"]), listening, early, drained))
     except TowpathError as error:
         sys.exit(f"{NAME}: {error}")
+
+
+def show_version() -> None:
+    """Say which version this is."""
+    sys.stdout.write(f"{NAME} {version_text()}\n")
 
 
 async def _serve(

@@ -45,8 +45,8 @@ def of_job(seen: Seen) -> bytes:
     elif job.until is not None:
         left = (job.until - at).total_seconds()
     delay = (job.run_at - job.created_at).total_seconds()
-    if job.releases and job.state is State.DELAYED:
-        delay = ceil(left)  # what the last release asked for is not kept
+    if job.releases:  # what the last one asked for is not kept
+        delay = ceil(left) if job.state is State.DELAYED else 0
     return _told(
         {
             "id": job.seq,
@@ -69,7 +69,7 @@ def of_job(seen: Seen) -> bytes:
 
 def of_tube(door: Door, name: str, counts: QueueCounts) -> bytes:
     """Say all about a tube."""
-    tube = door.tube(name)
+    tube = door.known(name)
     left = counts.paused_for.total_seconds() if counts.paused_for else 0
     return _told(
         {
@@ -98,8 +98,6 @@ async def of_server(door: Door) -> bytes:
     for connection in door.connections:
         connection.expire()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    # This very command counts too, which is only answered after this.
-    asked = {**door.asked, "stats": door.asked["stats"] + 1}
     system = platform.uname()
     return _told(
         {
@@ -108,7 +106,7 @@ async def of_server(door: Door) -> bytes:
             "current-jobs-reserved": sum(tube.reserved for tube in tubes),
             "current-jobs-delayed": sum(tube.delayed for tube in tubes),
             "current-jobs-buried": sum(tube.buried for tube in tubes),
-            **{f"cmd-{verb}": asked.get(verb, 0) for verb in COUNTED},
+            **{f"cmd-{verb}": door.asked[verb] for verb in COUNTED},
             "job-timeouts": door.timeouts,
             "total-jobs": door.total_jobs,
             "max-job-size": door.most_body,

@@ -12,6 +12,7 @@ I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
 NOBODYS: Final = (DatabaseBusy, DatabaseUnavailable)  # errors that are no one item's fault
+MOST_ITEMS: Final = 1_000  # of one call; those of one ask stay together
 TICKS: Final = 10  # of the event loop at most, for those who were just answered to ask again
 
 
@@ -52,10 +53,19 @@ class Together(Generic[I, R]):
                 if len(self._asks) >= expected:
                     break
                 await asyncio.sleep(0)
-            asks, self._asks = self._asks, []
+            asks = self._next()
             self._before, self._last = self._last, {ask.who for ask in asks}
             await self._call_for(asks)
         self._calling = None
+
+    def _next(self) -> list[Ask[I, R]]:
+        """Return those who asked first, with as much as others can wait for."""
+        size = end = 0
+        while end < len(self._asks) and size < MOST_ITEMS:
+            size += len(self._asks[end].items)
+            end += 1
+        asks, self._asks = self._asks[:end], self._asks[end:]
+        return asks
 
     async def _call_for(self, asks: Sequence[Ask[I, R]]) -> None:
         """Make one call for all; one for each if that fails, so that a bad one fails alone.

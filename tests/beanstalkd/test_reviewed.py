@@ -1,0 +1,227 @@
+"""DQ-17: what a hostile reviewer has found in the door, as sentences."""
+
+import asyncio
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE, Raw
+from tests.conftest import eventually
+from towpath import App
+from towpath.server.beanstalkd.commands import Wish
+from towpath.server.beanstalkd.door import Door
+from towpath.server.beanstalkd.together import MOST_ITEMS, Together
+
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+in_memory = pytest.mark.parametrize("kind", ["memory"], indirect=True)
+
+
+def locked(app):
+    """Keep everybody from writing, as another program may."""
+    connection = sqlite3.connect(app._database.path, isolation_level=None)
+    connection.execute("begin immediate")
+    return closing(connection)
+
+
+@on_sqlite
+def test_what_cannot_be_given_back_now_is_given_back_later(serve, caplog):
+    served = serve(busy_timeout=0.05)
+    holder, other = served.client(), served.client()
+    holder.put(ttr=3_600)
+    holder.ask("reserve", "RESERVED 1 1", "a")
+
+    with locked(served.app):
+        holder.close()
+        eventually(lambda: "given back" in caplog.text)
+
+    other.ask("reserve-with-timeout 20", "RESERVED 1 1", "a")
+
+
+@on_sqlite
+def test_of_a_run_of_deletes_those_that_were_done_are_told(serve):
+    served = serve(busy_timeout=0.05)
+    client = served.client()
+    for _ in range(400):
+        client.put()
+
+    client.say("".join(f"delete {number}\r\n" for number in range(1, 401)))
+    with closing(sqlite3.connect(served.app._database.path, isolation_level=None)) as other:
+        eventually(lambda: other.execute("select count(*) from towpath_job").fetchone()[0] < 380)
+        other.execute("begin immediate")
+        heard = [client.line() for _ in range(400)]
+
+    assert set(heard) == {b"DELETED\r\n", b"INTERNAL_ERROR\r\n"}
+    assert int(client.told("stats-tube default")["cmd-delete"]) == heard.count(b"DELETED\r\n")
+    left = int(client.told("stats-tube default")["current-jobs-ready"])
+    assert left == heard.count(b"INTERNAL_ERROR\r\n")
+
+
+def test_who_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
+    served = serve(most_body=2**20, max_payload=2**20)
+    producer, greedy = served.client(), served.client()
+    for _ in range(30):
+        producer.put(b"x" * 2**20)
+
+    greedy.say("reserve\r\n" * 30)
+    eventually(lambda: producer.told("stats")["current-jobs-reserved"] != "0")
+
+    assert served.door.most_reserved == 1
+    assert int(producer.told("stats")["current-jobs-reserved"]) < 20
+
+
+@in_memory
+def test_who_is_left_out_of_a_look_has_the_next_one(make_app):
+    async def ask():
+        async with App("memory://") as app:
+            door = Door(app)
+            door._most_taken = 2
+            await door.start()
+            await app.jobs.aenqueue_many("mail", range(7))
+            wishes = [Wish(("mail",), 2)] * 3 + [Wish(("mail",), 1)] * 2
+            taken = await door._take(wishes)
+            await door.close()
+            return [[lease.job.payload for lease in leases] for leases in taken]
+
+    assert asyncio.run(ask()) == [[0, 1], [2, 3], [4, 5], [6], []]
+
+
+def test_however_much_is_due_it_is_ready(serve, clock):
+    served = serve(clock=clock)
+    client = served.client()
+    calls = [("default", b"x", {"priority": 5_000 - nth, "delay": 10}) for nth in range(2_500)]
+    served.app.jobs.enqueue_all(calls)
+
+    clock.advance(11)
+
+    client.ask("peek-ready", "FOUND 2500 1", "x")
+    client.ask("peek-delayed", "NOT_FOUND")
+    client.ask("kick 10000", "KICKED 0")
+
+
+@in_memory
+def test_a_kick_of_many_stops_where_the_buried_end(serve):
+    served = serve()
+    client = served.client()
+    served.app.jobs.enqueue_many("default", [1] * 2_000)
+    for lease in served.app.jobs.reserve("default", limit=2_000):
+        served.app.jobs.bury(lease)
+    client.put(delay=1_000)
+
+    client.ask("kick 5000", "KICKED 2000")
+    client.ask("kick 5000", "KICKED 1")
+    client.ask("kick 5000", "KICKED 0")
+
+
+def test_one_call_for_many_is_no_larger_than_others_can_wait_for():
+    sizes = []
+
+    async def call(items):
+        sizes.append(len(items))
+        return items
+
+    async def ask():
+        together = Together(call)
+        await asyncio.gather(*(together(nth, [nth] * 300) for nth in range(10)))
+
+    asyncio.run(ask())
+    assert sum(sizes) == 3_000
+    assert max(sizes) <= MOST_ITEMS + 300
+
+
+def test_a_tube_that_does_not_exist_is_not_remembered(client, served):
+    client.put()
+    before = len(served.door._tubes)
+
+    client.ask("stats-tube nowhere", "NOT_FOUND")
+    client.ask("pause-tube nowhere 1", "NOT_FOUND")
+
+    assert len(served.door._tubes) == before
+
+
+def test_what_is_over_when_its_connection_ends_counts_as_timed_out(serve, clock):
+    served = serve(clock=clock)
+    holder, other = served.client(), served.client()
+    holder.put(ttr=1)
+    holder.ask("reserve", "RESERVED 1 1", "a")
+
+    for held in served.connection_of(holder)._held.values():
+        held.deadline -= 2
+    served.connection_of(holder)._soonest -= 2
+    clock.advance(2)
+    holder.close()
+
+    eventually(lambda: other.told("stats")["job-timeouts"] == "1")
+    other.ask("peek-ready", "FOUND 1 1", "a")
+    assert other.told("stats-job 1")["timeouts"] == "1"
+
+
+def test_commands_count_when_they_have_come(served):
+    client, waiting = served.client(), served.client()
+    waiting.say("reserve\r\nreserve\r\n")
+    eventually(lambda: client.told("stats")["current-waiting"] == "1")
+
+    client.ask("put 0 0 1 70000\r\n" + "x" * 70_000, "JOB_TOO_BIG")
+    client.ask("put 0 0 1 1\r\nxyz", "EXPECTED_CRLF", "UNKNOWN_COMMAND")
+
+    told = client.told("stats")
+    assert (told["cmd-reserve"], told["cmd-put"]) == ("1", "2")
+
+
+def test_the_delay_of_a_job_that_was_released_is_not_that_of_its_put(client):
+    client.put(delay=1_000)
+    client.ask("reserve-job 1", "RESERVED 1 1", "a")
+    client.ask("release 1 0 0", "RELEASED")
+
+    assert client.told("stats-job 1")["delay"] == "0"
+
+
+def test_who_reserves_in_vain_by_number_is_no_worker(client):
+    client.ask("reserve-job 7", "NOT_FOUND")
+
+    assert client.told("stats")["current-workers"] == "0"
+
+
+def test_a_timeout_that_no_signed_number_holds_is_refused(client):
+    client.ask("reserve-with-timeout 2147483648", "BAD_FORMAT")
+
+
+def test_a_socket_that_was_opened_by_another_is_used():
+    """As systemd does: descriptor 3, for the process of this number."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        command = [sys.executable, str(EXECUTABLE), "-p", "1"]
+        environment = {"PYTHONPATH": str(EXECUTABLE.parent), **os.environ}
+        shell = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+        server = subprocess.Popen(
+            ["/bin/sh", "-c", shell, "sh", *command],
+            env=environment,
+            close_fds=False,
+            preexec_fn=lambda: os.dup2(opened.fileno(), 3),  # noqa: PLW1509 - it does no more
+        )
+        try:
+            client = Raw(opened.getsockname())
+            client.put()
+            client.close()
+        finally:
+            server.terminate()
+            assert server.wait(PATIENCE) == 0
+
+
+def test_its_version_needs_no_port(executable):
+    taken = executable()
+    taken.client().put()
+
+    done = subprocess.run(
+        [sys.executable, str(EXECUTABLE), "-v", "-l", "127.0.0.1", "-p", str(taken.port)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={"PYTHONPATH": str(EXECUTABLE.parent)},
+    )
+
+    assert (done.returncode, done.stdout[:19]) == (0, "towpath-beanstalkd ")
