@@ -169,6 +169,20 @@ def test_dq_10_a_topic_that_becomes_empty_is_forgotten_within_the_hour(make_app,
     assert app.topics.list() == []
 
 
+def test_dq_10_many_topics_used_once_are_forgotten_within_a_minute(make_app, colour, clock):
+    """As those to which answers are sent, one for each question."""
+    app = colour(make_app(clock=clock, topic_cleanup=True))
+    app.upkeep.run()
+    jobs = app.jobs.enqueue_all([(f"answer-{nth}", nth, {}) for nth in range(1_000)])
+    for job in jobs[1:]:
+        app.jobs.delete(job)
+
+    clock.advance("1m")
+    app.upkeep.run()
+
+    assert app.topics.list() == ["answer-0"]
+
+
 def test_dq_12_after_a_restart_everything_is_as_it_was(durable_place, clock):
     url, needed = durable_place
     with App(url, clock=clock, **needed) as app:

@@ -208,20 +208,24 @@ class Upkeep:
         now: int | None = self._do(upkeep.clock())
         if now is None:
             return
-        if now - self._pruned_at >= PRUNE_EVERY:
+        seldom = now - self._pruned_at >= PRUNE_EVERY
+        if seldom:
             self._repeat(lambda: self._do(upkeep.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
             self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))
             self._repeat(lambda: self._do(logins.prune()))
             self._pruned_at = now
-        if self._app.settings.topic_cleanup and now >= self._topics_kept_until:
+        if self._app.settings.topic_cleanup and (
+            now >= self._topics_kept_until or (seldom and self._are_many_topics())
+        ):
             forgotten = self._do(topics.forget_empty())
-            left: list[str] = self._do(topics.list_topics()) or []
             # Soon again after one was forgotten, for a job of it may have been on its way.
-            rarely = forgotten == [] and len(left) < MANY_TOPICS
-            pause = FORGET_TOPICS_EVERY if rarely else PRUNE_EVERY
+            pause = FORGET_TOPICS_EVERY if forgotten == [] else PRUNE_EVERY
             self._topics_kept_until = now + pause
+
+    def _are_many_topics(self) -> bool:
+        return len(self._do(topics.list_topics()) or ()) >= MANY_TOPICS
 
     def _watch_sessions(self) -> None:
         """Call a session dead only when this observer itself saw it silent for long enough.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 MOST_UNREAD: Final = 65_536  # bytes that wait behind a command
-MOST_AT_ONCE: Final = 1_000  # commands of one kind
+MOST_AT_ONCE: Final = 200  # commands of one kind
 MOST_BYTES_AT_ONCE: Final = 2**20
 MOST_IN_A_TURN: Final = 50  # answers, before others have theirs
 HANG_UP_EVERY: Final = 1.0  # seconds between two looks for one who left while it is not read
