@@ -305,6 +305,22 @@ def test_a_file_that_may_not_even_be_read_is_denied(shared_directory, colour):
         colour(app).jobs.enqueue("mail")
 
 
+def test_files_of_somebody_else_are_denied_and_the_doctor_says_so(shared_directory, colour):
+    path = shared_directory / "towpath.db"
+    with App(f"sqlite:///{path}") as before:
+        before.jobs.enqueue("mail")
+    turn = Path(f"{path}-turn")
+    turn.chmod(0o444)
+    shared_directory.chmod(0o777)
+    path.chmod(0o666)
+
+    with App(f"sqlite:///{path}") as app, as_nobody():
+        with refused(DatabaseDenied, str(turn), "rights"):
+            colour(app).jobs.enqueue("mail")
+        [rights] = [check for check in app.doctor() if check.name == "rights"]
+    assert (rights.verdict, rights.message) == ("problem", f"this user may not write {turn}")
+
+
 def test_a_directory_in_which_no_file_may_be_made_is_denied(shared_directory, colour):
     path = shared_directory / "towpath.db"
     shared_directory.chmod(0o555)

@@ -1,5 +1,6 @@
 """What is wrong with a database, and with how its jobs are served. Looking changes nothing."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from towpath.app.connect import Database, sqlite_path, without_password
 from towpath.database.clock import machine_clock
-from towpath.database.sqlite import lockable
+from towpath.database.sqlite import lockable, may
 from towpath.errors import TowpathError
 from towpath.model.instants import as_timedelta, spoken
 from towpath.operation import Operation
@@ -180,7 +181,11 @@ class Doctor:
             yield ok("schema", said + newer * (found.version > schema.VERSION))
 
     def _rights(self) -> Iterator[Check]:
-        if denied := self._ask(asked.denied_tables()):
+        files = (self._file, self._file.parent, Path(f"{self._file}-turn")) if self._file else ()
+        if closed := [str(file) for file in files if file.exists() and not may(file, os.W_OK)]:
+            said = f"this user may not write {some(closed)}"
+            yield problem("rights", said, "run it as their owner, or change their rights")
+        elif denied := self._ask(asked.denied_tables()):
             said = f"this role may not read and write {some(denied)}"
             yield problem("rights", said, "grant select, insert, update, delete on them")
         else:

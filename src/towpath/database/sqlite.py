@@ -142,13 +142,18 @@ def _check(path: Path, *, may_create: bool) -> None:
     if not may_create and not path.exists():
         msg = f"there is no file {path}; correct the URL, or create it by `towpath migrate`"
         raise SchemaMissing(msg)
-    if not path.exists() and not os.access(path.parent, os.W_OK, effective_ids=_EFFECTIVE):
+    if not path.exists() and not may(path.parent, os.W_OK):
         msg = f"{path} may not be created: check user and rights of {path.parent}"
         raise DatabaseDenied(msg)
     # Not by opening it: closing it again would drop the locks of SQLite's own connections.
-    if path.exists() and not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
+    if path.exists() and not may(path, os.R_OK):
         msg = f"{path} may not be read; check user and rights"
         raise DatabaseDenied(msg)
+
+
+def may(path: Path, right: int) -> bool:
+    """Say whether this process has a right to a file."""
+    return os.access(path, right, effective_ids=_EFFECTIVE)
 
 
 def patiently(connection: sqlite3.Connection, text: str, patience: float) -> None:
@@ -313,9 +318,9 @@ class translated:  # noqa: N801 - reads as a word in `with`
         if isinstance(error, sqlite3.Error):
             raise as_ours(error, self._where) from error
         if isinstance(error, OSError):
-            advice = (DatabaseUnavailable.__doc__ or "").splitlines()[0]
-            msg = f"{self._where}: {error}. {advice}"
-            raise DatabaseUnavailable(msg) from error
+            ours = DatabaseDenied if isinstance(error, PermissionError) else DatabaseUnavailable
+            msg = f"{self._where}: {error}. {(ours.__doc__ or '').splitlines()[0]}"
+            raise ours(msg) from error
 
 
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
