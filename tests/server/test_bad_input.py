@@ -250,8 +250,8 @@ def test_a_result_that_cannot_be_stored_is_refused(any_web, quick_passwords, res
 
 
 def filled(path, **values):
-    known = {"id": uuid4(), "topic": "mail", "name": "daily", "collection": "users", **values}
-    return path.format(**known)
+    known = {"id": uuid4(), "number": 1, "topic": "mail", "name": "daily", "collection": "users"}
+    return path.format(**{**known, **values})
 
 
 WITH_ID = [route for route in ROUTES if "{id}" in route.path]

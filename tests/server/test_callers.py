@@ -17,6 +17,7 @@ NEEDS = {
     "GET /api/jobs/stats": "manage",
     "GET /api/jobs/throughput": "manage",
     "GET /api/jobs/{id}": "manage",
+    "GET /api/jobs/numbered/{number}": "manage",
     "DELETE /api/jobs/{id}": "manage",
     "POST /api/jobs/{id}/requeue": "manage",
     "POST /api/jobs/{id}/cancel": "manage",
@@ -109,7 +110,7 @@ class World:
 
     def ask(self, route, token):
         id = self.user if "records" in route.path else self.job
-        values = {"id": id, "topic": "mail", "name": "daily", "collection": "users"}
+        values = {"id": id, "number": 1, "topic": "mail", "name": "daily", "collection": "users"}
         operation = self.known[route.path][route.method.lower()]
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
         path = route.path.format(**values)

@@ -160,6 +160,18 @@ def test_a_job_waits_for_its_delay_or_its_time(web, ask, clock):
     assert len(web.app.jobs.reserve("mail", limit=2)) == 2
 
 
+def test_a_job_is_found_by_its_number(ask):
+    said = enqueued(ask)
+
+    assert ask("GET", f"/api/jobs/numbered/{said['seq']}").json() == said
+    assert refused(ask("GET", f"/api/jobs/numbered/{said['seq'] + 1}")) == (404, "not_found")
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "1.5", "٣", "9" * 19, "9" * 5_000])
+def test_what_is_no_number_of_a_job_is_refused(ask, number):
+    assert refused(ask("GET", f"/api/jobs/numbered/{number}")) == (400, "invalid")
+
+
 def test_raw_bytes_travel_as_base64(web, ask):
     raw = bytes(range(256))
     said = enqueued(ask, payload=base64.b64encode(raw).decode(), encoding="base64")

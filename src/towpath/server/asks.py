@@ -117,13 +117,13 @@ class Ask:
         if self.caller.kind != "superuser":
             raise Refusal(403, "forbidden", "only superusers may do this")
 
-    async def job(self, verb: Verb, id: UUID) -> Job:
+    async def job(self, verb: Verb, id: UUID | int) -> Job:
         """Read a job, if the caller may do this to it; what is hidden from them is not found."""
         if self.caller.kind == "superuser":
-            return await self.app.jobs.aget(id)
+            return await self._read(id)
         self.require_some(verb)
         try:
-            job = await self.app.jobs.aget(id)
+            job = await self._read(id)
         except NotFound:
             if self.caller.kind == "nobody" and not self.may(verb):
                 raise login_required() from None  # strangers do not learn which ids exist
@@ -134,6 +134,10 @@ class Ask:
             raise self._refusal(verb)
         msg = f"there is no job {id}"
         raise NotFound(msg)
+
+    async def _read(self, id: UUID | int) -> Job:
+        jobs = self.app.jobs
+        return await (jobs.anumbered(id) if isinstance(id, int) else jobs.aget(id))
 
     def refuse_if_closed(self) -> None:
         """Refuse all but superusers while HTTP is switched off, and strangers without any rule."""

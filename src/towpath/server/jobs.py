@@ -167,6 +167,12 @@ async def get(ask: Ask, id: UUID) -> JobShown:
     return job_shown(await ask.job("manage", id))
 
 
+@routes.get("/api/jobs/numbered/{number}")
+async def numbered(ask: Ask, number: int) -> JobShown:
+    """Read the job of this number, by which clients of beanstalkd know it."""
+    return job_shown(await ask.job("manage", number))
+
+
 @routes.delete("/api/jobs/{id}", status=204, errors=("invalid_state", "lease_lost"))
 async def delete(ask: Ask, id: UUID, query: Holder) -> None:
     """Forget a job.

@@ -8,6 +8,7 @@ table is what requests are matched with and what the OpenAPI document is written
 """
 
 import inspect
+import re
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from enum import EnumType
@@ -138,6 +139,11 @@ def from_path(text: str, kind: type) -> Any:
         except msgspec.ValidationError:
             msg = f"{text[:100]!r} is not the id of a job"
             raise Invalid(msg) from None
+    if kind is int:
+        if re.fullmatch("[0-9]{1,19}", text):
+            return int(text)
+        msg = f"{text[:100]!r} is not the number of a job"
+        raise Invalid(msg)
     if isinstance(kind, EnumType):
         try:
             return kind(text)
