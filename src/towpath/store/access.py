@@ -1,5 +1,7 @@
 """Access: its rules, the secret of the tokens, and the version that tells caches to look again."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """Accounts: what is stored of them, and which of their tokens hold."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 from uuid import UUID
 

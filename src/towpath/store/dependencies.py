@@ -4,6 +4,8 @@ What ends notes itself in `ended` by the very statement that ends it. Telling th
 after, can be repeated, and is done by upkeep if whoever should have done it died.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID

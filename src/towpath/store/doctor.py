@@ -1,5 +1,7 @@
 """What a doctor asks of a database, well or ill."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import Final
 

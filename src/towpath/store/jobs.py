@@ -1,5 +1,7 @@
 """New jobs: checked against what stands already, and stored with their tickets."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -56,7 +58,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "delay": self.delay,
         }
 
-    def is_like(self, other: "NewJob") -> bool:
+    def is_like(self, other: NewJob) -> bool:
         """Say whether two jobs differ in nothing but id and payload, and none has a key."""
         return self.key is other.key is None and (
             self.topic, self.priority, self.encoding, self.ttr, self.run_at, self.delay,

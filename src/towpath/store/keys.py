@@ -1,5 +1,7 @@
 """API keys: create, verify, list, revoke."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID

@@ -1,5 +1,7 @@
 """Jobs with a lease: each lease is extended, or ends in one way, once."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -179,7 +181,7 @@ def _explained(
     return [explained[nth] for nth in range(len(said))]
 
 
-def _said_before(outcome: Completion | Outcome, found: "Whereabouts") -> bool:
+def _said_before(outcome: Completion | Outcome, found: Whereabouts) -> bool:
     if isinstance(outcome, Completion):
         return found.state == State.COMPLETED
     if outcome.error is not None:  # a failure leaves its own record

@@ -4,6 +4,8 @@ Places are counted in leases, so none can leak. Whoever parks a job and whoever 
 the row of the key before they look, so no job is forgotten; upkeep would find it in any case.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

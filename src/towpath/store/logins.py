@@ -5,6 +5,8 @@ client; and of an e-mail address from anywhere, which is so loose that a strange
 lock its owner out.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from typing import Final

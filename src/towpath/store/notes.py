@@ -1,5 +1,7 @@
 """Notes: what a job says of itself while it runs. Only a job that says something has any."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final

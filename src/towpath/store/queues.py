@@ -1,5 +1,7 @@
 """What a door of delay queues asks beyond the verbs of jobs: numbers, counts, what is due."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,5 +1,7 @@
 """Reserving: the best ready jobs of some topics, each under a lease of its own."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -4,6 +4,8 @@ Such a job lies in `blocked` and is offered. A worker that takes the offer gets 
 own, made as it is leased and ended as any other. What becomes of the job follows from its runs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID

@@ -4,6 +4,8 @@ What is due is read and thought about outside of any transaction. Then, in one, 
 and the schedule moves on to its next fire, unless somebody has changed or fired it meanwhile.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 from uuid import UUID

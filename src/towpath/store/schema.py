@@ -4,6 +4,8 @@ Each records the oldest version of Towpath that can still work with it, so that 
 on during a rolling deploy, and refuse clearly when they cannot.
 """
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from importlib.resources import files

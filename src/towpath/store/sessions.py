@@ -1,5 +1,7 @@
 """Sessions: a worker's sign of life, and the rescue of what a dead one held."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,5 +1,7 @@
 """Statistics: what waits and what is done."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Tickets that move without a lease: kick, requeue, cancel, delete and the like."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID

@@ -1,5 +1,7 @@
 """Topics: pause, resume, list, forget."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from towpath.errors import NotFound

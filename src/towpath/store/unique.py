@@ -1,5 +1,7 @@
 """Enqueueing under a key that another job may hold."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Retention: finished jobs are forgotten when their time is over."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from towpath.operation import Mode, Operation, Steps
