@@ -178,7 +178,8 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
 def execute(cursor: sqlite3.Cursor, query: Query, now: int) -> list[Row]:
     """Run a query: its chain of statements, for each item or for all of them together."""
     chain = _chain(query.statement)
-    params = {name: _bound(value) for name, value in query.params.items()}
+    names = chain.names  # what is only for PostgreSQL is not encoded
+    params = {name: _bound(value) for name, value in query.params.items() if name in names}
     params["now"] = now
     found: list[Row] = []
     if query.items is None:
@@ -207,7 +208,7 @@ _NAME: Final = re.compile(r":(\w+)")
 class Chain:
     """The statements of one text, and which of them return the rows that are the answer."""
 
-    __slots__ = ("_answer", "_links", "each", "together")
+    __slots__ = ("_answer", "_links", "each", "names", "together")
 
     def __init__(self, text: str) -> None:
         self._links = [Link(part.strip()) for part in text.split(";") if part.strip()]
@@ -216,6 +217,7 @@ class Chain:
         self._answer = (told or returning or [-1])[-1]
         self.each = any(link.each for link in self._links)
         self.together = self.each or ":items" in text
+        self.names = frozenset(_NAME.findall(text))
 
     def follow(
         self,
@@ -292,8 +294,11 @@ def _chain(statement: Statement) -> Chain:
     return Chain(statement.text("sqlite"))
 
 
+_SEQUENCES: Final = (list, tuple)
+
+
 def _bound(value: Any) -> Any:
-    if isinstance(value, list | tuple):
+    if isinstance(value, _SEQUENCES):
         return msgspec.json.encode(value).decode()
     return value.bytes if isinstance(value, UUID) else value
 
