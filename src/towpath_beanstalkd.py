@@ -106,7 +106,8 @@ def refuse(why: str) -> NoReturn:
 
 def inherited() -> _socket.socket | None:
     """Return the socket that whoever started this process listens on, as systemd does."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or "LISTEN_FDS" not in os.environ:
+    given = os.environ.get("LISTEN_FDS", "")
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or not given.isdecimal() or int(given) == 0:
         return None
     listening = _socket.socket(fileno=FIRST_INHERITED)
     listening.setblocking(False)

@@ -17,7 +17,7 @@ from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE
 from tests.conftest import eventually
 from towpath import App
 from towpath.server.beanstalkd import standalone
-from towpath.server.beanstalkd.syncing import syncing
+from towpath.server.beanstalkd.syncing import _sync_since, syncing
 from towpath_beanstalkd import parse
 
 
@@ -141,6 +141,16 @@ def test_what_is_written_reaches_the_disk_soon_and_an_idle_file_is_left_alone(tm
         assert len(synced) <= count
         path.write_bytes(b"at the end")
     assert synced[-1] == 10
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_from_the_disk(tmp_path):
+    path = tmp_path / "wal"
+    path.write_bytes(b"x")
+    synced = []
+
+    ahead = time.time() + 3_600
+    assert _sync_since(path, ahead, synced.append) < ahead
+    assert len(synced) == 1
 
 
 def test_it_takes_every_flag_of_beanstalkd(executable, tmp_path):

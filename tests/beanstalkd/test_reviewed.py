@@ -61,6 +61,43 @@ def test_of_a_run_of_deletes_those_that_were_done_are_told(serve):
     assert left == heard.count(b"INTERNAL_ERROR\r\n")
 
 
+@on_sqlite
+def test_of_puts_beyond_a_limit_those_that_were_stored_are_told(serve):
+    """Though the database becomes busy between two parts of the run."""
+    served = serve(busy_timeout=0.05, max_jobs_per_topic=150)
+    client = served.client()
+    other = sqlite3.connect(
+        served.app._database.path, isolation_level=None, check_same_thread=False
+    )
+
+    async def store_and_lock(calls, store=served.door.put._call):
+        jobs = await store(calls)
+        other.execute("begin immediate")
+        return jobs
+
+    served.door.put._call = store_and_lock
+    with closing(other):
+        client.say("put 0 0 60 1\r\na\r\n" * 200)
+        heard = [client.line().split()[0] for _ in range(200)]
+
+    assert heard == [b"INSERTED"] * 100 + [b"INTERNAL_ERROR"] * 100
+    assert client.told("stats")["current-jobs-ready"] == "100"
+
+
+def test_deletes_are_done_in_the_order_in_which_they_are_asked_for(served):
+    client, other = served.client(), served.client()
+    for _ in range(5):
+        client.put()
+    for number in (2, 4):
+        client.ask(f"reserve-job {number}", f"RESERVED {number} 1", "a")
+    other.ask("reserve-job 5", "RESERVED 5 1", "a")
+
+    client.ask(
+        "delete 1\r\ndelete 2\r\ndelete 2\r\ndelete 5\r\ndelete 4\r\ndelete 3",
+        *["DELETED", "DELETED", "NOT_FOUND", "NOT_FOUND", "DELETED", "DELETED"],
+    )
+
+
 def test_who_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
     served = serve(most_body=2**20, max_payload=2**20)
     producer, greedy = served.client(), served.client()
@@ -209,6 +246,23 @@ def test_a_socket_that_was_opened_by_another_is_used():
         finally:
             server.terminate()
             assert server.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("given", ["0", "", "none"])
+def test_where_no_socket_was_opened_it_opens_one(executable, given):
+    server = executable()
+    server.client().put()
+    server.stop()
+    command = [sys.executable, str(EXECUTABLE), "-l", "127.0.0.1", "-p", str(server.port)]
+    shell = f'LISTEN_PID=$$ LISTEN_FDS={given} exec "$@"'
+    server.process = subprocess.Popen(
+        ["/bin/sh", "-c", shell, "sh", *command],
+        env={"PYTHONPATH": str(EXECUTABLE.parent), **os.environ},
+    )
+
+    server.client().put()
+
+    assert server.stop() == 0
 
 
 def test_its_version_needs_no_port(executable):

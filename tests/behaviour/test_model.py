@@ -69,6 +69,27 @@ def test_bytes_are_stored_exactly(value):
     assert payload.decode(*payload.encode(value, 10_000)) == value
 
 
+def test_bytes_are_the_same_however_they_are_stored():
+    assert payload.same("aGVsbG8=", "base64", "hello", "text")
+    assert payload.same("hello", "text", "hello", "text")
+    assert not payload.same('"hello"', "json", '"hello"', "text")
+    assert not payload.same("aGVsbG8=", "base64", "hallo", "text")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"password": "hunter2", "n": 1}', '{"password":"•••","n":1}'),
+        ('{"password": "hunter2", "n": NaN}', "•••"),
+        ('{"password": "hunter2"}\n{"password": "hunter2"}', "•••"),
+        (' [{"password": "hunter2"', "•••"),
+        ("hello", "hello"),
+    ],
+)
+def test_text_that_looks_like_json_is_hidden_where_it_cannot_be_looked_into(text, shown):
+    assert payload.redacted(text, "password", strict=False) == shown
+
+
 @given(st.text(st.characters()))
 def test_any_text_can_be_cleaned_for_a_database(text):
     cleaned = payload.clean_text(text, 50)

@@ -61,6 +61,25 @@ def test_silence_says_nothing_while_nobody_can_write(tmp_path, clock):
     app.close()
 
 
+def test_silence_counts_anew_where_writing_failed_again(tmp_path, clock):
+    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock)
+    app.jobs.enqueue("mail", {})
+    [lease] = app.jobs.reserve("mail", session=app.sessions.start("w1"))
+    app.upkeep.run()
+    connection = app._database._writer._connection
+
+    for seconds in (15, 300):
+        connection.execute("pragma query_only = on")
+        silence(app, clock, seconds)
+        connection.execute("pragma query_only = off")
+        silence(app, clock, 1)
+
+    assert app.jobs.get(lease.job).state is State.RESERVED
+    silence(app, clock, 15)
+    assert app.jobs.get(lease.job).state is State.READY
+    app.close()
+
+
 def test_a_session_that_beats_keeps_its_leases_for_ever(app, clock):
     app.jobs.enqueue("mail", {}, ttr=1)
     session = app.sessions.start()

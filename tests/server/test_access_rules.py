@@ -1,6 +1,7 @@
 """What rules, topics and keys allow, and that every change of them holds at once."""
 
 import asyncio
+import base64
 import contextlib
 
 import msgspec
@@ -24,6 +25,36 @@ def may(web, token, topic="mail"):
         web.post(JOB, {"topic": topic}, as_=token).status_code,
         web.get(f"/api/jobs?topic={topic}", as_=token).status_code,
     )
+
+
+@pytest.mark.parametrize("encoding", ["text", "base64"])
+def test_rules_see_the_arguments_however_they_are_sent(web, ada, encoding):
+    """For a task runs them, whoever has encoded them."""
+    ran = []
+
+    @web.app.task(topic="pay", max_retries=1, timeout=7)
+    def pay(amount: int, admin: bool = False) -> None:
+        ran.append((amount, admin))
+
+    rule = "@request.auth.id != '' && @request.body.payload.admin != true"
+    web.app.access.set(enqueue_rule=rule, manage_rule="@job.payload.amount < 10")
+
+    def enqueue(text):
+        sent = base64.b64encode(text.encode()).decode() if encoding == "base64" else text
+        new = {"topic": "pay", "payload": sent, "encoding": encoding}
+        said = web.post("/api/jobs/enqueue", new, as_=ada)
+        many = web.post("/api/jobs/enqueue-many", {"jobs": [new]}, as_=ada)
+        assert said.status_code == many.status_code
+        return said
+
+    assert enqueue('{"amount": 1000, "admin": true}').status_code == 403
+    assert enqueue('{"amount": "much"}').json()["code"] == "invalid_arguments"
+    assert enqueue("hello").json()["code"] == "invalid_arguments"
+    allowed = enqueue('{"amount": 5}').json()
+    assert (allowed["maxRetries"], allowed["timeout"]) == (1, 7)
+    assert web.get(f"/api/jobs/{allowed['id']}", as_=ada).status_code == 200
+    bytes_of_another = web.app.jobs.enqueue("pay", b'{"amount": 50}')
+    assert web.get(f"/api/jobs/{bytes_of_another.id}", as_=ada).status_code != 200
 
 
 def test_us9_1_an_empty_rule_is_for_superusers_only(web, root, ada):

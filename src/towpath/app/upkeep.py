@@ -246,15 +246,19 @@ class Upkeep:
             known = self._seen.get(session)
             if known is None or gap or known.beats != beats:
                 known = Seen(beats, now)
-            seen[session] = known = self._doubted(known, now, dead_after // 2)
+            seen[session] = known
+        self._seen = self._doubted(seen, now, dead_after // 2)
+        for session, known in self._seen.items():
             could = known.could_beat_since
             if now - known.since >= dead_after and could and now - could >= dead_after // 2:
-                self._do(sessions.bury_session(session, beats))
-        self._seen = seen
+                self._do(sessions.bury_session(session, known.beats))
 
-    def _doubted(self, known: Seen, now: int, long: int) -> Seen:
-        """Find out whether one that is silent for long could have shown that it lives."""
-        if known.could_beat_since is not None or now - known.since < long:
-            return known
-        wrote = self._do(sessions.write_in_vain(new_number()))
-        return replace(known, could_beat_since=now) if wrote else known
+    def _doubted(self, seen: dict[int, Seen], now: int, long: int) -> dict[int, Seen]:
+        """Find out whether those that are silent for long could show that they live."""
+        silent = [session for session, known in seen.items() if now - known.since >= long]
+        wrote_at: int | None = self._do(sessions.write_in_vain(new_number())) if silent else None
+        for session in silent:
+            known = seen[session]
+            since = wrote_at and (known.could_beat_since or wrote_at)
+            seen[session] = replace(known, could_beat_since=since)
+        return seen

@@ -85,16 +85,23 @@ def raw_bytes(body: str, encoding: str) -> bytes:
     return base64.b64decode(body) if encoding == _BASE64 else body.encode()
 
 
+def same(body: str, encoding: str, other: str, other_encoding: str) -> bool:
+    """Say whether two bodies are one payload, however they are encoded."""
+    if (encoding == _JSON) != (other_encoding == _JSON):
+        return False
+    return raw_bytes(body, encoding) == raw_bytes(other, other_encoding)
+
+
 def redacted(body: str, names: str, *, strict: bool = True) -> str:
     """Return JSON with the values hidden of fields whose names end so, however they are written.
 
-    Other text is hidden as a whole, or if this is not `strict` shown as it is.
+    Other text is hidden as a whole; or, if this is not `strict`, only what looks like JSON.
     """
     ends = tuple(folded for name in names.split(",") if (folded := _folded(name)))
     try:
         return _encoder.encode(_hidden(_decoder.decode(body), ends)).decode() if ends else body
     except (ValueError, RecursionError):
-        return HIDDEN if strict else body
+        return HIDDEN if strict or body.lstrip()[:1] in {"{", "["} else body
 
 
 def _hidden(value: object, ends: tuple[str, ...]) -> object:

@@ -92,6 +92,10 @@ class NewJob(Asked):
         """Return what is to be stored as the payload."""
         return self.payload if self.encoding == "json" else raw_bytes(self.payload, self.encoding)
 
+    def arguments(self) -> Raw:
+        """Return what a task will take for its arguments."""
+        return self.payload if self.encoding == "json" else Raw(self.data())
+
     def options(self) -> dict[str, Any]:
         """Return the rest, in the words of `enqueue`."""
         given: dict[str, Any] = {}

@@ -6,6 +6,7 @@ others      may do what the rule says: of the topic, or else the general one
 """
 
 import asyncio
+import base64
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -194,7 +195,7 @@ class Ask:
             if job is not None:
                 names = Names(request=self._requested(), job=partial(_fields, job))
             elif body is not None:
-                new = cast("dict[str, Any]", _json(body))  # it has the names of a job
+                new = _as_run(cast("dict[str, Any]", _json(body)))  # it has the names of a job
                 names = Names(request={**self._requested(), "body": new}, job=new)
             return rule.allows(names, datetime.now(UTC))
         except RecursionError:
@@ -264,4 +265,17 @@ def _json(body: object) -> object:
 
 def _fields(job: Job) -> dict[str, Any]:
     """Return what rules see as @job: the fields of the job as JSON shows it."""
-    return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(job_shown(job))))
+    return _as_run(msgspec.json.decode(msgspec.json.encode(job_shown(job))))
+
+
+def _as_run(fields: dict[str, Any]) -> dict[str, Any]:
+    """Show the arguments where bytes are such: a task runs them, however they were sent."""
+    encoding, payload = fields.get("encoding"), fields.get("payload")
+    if encoding not in {"text", "base64"} or not isinstance(payload, str):
+        return fields
+    try:
+        raw = payload if encoding == "text" else base64.b64decode(payload, validate=True)
+        found = msgspec.json.decode(raw)
+    except ValueError:
+        return fields
+    return {**fields, "payload": found} if isinstance(found, dict) else fields

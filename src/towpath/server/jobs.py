@@ -119,9 +119,7 @@ def _as_task(ask: Ask, new: NewJob) -> tuple[Any, EnqueueOptions]:
     """Return payload and options; of a topic whose task is known here, checked by it."""
     options = cast("EnqueueOptions", new.options())
     task = ask.app.tasks.get(new.topic)
-    if task is None or new.encoding != "json":
-        return new.data(), options
-    return task.from_outside(new.payload, options)
+    return (new.data(), options) if task is None else task.from_outside(new.arguments(), options)
 
 
 def _require_enqueue(ask: Ask, new: NewJob, said: object) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 from typing import Any, Final
 
+import msgspec
+
 from towpath.errors import NotFound
 from towpath.model.schedule import Schedule
 from towpath.server.asked import Kick, NewSchedule, Pause, Text, Topic
@@ -19,6 +21,7 @@ from towpath.server.told import (
     job_shown,
     schedule_shown,
     shown,
+    stored,
     worker_shown,
 )
 
@@ -125,7 +128,9 @@ async def resume_schedule(ask: Ask, name: Text) -> None:
 async def run_schedule(ask: Ask, name: Text) -> JobShown:
     """Enqueue its job now, beside its fires."""
     schedule = await _schedule(ask, name)
-    ask.require_enqueue(schedule.topic, {"topic": schedule.topic, "payload": schedule.payload})
+    payload = msgspec.json.decode(stored(schedule.body, schedule.encoding))
+    new = {"topic": schedule.topic, "payload": payload, "encoding": schedule.encoding}
+    ask.require_enqueue(schedule.topic, new)
     return job_shown(await ask.app.schedules.arun(schedule.name))
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from towpath.errors import Conflict, JobExists, MaxJobsReached, MaxTopicsReached
 from towpath.model.instants import as_datetime, as_timedelta, instant
 from towpath.model.job import Job, Options
+from towpath.model.payload import same
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered, plural
 from towpath.statement import Statement, load
@@ -270,7 +271,7 @@ def enqueue_within(
 def _standing(new: NewJob, job: Job) -> Answer[Job]:
     if job.id != new.id:
         return job  # another job holds the key
-    same = (job.topic, job.body, job.encoding, job.key) == (
-        new.topic, new.body, new.encoding, new.key,
-    )  # fmt: skip
-    return job if same else JobExists(f"job {new.id} is stored already with other content")
+    is_same = (job.topic, job.key) == (new.topic, new.key) and same(
+        job.body, job.encoding, new.body, new.encoding
+    )
+    return job if is_same else JobExists(f"job {new.id} is stored already with other content")

@@ -15,6 +15,7 @@ from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
 from towpath.store.rows import known_options
+from towpath.store.upkeep import sql as upkeep
 
 sql: Final = load(__name__)
 _topics: Final = msgspec.json.Decoder(tuple[str, ...])
@@ -109,13 +110,14 @@ def observe() -> Operation[list[tuple[int, int, int]]]:
     return Operation("observe", steps, Mode.READ, whole=True)
 
 
-def write_in_vain(session: int) -> Operation[bool]:
-    """Begin a session and end it. Where that fails, no session can show that it lives."""
+def write_in_vain(session: int) -> Operation[int]:
+    """Begin a session and end it; return when. Where that fails, none can show that it lives."""
 
-    def steps() -> Steps[bool]:
+    def steps() -> Steps[int]:
         yield sql["start"](session=session, worker="", topics=[])
         yield sql["end_session"](session=session, beats=None)
-        return True
+        [[now]] = yield upkeep["clock"]()
+        return int(now)
 
     return Operation("write", steps)
 

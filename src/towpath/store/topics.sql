@@ -50,10 +50,10 @@ with used as materialized (
      union select topic from towpath.blocked union select topic from towpath.lease union select topic from towpath.buried
      union select topic from towpath.offer union select topic from towpath.done),
 put_back as (
-    insert into towpath.topic (name, created_at) select topic, {now} from used
-     where topic not in (select name from towpath.topic)
-     order by topic
+    insert into towpath.topic (name, created_at) select u.topic, {now} from used u
+     where not exists (select from towpath.topic t where t.name = u.topic)
+     order by u.topic
     on conflict do nothing)
 delete from towpath.topic
- where paused_until <= {now} and name not in (select topic from used)
+ where paused_until <= {now} and not exists (select from used u where u.topic = name)
 returning name;

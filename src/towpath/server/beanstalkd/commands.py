@@ -82,8 +82,12 @@ async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
             size //= 2
             if size == 0:
                 log.warning("beanstalkd's put: %s", error)
-                break
-    return replies + [OUT_OF_MEMORY] * (len(run) - len(replies))
+                return replies + [OUT_OF_MEMORY] * (len(run) - len(replies))
+        except TowpathError:
+            if not replies:
+                raise
+            break  # what was stored is told; the others are asked for again
+    return replies
 
 
 async def _put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
@@ -159,27 +163,33 @@ async def reserve_job(connection: Connection, command: Command) -> bytes:
 
 async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
     """Forget jobs: one's own, and such as nobody has reserved; up to where that fails."""
-    replies: dict[int, bytes] = {}
-    mine: dict[int, tuple[int, Lease]] = {}  # by number: its place in the run
-    for nth, command in enumerate(run):
+    replies: list[bytes] = []
+    try:
+        while len(replies) < len(run):
+            replies += await _delete_some(connection, run[len(replies) :])
+    except TowpathError:
+        if not replies:
+            raise
+    return replies
+
+
+async def _delete_some(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+    """Forget the first ones: all that are one's own, or one that is nobody's."""
+    mine: dict[int, Lease] = {}
+    for command in run:
         number = command.numbers[0]
         lease = connection.held(number)
-        if lease is not None and number not in mine:
-            mine[number] = nth, lease
-            continue
-        try:
-            replies[nth] = await _delete_of_nobody(connection, number)
-        except TowpathError:
-            if nth == 0:
-                raise
-            run = run[:nth]  # what was done is told; the others are asked for again
+        if lease is None or number in mine:
             break
-    if mine:
-        good = await connection.door.delete(connection, [lease for _, lease in mine.values()])
-        for (nth, lease), gone in zip(mine.values(), good, strict=True):
-            connection.let_go(lease.job.seq)
-            replies[nth] = _deleted(connection, lease.job) if gone else NOT_FOUND
-    return [replies[nth] for nth in range(len(run))]
+        mine[number] = lease
+    if not mine:
+        return [await _delete_of_nobody(connection, run[0].numbers[0])]
+    good = await connection.door.delete(connection, list(mine.values()))
+    replies: list[bytes] = []
+    for lease, gone in zip(mine.values(), good, strict=True):
+        connection.let_go(lease.job.seq)
+        replies.append(_deleted(connection, lease.job) if gone else NOT_FOUND)
+    return replies
 
 
 async def _delete_of_nobody(connection: Connection, number: int) -> bytes:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from threading import Event, Thread
+from threading import TIMEOUT_MAX, Event, Thread
 from typing import Final
 
 log: Final = logging.getLogger("towpath")
@@ -23,7 +23,7 @@ def syncing(
 
     def go_on() -> None:
         begun = 0.0
-        while not over.wait(every):
+        while not over.wait(min(every, TIMEOUT_MAX)):
             begun = _sync_since(path, begun, sync)
 
     thread = Thread(target=go_on, name="towpath-sync", daemon=True)
@@ -40,7 +40,7 @@ def _sync_since(path: Path, before: float, sync: Callable[[int], None]) -> float
     """Sync what was written since the last time; return when that is."""
     begun = time.time()
     try:
-        if path.stat().st_mtime >= before - TICK:
+        if path.stat().st_mtime >= before - TICK or begun < before:  # or the clock was set back
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 sync(descriptor)
