@@ -180,6 +180,23 @@ def test_a_tube_that_does_not_exist_is_not_remembered(client, served):
     assert len(served.door._tubes) == before
 
 
+def test_a_tube_that_has_vanished_begins_anew(served):
+    client = served.client()
+    client.ask("use mail", "USING mail")
+    number = client.put()
+    client.ask("use other", "USING other")
+    client.ask("use mail", "USING mail")
+    assert client.told("stats-tube mail")["total-jobs"] == "1"  # it was not empty
+
+    client.ask(f"delete {number}", "DELETED")
+    client.ask("use other", "USING other")
+    client.ask("watch mail", "WATCHING 2")
+
+    told = client.told("stats-tube mail")
+    assert (told["total-jobs"], told["cmd-delete"]) == ("0", "0")
+    assert (told["current-using"], told["current-watching"]) == ("0", "1")
+
+
 def test_what_is_over_when_its_connection_ends_counts_as_timed_out(serve, clock):
     served = serve(clock=clock)
     holder, other = served.client(), served.client()

@@ -110,6 +110,7 @@ def _options(command: Command, late: float) -> EnqueueOptions:
 
 async def use(connection: Connection, command: Command) -> bytes:
     """Choose the tube of what is put, peeked at and kicked."""
+    await connection.door.begin_anew(command.tube)
     connection.door.tube(connection.tube).using -= 1
     connection.tube = command.tube
     connection.door.tube(connection.tube).using += 1
@@ -256,6 +257,7 @@ async def watch(connection: Connection, command: Command) -> bytes:
     if command.tube not in connection.watched:
         if len(connection.watched) >= MOST_WATCHED:
             return OUT_OF_MEMORY
+        await connection.door.begin_anew(command.tube)
         connection.watched[command.tube] = None
         connection.door.tube(command.tube).watching += 1
     return b"WATCHING %d\r\n" % len(connection.watched)

@@ -1,6 +1,7 @@
 """The door: who is connected, what they use and watch, and what has been asked so far."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -227,6 +228,15 @@ class Door:
                 self._most_tubes = max(MANY_TUBES, 2 * len(self._tubes))
             found = self._tubes[name] = Tube()
         return found
+
+    async def begin_anew(self, name: str) -> None:
+        """Forget what was done in a tube if it has vanished: nobody used it, and it is empty."""
+        found = self._tubes.get(name)
+        if found is None or found.used:
+            return
+        with contextlib.suppress(TowpathError):  # then its counters go on
+            if await self.counts(name) is None and not found.used:
+                self._tubes.pop(name, None)
 
     def known(self, name: str) -> Tube:
         """Return what is known of a tube, without remembering it."""
