@@ -234,10 +234,14 @@ def test_the_delay_of_a_job_that_was_released_is_not_that_of_its_put(client):
     assert client.told("stats-job 1")["delay"] == "0"
 
 
-def test_who_reserves_in_vain_by_number_is_no_worker(client):
+def test_who_reserves_in_vain_by_number_is_no_worker(served):
+    client, worker = served.client(), served.client()
+    client.put()
+    worker.ask("reserve", "RESERVED 1 1", "a")
     client.ask("reserve-job 7", "NOT_FOUND")
+    client.ask("reserve-job 1", "NOT_FOUND")
 
-    assert client.told("stats")["current-workers"] == "0"
+    assert client.told("stats")["current-workers"] == "1"
 
 
 def test_a_timeout_that_no_signed_number_holds_is_refused(client):

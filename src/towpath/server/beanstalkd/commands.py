@@ -156,8 +156,8 @@ async def reserve_job(connection: Connection, command: Command) -> bytes:
     seen = await _find(connection, command.numbers[0])
     if seen is None:
         return NOT_FOUND
-    connection.works = True
     lease = await connection.door.app.queues.apick(seen.job.seq, connection.door.session)
+    connection.works = True
     connection.hold(lease)
     return _with_body(b"RESERVED", lease.job)
 
