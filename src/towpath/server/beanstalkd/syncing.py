@@ -11,13 +11,12 @@ from typing import Final
 
 log: Final = logging.getLogger("towpath")
 
+SYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 TICK: Final = 0.1  # seconds; a file system's clock goes by jumps, shorter than this
 
 
 @contextlib.contextmanager
-def syncing(
-    path: Path, every: float, sync: Callable[[int], None] = os.fdatasync
-) -> Generator[None]:
+def syncing(path: Path, every: float, sync: Callable[[int], None] = SYNC) -> Generator[None]:
     """Have what is written to a file on its disk so many seconds later; and at the end."""
     over = Event()
 
