@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -37,7 +38,7 @@ def main() -> None:
             work(url)
         case []:
             with tempfile.TemporaryDirectory() as directory:
-                watch(f"sqlite:///{Path(directory) / 'demo.db'}")
+                show(f"sqlite:///{Path(directory) / 'demo.db'}")
         case _:
             sys.exit("usage: ./dev demo")
 
@@ -76,13 +77,25 @@ def work(url: str) -> None:
         app.sessions.end(session)
 
 
-def watch(url: str) -> None:
-    """Start the parts, kill a worker in the middle, and show what happens."""
-    console = Console()
+def show(url: str) -> None:
+    """Start the parts, and end them, however it goes."""
     app = App(url, dead_after=DEAD_AFTER)
     app.migrate()
-    producer = start("produce", url)
-    workers = [start("work", url), start("work", url)]
+    processes = [start("produce", url), start("work", url), start("work", url)]
+    try:
+        completed = watch(app, *processes)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+        app.close()
+    if completed != JOBS:
+        sys.exit(1)
+
+
+def watch(app: App, producer: Process, *workers: Process) -> int:
+    """Kill a worker in the middle, and show what happens; return how many jobs were completed."""
+    console = Console()
     crashed = False
     started = time.monotonic()
     with Live(console=console, refresh_per_second=10) as live:
@@ -103,15 +116,10 @@ def watch(url: str) -> None:
         f"what it held ({rescued}) was taken back and run by the other. {retried} failed once "
         "and were retried."
     )
-    for process in (producer, *workers):
-        process.terminate()
-        process.wait()
-    app.close()
-    if stats.completed != JOBS:
-        sys.exit(1)
+    return stats.completed
 
 
-def table(stats: Stats, producer: Process, workers: list[Process], *, crashed: bool) -> Table:
+def table(stats: Stats, producer: Process, workers: Sequence[Process], *, crashed: bool) -> Table:
     """Show the counts, and who is alive."""
     alive = sum(worker.poll() is None for worker in workers)
     shown = Table(title="Towpath: jobs in SQLite, three processes")
@@ -132,4 +140,7 @@ def start(part: str, url: str) -> Process:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # which reaches each part
+        sys.exit(130)

@@ -1,5 +1,7 @@
 """Nothing acknowledged is lost, whenever the server is killed; what was reserved is ready again."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -117,6 +119,22 @@ def test_one_directory_has_one_server(executable, tmp_path):
     second = executable("-b", str(tmp_path))
 
     assert second.process.wait(30) == 10
+
+
+def test_a_directory_that_beanstalkd_itself_serves_is_left_alone(executable, tmp_path):
+    """It holds the same file by a lock of the same kind."""
+    hold = """
+import fcntl, sys
+lock = open(sys.argv[1], "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print(flush=True)
+input()
+"""
+    command = [sys.executable, "-c", hold, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        assert executable("-b", str(tmp_path)).process.wait(30) == 10
+        holder.kill()
 
 
 def test_a_door_whose_new_session_fails_at_first_begins_it_later(serve, monkeypatch):

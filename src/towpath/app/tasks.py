@@ -272,7 +272,7 @@ class Task(Generic[P, R]):
         It is checked as any other call is, and has the options of the task.
         """
         body = payload if bytes(payload) != b"null" else msgspec.Raw(b"{}")
-        self.signature.decode(bytes(body).decode(errors="replace"))
+        self.signature.decode(bytes(body).decode(errors="replace"))  # what is no text is refused
         own = {k: v for k, v in self._options.items() if k != "delay" or "run_at" not in options}
         return body, cast("EnqueueOptions", {**own, **options})
 

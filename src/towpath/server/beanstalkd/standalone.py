@@ -23,7 +23,7 @@ from towpath.server.beanstalkd.syncing import syncing
 log: Final = logging.getLogger("towpath")
 
 NAME: Final = "towpath-beanstalkd"
-SYNC_EVERY: Final = "50"  # ms, as beanstalkd does unless told
+SYNC_EVERY: Final = 50  # ms, as beanstalkd does unless told
 MOST_BODY: Final = 2**29  # bytes, which as base64 SQLite can still hold
 LOCKED: Final = 10  # the exit status of beanstalkd where another one has the directory
 NO_USER: Final = 33  # and where there is no such user
@@ -89,11 +89,15 @@ def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
     """Return an app as the flags say, on a directory that is its own."""
     if int(options["z"]) > MOST_BODY:
         log.warning("the largest body is %d bytes", MOST_BODY)
+    every = None if "F" in options else int(options.get("f", SYNC_EVERY))
+    given: dict[str, Any] = {"durability": "full" if every == 0 else "normal"}
+    if not options.keys() & {"f", "F"} and "TOWPATH_DURABILITY" in os.environ:
+        given = {}
     settings = Settings.from_environment(
         max_payload=min(int(options["z"]), MOST_BODY),
         max_waiters_per_topic=0,
         topic_cleanup=True,
-        **_durability(options),
+        **given,
     )
     if "b" not in options:
         return App("memory://", settings=settings)
@@ -102,18 +106,9 @@ def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
     if any(directory.glob("binlog.*")):
         log.warning("%s has jobs of beanstalkd itself (binlog.*), which are not read", directory)
     path = directory / "towpath.db"
-    if settings.durability == "normal" and "F" not in options:
-        every = int(options.get("f", SYNC_EVERY)) / 1000
-        stack.enter_context(syncing(Path(f"{path}-wal"), every))
+    if settings.durability == "normal" and every:
+        stack.enter_context(syncing(Path(f"{path}-wal"), every / 1000))
     return App(f"sqlite:///{path}", settings=settings)
-
-
-def _durability(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the flags say; without one, what the environment says, if anything."""
-    if not options.keys() & {"f", "F"} and "TOWPATH_DURABILITY" in os.environ:
-        return {}
-    at_once = "F" not in options and int(options.get("f", SYNC_EVERY)) == 0
-    return {"durability": "full" if at_once else "normal"}
 
 
 @contextlib.contextmanager
