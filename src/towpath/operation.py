@@ -50,7 +50,8 @@ class Operation(Struct, Generic[T], frozen=True):
     )
     parts: "Sequence[Operation[Any]]" = ()  # the same as several operations, their results joined
     items: Sequence[Any] = ()  # of a plural operation
-    merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None  # the same for more items
+    # The same for more items. Calls with one and the same function here run as one operation.
+    merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None
 
     def steps(self, *, again: bool = False) -> Steps[T]:
         """Start, or start again after an answer was lost."""

@@ -53,13 +53,16 @@ class Group:
 
 
 def grouped(calls: Sequence[Call]) -> list[Group]:
-    """Put calls of the same kind together. Concurrent calls have no order that could matter."""
+    """Put calls that have the same `merge` together: a name may belong to two operations.
+
+    Concurrent calls have no order that could matter.
+    """
     if len(calls) == 1:
         return [Group([calls[0]])]
     kinds: dict[object, list[Call]] = {}
     for call in calls:
         operation = call.operation
-        kinds.setdefault(operation.name if operation.merge else id(call), []).append(call)
+        kinds.setdefault(operation.merge or id(call), []).append(call)
     return [Group(same) for same in kinds.values()]
 
 

@@ -160,7 +160,7 @@ class Inbox(deque[C]):
     def take(self, most: int, batch: list[C], *, one_writer: bool = False) -> list[C]:
         """Move what may share a commit into a batch, without what nobody waits for any more.
 
-        Where several write, of those that hold rows only what becomes one operation.
+        Where several write, of those that hold rows only what merges into one operation.
         """
         size = 0
         holder: Operation[Any] | None = None
@@ -172,7 +172,7 @@ class Inbox(deque[C]):
             if alone and batch:
                 break
             if operation.holds and not one_writer:
-                if holder and not (operation.merge and operation.name == holder.name):
+                if holder and not (operation.merge and operation.merge is holder.merge):
                     break
                 holder = operation
             if not call.is_abandoned():
