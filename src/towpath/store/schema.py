@@ -1,7 +1,8 @@
 """Our tables: numbered migrations, additive, the same on every database.
 
 Each records the oldest version of Towpath that can still work with it, so that old processes go
-on during a rolling deploy, and refuse clearly when they cannot.
+on during a rolling deploy, and refuse clearly when they cannot. A statement that begins with
+/* sqlite */ or /* postgres */ runs on that database alone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from towpath.statement import Statement, load
 
 sql: Final = load(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The newest migration that this code knows."""
+
+_ONLY: Final = re.compile(r"/\* (sqlite|postgres) \*/")
 
 
 def is_current() -> Operation[bool]:
@@ -117,5 +120,12 @@ def _migration(version: int) -> tuple[int, list[Statement]]:
     assert oldest, f"{name} does not say which version can still work with it"  # noqa: S101 - ours
     parts = re.sub(r"--.*", "", text).split(";")
     return int(oldest[1]), [
-        Statement(f"migration {version}", {"any": part.strip()}) for part in parts if part.strip()
+        _statement(f"migration {version}", part.strip()) for part in parts if part.strip()
     ]
+
+
+def _statement(name: str, text: str) -> Statement:
+    only = _ONLY.match(text)
+    if only is None:
+        return Statement(name, {"any": text})
+    return Statement(name, {only[1]: text[only.end() :].strip(), "any": "select 1"})

@@ -16,10 +16,13 @@ select 1 from pg_catalog.pg_namespace where oid = to_regnamespace('{schema}');
 -- name: may_create [sqlite]
 select 1;
 
+-- Only the owner may change a table that is there; one role owns all of ours.
 -- name: may_create [postgres]
 select 1 where case when to_regnamespace('{schema}') is null
                     then has_database_privilege(current_database(), 'create')
-                    else has_schema_privilege(to_regnamespace('{schema}'), 'create') end;
+                    else has_schema_privilege(to_regnamespace('{schema}'), 'create') end
+   and not exists (select from pg_catalog.pg_class c where c.oid = to_regclass('towpath.migration')
+                      and not pg_has_role(c.relowner, 'usage'));
 
 -- name: create_namespace [sqlite]
 select 1;
