@@ -35,6 +35,8 @@ from towpath.errors import (
     SchemaTooNew,
     TowpathError,
 )
+from towpath.operation import Mode, Operation
+from towpath.statement import Statement
 
 SECRET = "hunter2"
 
@@ -327,6 +329,20 @@ def test_a_directory_in_which_no_file_may_be_made_is_denied(shared_directory, co
 
     with App(f"sqlite:///{path}") as app, as_nobody(), refused(DatabaseDenied, str(path), "rights"):
         colour(app).jobs.enqueue("mail")
+
+
+def test_a_file_that_is_none_of_the_databases_is_not_called_the_database(make_app, colour):
+    """Such as a file of our own that the user of this process may not read."""
+    app = colour(make_app())
+    app.migrate()
+
+    def steps():
+        yield Statement("nothing", {"any": "select 1"})()
+        raise PermissionError(13, "Permission denied", "/somewhere/else.sql")
+
+    for mode in (Mode.WRITE, Mode.READ):
+        with pytest.raises(PermissionError, match=r"/somewhere/else\.sql"):
+            app.run(Operation("read_a_file", steps, mode))
 
 
 @pytest.fixture

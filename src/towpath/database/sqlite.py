@@ -59,7 +59,10 @@ for _kind in (NoneType, bytes, bool):
 def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     """Open the file, creating it if needed."""
     if path:
-        _check(path, may_create=settings.migrate)
+        try:
+            _check(path, may_create=settings.migrate)
+        except OSError as error:
+            raise of_file(error, path) from error
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
         isolation_level=None,
@@ -320,12 +323,9 @@ class translated:  # noqa: N801 - reads as a word in `with`
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        # Not those of the system: a file of our own that cannot be read is no database.
         if isinstance(error, sqlite3.Error):
             raise as_ours(error, self._where) from error
-        if isinstance(error, OSError):
-            ours = DatabaseDenied if isinstance(error, PermissionError) else DatabaseUnavailable
-            msg = f"{self._where}: {error}. {(ours.__doc__ or '').splitlines()[0]}"
-            raise ours(msg) from error
 
 
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
@@ -336,3 +336,9 @@ def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     ours = _ERRORS.get(code, DatabaseError)
     return ours(f"{where or 'memory'}: {error}. {(ours.__doc__ or '').splitlines()[0]}")
+
+
+def of_file(error: OSError, path: Path | None) -> DatabaseError:
+    """Return the system's error about a file of the database as ours."""
+    ours = DatabaseDenied if isinstance(error, PermissionError) else DatabaseUnavailable
+    return ours(f"{path}: {error}. {(ours.__doc__ or '').splitlines()[0]}")

@@ -17,7 +17,7 @@ from towpath.database.calls import LeadingLoopCall, LoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
-from towpath.database.sqlite import connect, execute, patiently, translated
+from towpath.database.sqlite import connect, execute, of_file, patiently, translated
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, drive
 from towpath.settings import Settings
@@ -379,15 +379,14 @@ class Writer:
                     self._turn = os.open(
                         f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
                     )
-                except OSError:
+                except OSError as error:
                     connection.close()
-                    raise
+                    raise of_file(error, self._path) from error
             self._connection, self._cursor = connection, connection.cursor()
         return self._connection
 
     def _lock(self) -> None:
-        if self._turn is not None:
-            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        self._flock(fcntl.LOCK_EX)
         try:
             patiently(self._open(), "begin immediate", self._settings.busy_timeout)
         except BaseException:
@@ -395,8 +394,14 @@ class Writer:
             raise
 
     def _unlock(self) -> None:
+        self._flock(fcntl.LOCK_UN)
+
+    def _flock(self, how: int) -> None:
         if self._turn is not None:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            try:
+                fcntl.flock(self._turn, how)
+            except OSError as error:
+                raise of_file(error, self._path) from error
 
 
 def _nothing() -> Generator[Query, list[Row], None]:
