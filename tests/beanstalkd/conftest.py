@@ -148,16 +148,17 @@ def client(served) -> Raw:
 class Server:
     """The executable, as a process."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, program: Path = EXECUTABLE) -> None:
         self.options = options
+        self._program = program
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[Raw] = []
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, str(EXECUTABLE), "-l", "127.0.0.1", "-p", str(self.port)]
-        environment = {**os.environ, "PYTHONPATH": str(EXECUTABLE.parent)}
+        command = [sys.executable, str(self._program), "-l", "127.0.0.1", "-p", str(self.port)]
+        environment = {**os.environ, "PYTHONPATH": str(self._program.parent)}
         self.process = subprocess.Popen([*command, *self.options], env=environment)
 
     def client(self, path: str | None = None) -> Raw:
@@ -196,8 +197,8 @@ def executable() -> Iterator[Callable[..., Server]]:
     """Start servers of their own."""
     with contextlib.ExitStack() as stack:
 
-        def start(*options: str) -> Server:
-            server = Server(*options)
+        def start(*options: str, program: Path = EXECUTABLE) -> Server:
+            server = Server(*options, program=program)
             stack.callback(server.kill)
             return server
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import shutil
 import socket
 import subprocess
 import sys
@@ -179,6 +180,23 @@ def test_it_becomes_another_user_with_none_of_the_groups_of_root(executable):
     assert said["Gid"].split() == [str(user.pw_gid)] * 4
     groups = os.getgrouplist(user.pw_name, user.pw_gid) if uid == 0 else os.getgroups()
     assert set(map(int, said["Groups"].split())) == set(groups)
+
+
+def test_the_other_user_need_not_be_allowed_to_read_our_own_files(executable, tmp_path):
+    """As where all of it lies in root's home: what is needed was read before."""
+    user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    closed = tmp_path / "closed"
+    shutil.copytree(EXECUTABLE.parent, closed)
+    about = closed / "towpath-9.9.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: towpath\nVersion: 9.9\n")
+    closed.chmod(0o700)
+    client = executable("-u", user.pw_name, program=closed / EXECUTABLE.name).client()
+
+    client.put()
+
+    client.ask("reserve", "RESERVED 1 1", "a")
+    assert client.told("stats")["version"] == '"1.13 (Towpath 9.9)"'
 
 
 def test_its_jobs_lie_in_a_database_that_towpath_reads(executable, tmp_path):

@@ -23,6 +23,13 @@ sql: Final = load(__name__)
 VERSION: Final = 3
 """The newest migration that this code knows."""
 
+# Read together with this module: a process may give up the right to read it later.
+_TEXTS: Final = {
+    version: files("towpath.store")
+    .joinpath("migrations", f"{version:04}.sql")
+    .read_text(encoding="utf-8")
+    for version in range(1, VERSION + 1)
+}
 _ONLY: Final = re.compile(r"/\* (sqlite|postgres) \*/")
 
 
@@ -114,10 +121,9 @@ def _version() -> Steps[int]:
 
 @cache
 def _migration(version: int) -> tuple[int, list[Statement]]:
-    name = f"{version:04}.sql"
-    text = files("towpath.store").joinpath("migrations", name).read_text(encoding="utf-8")
+    text = _TEXTS[version]
     oldest = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
-    assert oldest, f"{name} does not say which version can still work with it"  # noqa: S101 - ours
+    assert oldest, f"migration {version} names no oldest version that works with it"  # noqa: S101 - ours
     parts = re.sub(r"--.*", "", text).split(";")
     return int(oldest[1]), [
         _statement(f"migration {version}", part.strip()) for part in parts if part.strip()

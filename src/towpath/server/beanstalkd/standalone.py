@@ -41,13 +41,15 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_files()
     os.umask(0o077)  # jobs are nobody else's to read
+    loop_factory = _loop_factory()
     if "u" in options:
+        version_text()  # remembered: the new user may not be allowed to read our own files
         _become(options["u"])
     try:
         with contextlib.ExitStack() as stack:
             app = app_of(options, stack)
             gc.freeze()  # what was loaded stays: no collection need look at it again
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, early, drained))
     except TowpathError as error:
         sys.exit(f"{NAME}: {error}")
