@@ -128,6 +128,21 @@ def test_touch_extends_a_lease_and_tells_of_a_cancel(web, key, clock):
     assert touched["cancelRequested"] is True
 
 
+def test_touch_tells_of_a_cancel_that_arrives_after_the_job_is_read(web, key, monkeypatch):
+    id = web.app.jobs.enqueue("mail", {}).id
+    [lease] = reserved(web, key)
+    touch = web.app.jobs.atouch
+
+    async def cancelled_before(lease):
+        await web.app.jobs.acancel(id)
+        return await touch(lease)
+
+    monkeypatch.setattr(web.app.jobs, "atouch", cancelled_before)
+    touched = web.post(f"/api/jobs/{id}/touch", {"epoch": lease["epoch"]}, as_=key).json()
+
+    assert touched["cancelRequested"] is True
+
+
 def test_what_a_run_says_is_kept_once_and_can_be_read(web, key, root):
     id = web.app.jobs.enqueue("mail", {}).id
     [lease] = reserved(web, key)

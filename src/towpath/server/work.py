@@ -78,12 +78,11 @@ async def bury(ask: Ask, id: UUID, body: Buried) -> None:
 @routes.post("/api/jobs/{id}/touch", errors=LOST)
 async def touch(ask: Ask, id: UUID, body: Touched) -> TouchedLease:
     """Extend a lease by its ttr, from now."""
-    lease = await _lease(ask, id, body.epoch)
-    touched = await ask.app.jobs.atouch(lease)
+    touched = await ask.app.jobs.atouch(await _lease(ask, id, body.epoch))
     return TouchedLease(
         epoch=touched.epoch,
         until=touched.until,
-        cancel_requested=lease.job.cancel_requested,
+        cancel_requested=touched.job.cancel_requested,
     )
 
 
