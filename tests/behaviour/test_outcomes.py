@@ -1,10 +1,13 @@
 """How a lease ends: complete, fail, release, bury, delete, touch."""
 
 import asyncio
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+import towpath.store
 from towpath import Backoff, State, Status
 from towpath.errors import InvalidPayload, InvalidTouchTime, LeaseLost, NotFound, TouchLimitExceeded
 
@@ -125,6 +128,18 @@ def test_us4_5_errors_keep_type_message_and_traceback(app):
     assert failure.error.startswith("KeyError: 'who")
     assert "raise KeyError" in failure.traceback
     assert app.jobs.get(lease.job).last_error == failure.error
+
+
+def test_a_failure_is_written_with_a_kind_that_is_a_parameter():
+    """Types bind the parameter to FailureKind; no text of SQL names a kind of its own."""
+    [store] = towpath.store.__path__
+    written = [
+        words
+        for file in Path(store).glob("*.sql")
+        for words in re.findall(r"into towpath\.failure[^;]*?on conflict", file.read_text())
+    ]
+
+    assert [words.count("kind") for words in written] == [2, 2, 2, 2]  # the column, its value
 
 
 def test_a_backoff_can_be_chosen(app, clock):

@@ -335,6 +335,26 @@ def test_the_history_of_a_job_is_shown(web, ask):
         assert ask("GET", f"/api/jobs/{id}/{what}").json() == {"items": []}
 
 
+def test_every_kind_of_failure_is_named_in_the_api(web, ask, clock):
+    late = web.app.jobs.enqueue("late", expires_after=10)
+    clock.advance(11)
+    web.app.jobs.reserve("late")
+    silent = web.app.jobs.enqueue("silent", worker_timeout=60, ping_interval=5)
+    web.app.jobs.reserve("silent", worker="w")
+    clock.advance(61)
+    web.app.jobs.reserve("silent")
+    failing = web.app.jobs.enqueue("failing", max_retries=1)
+    waiting = web.app.jobs.enqueue("waiting", after=[failing])
+    web.app.jobs.fail(web.app.jobs.reserve("failing")[0], "no luck")
+
+    jobs = {"expired": late, "crash": silent, "error": failing, "dependency": waiting}
+    for kind, job in jobs.items():
+        found = ask("GET", f"/api/jobs/{job.id}/failures").json()["items"]
+        assert [failure["kind"] for failure in found] == [kind]
+    named = web.api.gate.document["components"]["schemas"]["FailureKind"]["enum"]
+    assert set(named) == jobs.keys()
+
+
 def test_topics_are_counted_paused_kicked_and_purged(web, ask):
     buried(web)
     enqueued(ask)

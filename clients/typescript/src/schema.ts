@@ -1048,11 +1048,17 @@ export interface components {
          */
         Failure: {
             epoch: number;
-            kind: string;
+            kind: components["schemas"]["FailureKind"];
             error: string;
             traceback: string | null;
             failedAt: string;
         };
+        /**
+         * FailureKind
+         * @description Why a job has a failure on record.
+         * @enum {unknown}
+         */
+        FailureKind: "crash" | "dependency" | "error" | "expired";
         /**
          * LineList
          * @description Several of a kind.

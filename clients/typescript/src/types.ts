@@ -46,6 +46,7 @@ export interface Page<T> {
 export type Stats = Schemas["Stats"];
 export type Minute = Schemas["Minute"];
 export type Failure = Schemas["Failure"];
+export type FailureKind = Schemas["FailureKind"];
 export type LogLine = Schemas["Line"];
 export type JobEvent = Schemas["Event"];
 export type Run = Schemas["Run"];

@@ -10,7 +10,7 @@ from towpath.app.checks import priority_of
 from towpath.errors import Invalid
 from towpath.model import payload as payloads
 from towpath.model.instants import Duration, as_datetime, microseconds
-from towpath.model.job import Job, Lease
+from towpath.model.job import FailureKind, Job, Lease
 from towpath.operation import Answer, answered
 from towpath.store.leases import Completion, Outcome, Touch, is_run
 
@@ -57,7 +57,7 @@ def failure(
         retried=1,
         retention=microseconds(options.retention),
         limited=options.limit is not None,
-        kind="error",
+        kind=FailureKind.ERROR,
         error=clean(_message(error)),
         traceback=_traceback(error) if traceback is None else clean(traceback),
     )

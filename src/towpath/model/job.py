@@ -1,6 +1,7 @@
 """A job, and the right to run it."""
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -149,11 +150,20 @@ class JobEvent(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class FailureKind(StrEnum):
+    """Why a job has a failure on record."""
+
+    ERROR = "error"  # its run failed, or no run could read it
+    CRASH = "crash"  # its worker died, or fell silent
+    EXPIRED = "expired"  # its first run did not begin in time
+    DEPENDENCY = "dependency"  # a job that it waits for failed, was cancelled or deleted
+
+
 class Failure(Struct, frozen=True, kw_only=True):
     """One failed try."""
 
     epoch: int
-    kind: str  # error, crash, expired
+    kind: FailureKind
     error: str
     traceback: str | None
     failed_at: datetime

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw, Struct, field
 
-from towpath.model.job import Job, Lease, Options, UnreadableJob
+from towpath.model.job import FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
 from towpath.server.asked import NULL, Encoding
@@ -144,7 +144,7 @@ class FailureShown(Told):
     """One failed try."""
 
     epoch: int
-    kind: str
+    kind: FailureKind
     error: str
     traceback: str | None
     failed_at: datetime

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from towpath.errors import InvalidState, NotFound
 from towpath.model.flows import Takes
-from towpath.model.job import Job
+from towpath.model.job import FailureKind, Job
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
@@ -200,7 +200,8 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
         parent = left.pop()
         rows = yield sql["say_why"](parent=parent)
         error = _reason(rows[0]) if rows else "a job that this one waits for was deleted"
-        for child, awaited in (yield sql["fail_children"](parent=parent, error=error)):
+        failed = yield sql["fail_children"](parent=parent, kind=FailureKind.DEPENDENCY, error=error)
+        for child, awaited in failed:
             if awaited:
                 left.append(child)
         yield sql["forget_ended"]([{"parent": parent, "completed": False}])

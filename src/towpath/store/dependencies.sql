@@ -150,7 +150,7 @@ delete from towpath.blocked where seq = :child returning {ticket}, :child as chi
 delete from towpath.unique_key where topic = :topic and key = :key;
 insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
 insert into towpath.failure (seq, epoch, failed_at, kind, error)
-values (:child, :epoch, :now, 'dependency', :error) on conflict do nothing;
+values (:child, :epoch, :now, :kind, :error) on conflict do nothing;
 insert into towpath.ended (parent, completed) select :child, false where :awaited
 on conflict do nothing;
 select :child, :awaited;
@@ -170,7 +170,7 @@ buried as (
     insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone order by seq),
 failed as (
     insert into towpath.failure (seq, epoch, failed_at, kind, error)
-    select seq, epoch, {now}, 'dependency', cast(:error as text) from gone on conflict do nothing),
+    select seq, epoch, {now}, cast(:kind as text), cast(:error as text) from gone on conflict do nothing),
 told as (
     insert into towpath.ended (parent, completed) select seq, false from gone where awaited
     on conflict do nothing)

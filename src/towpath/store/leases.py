@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExceeded
 from towpath.model.instants import microseconds
-from towpath.model.job import Lease, Options
+from towpath.model.job import FailureKind, Lease, Options
 from towpath.model.states import State
 from towpath.operation import Answer, Operation, Row, Steps, answered, plural
 from towpath.statement import load
@@ -39,7 +39,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     released: int = 0
     retention: int  # microseconds that it is kept if it ends cancelled
     limited: bool = True  # it may have a limit, and so leave a place to others
-    kind: str | None = None
+    kind: FailureKind | None = None
     error: str | None = None
     traceback: str | None = None
 
@@ -225,7 +225,7 @@ def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
         error = "the worker fell silent while it ran this job"
         return Outcome(
             seq=seq, epoch=epoch, goal="buried", timed_out=timed_out, retention=retention,
-            limited=limited, kind="crash", error=error,
+            limited=limited, kind=FailureKind.CRASH, error=error,
         )  # fmt: skip
     if is_run(options):
         return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention, limited=limited)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
-from towpath.model.job import Failure, Job
+from towpath.model.job import Failure, FailureKind, Job
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Mode, Operation, Row, Steps
 from towpath.statement import load
@@ -115,7 +115,11 @@ def failures(id: UUID) -> Operation[list[Failure]]:
         rows = yield sql["failures"](id=id)
         return [
             Failure(
-                epoch=epoch, kind=kind, error=error, traceback=traceback, failed_at=as_datetime(at)
+                epoch=epoch,
+                kind=FailureKind(kind),
+                error=error,
+                traceback=traceback,
+                failed_at=as_datetime(at),
             )
             for epoch, kind, error, traceback, at in rows
         ]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from towpath.errors import IncompatibleData
 from towpath.model.instants import FOREVER, instant, microseconds
-from towpath.model.job import Lease
+from towpath.model.job import FailureKind, Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, back, give_back, rescue
@@ -240,7 +240,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
                     epoch=row[12],
                     goal="buried",
                     retention=microseconds(known_options(None).retention),
-                    kind="error",
+                    kind=FailureKind.ERROR,
                     error=str(error),
                 )
             )
@@ -254,7 +254,7 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
         goal="cancelled",
         retention=microseconds(lease.job.options.retention),
         limited=lease.job.options.limit is not None,
-        kind="expired",
+        kind=FailureKind.EXPIRED,
         error=f"it had to begin before {at.isoformat(timespec='seconds')}",
     )
 

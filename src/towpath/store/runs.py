@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from towpath.model.ids import uuid7
 from towpath.model.instants import as_datetime, microseconds
-from towpath.model.job import Options
+from towpath.model.job import FailureKind, Options
 from towpath.model.runs import Run, Runs, RunState
 from towpath.model.states import State
 from towpath.operation import Mode, Operation, Row, Steps
@@ -91,7 +91,7 @@ def _outcome(state: str, kind: str | None) -> RunState:
         return RunState.SUCCEEDED
     if state == State.CANCELLED:
         return RunState.CANCELLED
-    return RunState.CRASHED if kind == "crash" else RunState.FAILED
+    return RunState.CRASHED if kind == FailureKind.CRASH else RunState.FAILED
 
 
 def _weighed(seq: int, wanted: int, options: Options) -> Steps[list[Row] | None]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from towpath.errors import LeaseLost
 from towpath.model.instants import as_datetime, as_timedelta, microseconds
+from towpath.model.job import FailureKind
 from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
@@ -165,7 +166,7 @@ def _released(sessions: Sequence[int], *, crashed: bool) -> Steps[list[Settled]]
                 crashed=int(crash),
                 retention=microseconds(known.retention),
                 limited=known.limit is not None,
-                kind="crash" if crash else None,
+                kind=FailureKind.CRASH if crash else None,
                 error="the worker died while it ran this job" if crash else None,
             )
         )
