@@ -290,7 +290,7 @@ def test_us8_a_login_returns_a_token_that_holds(app, ada):
 
     assert account == ada
     assert app.accounts.verify(token) == ada
-    assert claims(token).keys() == {"sub", "col", "gen", "jti", "iat", "exp"}
+    assert claims(token).keys() == {"sub", "col", "gen", "jti", "login", "iat", "exp"}
 
 
 NOT_ADA = [
@@ -518,6 +518,42 @@ def test_a_revoked_token_ends_and_another_one_does_not(app, ada):
     assert app.accounts.verify(two) == ada
 
 
+def test_logging_out_ends_every_token_of_that_login_and_no_other(app, ada):
+    first, elsewhere = app.accounts.token(ada), app.accounts.token(ada)
+    _, second = app.accounts.refresh(first)
+    _, third = app.accounts.refresh(second)
+    _, other = app.accounts.refresh(elsewhere)
+    app.accounts.revoke(second)
+    for token in (first, second, third):
+        for verb in (app.accounts.verify, app.accounts.refresh, app.accounts.revoke):
+            with pytest.raises(InvalidToken):
+                verb(token)
+    assert app.accounts.verify(elsewhere) == app.accounts.verify(other) == ada
+
+
+def test_a_login_stays_ended_until_its_last_token_expires(app, ada, clock):
+    first = app.accounts.token(ada)
+    clock.advance("6d")
+    _, second = app.accounts.refresh(first)
+    app.accounts.revoke(first)
+    for _ in range(7):
+        clock.advance("23h")
+        app.upkeep.run()
+        with pytest.raises(InvalidToken, match="ended"):
+            app.accounts.verify(second)
+
+
+def test_a_token_of_the_version_before_is_a_login_of_its_own(app, ada):
+    said = claims(app.accounts.token(ada))
+    del said["login"]
+    old = jwt.encode(said, secret_of(app))
+    _, fresh = app.accounts.refresh(old)
+    app.accounts.revoke(fresh)
+    for token in (old, fresh):
+        with pytest.raises(InvalidToken):
+            app.accounts.verify(token)
+
+
 def test_a_new_password_ends_every_token(app, ada):
     token = app.accounts.token(ada)
     app.accounts.update("users", ada.id, name="Ada", email="l@example.com")
@@ -590,6 +626,7 @@ NOT_OURS = [
     {"exp": "never"},
     {"exp": 10**30},
     {"gen": 10**30},
+    {"login": "mine"},
     {"exp": 0},
 ]
 
@@ -666,13 +703,13 @@ def test_instances_that_start_at_once_agree_on_the_secret(durable_place):
         app.close()
 
 
-def test_upkeep_forgets_revoked_tokens_when_they_have_expired(app, ada, clock):
+def test_upkeep_forgets_ended_logins_when_their_tokens_have_expired(app, ada, clock):
     token = app.accounts.token(ada)
     app.accounts.revoke(token)
-    clock.advance("6d")
+    clock.advance("14d")
     app.upkeep.run()
     assert rows(app, "revoked_token") == 1
-    clock.advance("1d")
+    clock.advance("1h")
     app.upkeep.run()
     assert rows(app, "revoked_token") == 0
     with pytest.raises(InvalidToken):

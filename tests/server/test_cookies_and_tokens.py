@@ -142,6 +142,19 @@ def enqueues(web, token):
     return web.post(JOB, {"topic": "mail"}, as_=token).status_code
 
 
+def test_logging_out_ends_what_was_refreshed_and_no_other_login(web, ada):
+    web.app.access.set(access_rule="@request.auth.id != ''")
+    other = log_in(web, "ada@example.org", PASSWORD).json()["token"]
+    refreshed = web.post("/api/collections/users/auth-refresh", as_=ada).json()["token"]
+    assert enqueues(web, refreshed) == 201
+
+    assert web.post("/api/collections/users/auth-logout", as_=ada).status_code == 204
+
+    for token in (ada, refreshed):
+        assert refused(web.post(JOB, {"topic": "mail"}, as_=token)) == BAD
+    assert enqueues(web, other) == 201
+
+
 def external_token(secret=SECRET, **claims):
     said = {"sub": "u1", "exp": int(time.time()) + 600, "role": "editor", **claims}
     return jwt.encode(said, secret, "HS256")

@@ -77,7 +77,10 @@ export class Towpath {
     return this.#loggedIn(await this.#transport.post<Login>(where, { signal }), cookie);
   }
 
-  /** End the token, here and on the server. If the server cannot be told, only here. */
+  /**
+   * End this login, here and on the server: also tokens of it that were refreshed or kept elsewhere.
+   * If the server cannot be told, only here.
+   */
   async logout(options: AuthOptions = {}): Promise<void> {
     const collection = options.collection ?? this.#record?.collectionName ?? "users";
     const where = path`/api/collections/${collection}/auth-logout`;

@@ -593,7 +593,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Exchange a token for a new one; the old one holds until it expires */
+        /** Exchange a token for a new one of the same login; the old one holds until it expires */
         post: operations["refresh"];
         delete?: never;
         options?: never;
@@ -610,7 +610,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End this token, and take the cookie away */
+        /**
+         * End this login, and take the cookie away
+         * @description With this token end all tokens that were refreshed from the same login; other logins of the account go on.
+         */
         post: operations["log_out"];
         delete?: never;
         options?: never;
@@ -4619,7 +4622,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Exchange a token for a new one; the old one holds until it expires */
+            /** @description Exchange a token for a new one of the same login; the old one holds until it expires */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4686,7 +4689,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description End this token, and take the cookie away */
+            /** @description End this login, and take the cookie away */
             204: {
                 headers: {
                     [name: string]: unknown;

@@ -170,20 +170,20 @@ class Accounts:
         return await self._app.arun(accounts.verify(token))
 
     def refresh(self, token: str) -> tuple[Account, str]:
-        """Return the account of a token and a new one; the old one holds until it expires."""
+        """Return the account of a token and a new one of the same login; the old one holds too."""
         return self._app.run(accounts.refresh(token, self._lifetime))
 
     async def arefresh(self, token: str) -> tuple[Account, str]:
-        """Return the account of a token and a new one; the old one holds until it expires."""
+        """Return the account of a token and a new one of the same login; the old one holds too."""
         return await self._app.arun(accounts.refresh(token, self._lifetime))
 
     def revoke(self, token: str) -> None:
-        """End a token: log out."""
-        self._app.run(accounts.revoke(token))
+        """Log out: end a token, and all that were refreshed from the same login."""
+        self._app.run(accounts.revoke(token, self._lifetime))
 
     async def arevoke(self, token: str) -> None:
-        """End a token: log out."""
-        await self._app.arun(accounts.revoke(token))
+        """Log out: end a token, and all that were refreshed from the same login."""
+        await self._app.arun(accounts.revoke(token, self._lifetime))
 
     def revoke_all(self, account: Account) -> None:
         """End every token of an account."""

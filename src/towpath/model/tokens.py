@@ -27,15 +27,28 @@ class Claims(Struct, frozen=True):
     jti: UUID
     iat: Whole
     exp: Whole
+    login: UUID | None = None  # tokens of the version before do not name theirs
+
+    @property
+    def of_login(self) -> UUID:
+        """The login that it stems from, however often it was refreshed."""
+        return self.login or self.jti
 
 
-def signed(account: Account, secret: str, now: int, lifetime: int) -> str:
-    """Return a new token for an account; instants and durations are microseconds."""
+def signed(
+    account: Account, secret: str, now: int, lifetime: int, login: UUID | None = None
+) -> str:
+    """Return a new token for an account: of a login, or one that begins a login.
+
+    Instants and durations are microseconds.
+    """
+    id = uuid7()
     claims = {
         "sub": account.id,
         "col": account.collection.value,
         "gen": account.generation,
-        "jti": str(uuid7()),
+        "jti": str(id),
+        "login": str(login or id),
         "iat": now // 10**6,
         "exp": (now + lifetime) // 10**6,
     }

@@ -194,7 +194,7 @@ async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[Logged
 
 @routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
 async def refresh(ask: Ask, collection: Collection) -> Answer[LoggedIn]:
-    """Exchange a token for a new one; the old one holds until it expires."""
+    """Exchange a token for a new one of the same login; the old one holds until it expires."""
     token, as_cookie = _own_token(ask, collection)
     account, fresh = await ask.app.accounts.arefresh(token)
     return _logged_in(ask, account, fresh, as_cookie=as_cookie)
@@ -202,7 +202,11 @@ async def refresh(ask: Ask, collection: Collection) -> Answer[LoggedIn]:
 
 @routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
 async def log_out(ask: Ask, collection: Collection) -> Answer[None]:
-    """End this token, and take the cookie away."""
+    """End this login, and take the cookie away.
+
+    With this token end all tokens that were refreshed from the same login; other logins of the
+    account go on.
+    """
     token, _ = _own_token(ask, collection)
     await ask.app.accounts.arevoke(token)
     return Answer(None, headers=(_cookie(ask, "", 0),))

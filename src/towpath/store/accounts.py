@@ -22,6 +22,7 @@ from towpath.store.rows import uuid_from
 sql: Final = load(__name__)
 
 PRUNE_AT_ONCE: Final = 1_000
+REFRESH_TAKES: Final = 3_600_000_000  # microseconds, at the very most
 
 
 class NewAccount(Struct, frozen=True, kw_only=True):
@@ -170,8 +171,9 @@ def refresh(token: str, lifetime: int) -> Operation[tuple[Account, str]]:
     """Return the account of a token that holds, and a new token."""
 
     def steps() -> Steps[tuple[Account, str]]:
-        account, _ = yield from _verified(token)
-        return account, tokens.signed(account, *(yield from secret_and_now()), lifetime)
+        account, claims = yield from _verified(token)
+        known = yield from secret_and_now()
+        return account, tokens.signed(account, *known, lifetime, claims.of_login)
 
     return Operation("refresh_token", steps, Mode.READ)
 
@@ -185,13 +187,17 @@ def verify(token: str) -> Operation[Account]:
     return Operation("verify_token", steps, Mode.READ)
 
 
-def revoke(token: str) -> Operation[None]:
-    """End a token before its time."""
+def revoke(token: str, lifetime: int) -> Operation[None]:
+    """End the login of a token: this token, and all that were refreshed from the same login."""
 
     def steps() -> Steps[None]:
         yield from raise_version()
         _, claims = yield from _verified(token)
-        yield sql["revoke"](token=claims.jti, expires_at=claims.exp * 10**6)
+        # A refresh that is under way may still sign a token of this login, for a whole lifetime.
+        expires_at = claims.exp * 10**6 + lifetime + REFRESH_TAKES
+        # Code of the version before looks for the token's own id only.
+        for id in {claims.of_login, claims.jti}:
+            yield sql["revoke"](id=id, expires_at=expires_at)
 
     def again() -> Steps[None]:
         try:
@@ -203,7 +209,7 @@ def revoke(token: str) -> Operation[None]:
 
 
 def prune_tokens() -> Operation[int]:
-    """Forget revoked tokens that have expired; return how many. Nobody's rights change."""
+    """Forget ended logins whose tokens have all expired; return how many. No right changes."""
 
     def steps() -> Steps[int]:
         return len((yield sql["prune_tokens"](limit=PRUNE_AT_ONCE)))
@@ -218,7 +224,11 @@ def _verified(token: str) -> Steps[tuple[Account, Claims]]:
         raise _ended()
     claims = tokens.read(token, *found)
     rows = yield sql["of_token"](
-        id=claims.sub, collection=claims.col, generation=claims.gen, token=claims.jti
+        id=claims.sub,
+        collection=claims.col,
+        generation=claims.gen,
+        token=claims.jti,
+        login=claims.of_login,
     )
     if not rows:
         raise _ended()

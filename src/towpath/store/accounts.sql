@@ -39,10 +39,11 @@ delete from towpath.account where id = :id and collection = :collection returnin
 select id, collection, email, name, fields, generation, created_at, updated_at
   from towpath.account
  where id = :id and collection = :collection and generation = cast(:generation as bigint)
-   and not exists (select 1 from towpath.revoked_token r where r.id = :token);
+   and not exists (select 1 from towpath.revoked_token r where r.id in (:token, :login));
 
+-- Of a login, whose tokens name it, or of one token.
 -- name: revoke
-insert into towpath.revoked_token (id, expires_at) values (:token, :expires_at)
+insert into towpath.revoked_token (id, expires_at) values (:id, :expires_at)
 on conflict do nothing;
 
 -- name: prune_tokens
