@@ -1,6 +1,7 @@
 """The doctor: each sickness is made for real, found, and named with what to do."""
 
 import contextlib
+import fcntl
 import sqlite3
 import time
 
@@ -178,10 +179,19 @@ def on_file(make_app, colour):
 def test_a_transaction_that_keeps_everybody_from_writing_is_a_problem(on_file, tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "test.db")) as other:
         other.execute("begin immediate")
-        told = "somebody is in a transaction that writes, and nobody else can write"
+        told = "another process holds the write lock, and no other process can write"
         assert found(on_file, "transactions") == [("problem", told)]
         other.rollback()
         assert found(on_file, "transactions")[0][0] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_process_that_does_not_end_its_turn_is_a_problem(on_file, tmp_path):
+    with (tmp_path / "test.db-turn").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        told = "another process holds the write lock, and no other process can write"
+        assert found(on_file, "transactions") == [("problem", told)]
+    assert found(on_file, "transactions")[0][0] == "ok"
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

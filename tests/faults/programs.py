@@ -382,6 +382,22 @@ def fork_and_die(app: App) -> None:
     os._exit(0)
 
 
+def stop_inside(app: App) -> None:
+    """Stand still in the middle of a transaction until told to go on."""
+    stopping = False
+
+    def clock() -> int:
+        if stopping:
+            say("in the middle")
+            sys.stdin.readline()
+        return machine_clock()
+
+    stopper = App(app.url, settings=app.settings, clock=clock)
+    stopper.migrate()
+    stopping = True
+    say(stopper.jobs.enqueue("mail", "late").id)
+
+
 def fork_after_interrupt(app: App) -> None:
     """Fork after an interrupt that came as a connection was given back."""
 
@@ -481,7 +497,8 @@ PROGRAMS = {
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
-        fork_after_interrupt, fork_among_threads, fill, wait_among_files, keep_schedules,
+        fork_after_interrupt, fork_among_threads, fill, stop_inside,
+        wait_among_files, keep_schedules,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from towpath.app.connect import Database, sqlite_path, without_password
 from towpath.database.clock import machine_clock
 from towpath.database.sqlite import lockable, may
+from towpath.database.turns import lock_file
 from towpath.errors import TowpathError
 from towpath.model.instants import as_timedelta, spoken
 from towpath.operation import Operation
@@ -140,8 +141,11 @@ class Doctor:
             if lockable(self._file, LOCK_PATIENCE):
                 yield ok("transactions", "a write lock was had within a second")
             else:
-                said = "somebody is in a transaction that writes, and nobody else can write"
-                yield problem("transactions", said, f"end it; `lsof {self._file}` shows who may")
+                said = "another process holds the write lock, and no other process can write"
+                advice = (
+                    f"end its transaction, or it: `lsof {self._file} {self._file}-turn` shows it"
+                )
+                yield problem("transactions", said, advice)
             return
         found = self._ask(asked.transactions(self._patience))
         hidden = sum(each.state is None for each in found)
@@ -181,7 +185,7 @@ class Doctor:
             yield ok("schema", said + newer * (found.version > schema.VERSION))
 
     def _rights(self) -> Iterator[Check]:
-        files = (self._file, self._file.parent, Path(f"{self._file}-turn")) if self._file else ()
+        files = (self._file, self._file.parent, lock_file(self._file)) if self._file else ()
         if closed := [str(file) for file in files if file.exists() and not may(file, os.W_OK)]:
             said = f"this user may not write {some(closed)}"
             yield problem("rights", said, "run it as their owner, or change their rights")

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from towpath.database import turns
 from towpath.errors import (
     DatabaseBusy,
     DatabaseDenied,
@@ -121,7 +122,16 @@ def _sync(path: Path) -> None:
 
 
 def lockable(path: Path, patience: float) -> bool:
-    """Say whether a write lock can be had in time. Nothing is written."""
+    """Say whether the locks that a writer needs can be had in time. Nothing is written."""
+    deadline = time.monotonic() + patience
+    beside = turns.lock_file(path)
+    if beside.exists() and may(beside, os.W_OK):
+        with contextlib.closing(turns.Turn(path)) as turn:
+            return turn.take(patience) and _lockable(path, max(0, deadline - time.monotonic()))
+    return _lockable(path, patience)
+
+
+def _lockable(path: Path, patience: float) -> bool:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0)
     try:
         patiently(connection, "begin immediate", patience)

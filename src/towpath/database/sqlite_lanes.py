@@ -1,8 +1,6 @@
 """SQLite: one file, one writer at a time, and everybody's turn in order."""
 
 import asyncio
-import fcntl
-import os
 import sqlite3
 import time
 import weakref
@@ -18,6 +16,7 @@ from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.sqlite import connect, execute, of_file, patiently, translated
+from towpath.database.turns import Turn
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, drive
 from towpath.settings import Settings
@@ -265,7 +264,7 @@ class Writer:
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor
-        self._turn: int | None = None  # the lock file
+        self._turn: Turn | None = None
         self._opened = False
         self._in_use = Lock()  # for who runs or forks; the lane is for who waits
         self._locked = False
@@ -338,10 +337,8 @@ class Writer:
         if not self._in_use.acquire(blocking=False):
             return False
         try:
-            if self._connection is None:
+            if self._connection is None or (self._turn and not self._turn.take_now()):
                 raise BlockingIOError
-            if self._turn is not None:
-                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._connection.execute("begin immediate")
         except (OSError, sqlite3.Error):
             self._unlock()
@@ -364,8 +361,8 @@ class Writer:
         """Close the file."""
         if self._connection:
             self._connection.close()
-        if self._turn is not None:
-            os.close(self._turn)
+        if self._turn:
+            self._turn.close()
         self._connection = self._turn = None
 
     def _open(self) -> sqlite3.Connection:
@@ -373,12 +370,9 @@ class Writer:
             self._opened = True
             connection = connect(self._path, self._settings)
             if self._path:
-                # busy_timeout alone starves: processes take turns by this lock, which the kernel
-                # hands out in order. Never a lock on the database itself, which is SQLite's own.
+                # Never a lock on the database itself, which is SQLite's own.
                 try:
-                    self._turn = os.open(
-                        f"{self._path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
-                    )
+                    self._turn = Turn(self._path)
                 except OSError as error:
                     connection.close()
                     raise of_file(error, self._path) from error
@@ -386,22 +380,26 @@ class Writer:
         return self._connection
 
     def _lock(self) -> None:
-        self._flock(fcntl.LOCK_EX)
+        deadline = time.monotonic() + self._settings.busy_timeout
         try:
-            patiently(self._open(), "begin immediate", self._settings.busy_timeout)
+            self._take_turn(self._settings.busy_timeout)
+            patiently(self._open(), "begin immediate", max(0, deadline - time.monotonic()))
         except BaseException:
             self._unlock()
             raise
 
-    def _unlock(self) -> None:
-        self._flock(fcntl.LOCK_UN)
+    def _take_turn(self, patience: float) -> None:
+        if self._turn and not self._turn.take(patience):
+            file = f"{self._path}-turn"
+            msg = (
+                f"another process has held the lock on {file} for {patience:g} s and may be "
+                f"stopped inside a transaction: `lsof {file}` shows it. {DatabaseBusy.__doc__}"
+            )
+            raise DatabaseBusy(msg)
 
-    def _flock(self, how: int) -> None:
-        if self._turn is not None:
-            try:
-                fcntl.flock(self._turn, how)
-            except OSError as error:
-                raise of_file(error, self._path) from error
+    def _unlock(self) -> None:
+        if self._turn:
+            self._turn.give_back()
 
 
 def _nothing() -> Generator[Query, list[Row], None]:
