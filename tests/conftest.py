@@ -13,6 +13,7 @@ from threading import Thread
 
 import pytest
 from argon2 import PasswordHasher
+from hypothesis import HealthCheck, settings
 
 from tests.schemas import Schemas
 from tests.servers import PostgresServer
@@ -24,6 +25,10 @@ from towpath.model.instants import instant, microseconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell; the programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Both measure the machine, which other programs may load, and not what is tested.
+settings.register_profile("towpath", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("towpath")
 
 _numbers = itertools.count(1)
 Place = tuple[str, dict[str, str]]

@@ -343,7 +343,6 @@ def test_random_lives_end_as_promised(app, clock):
         settings=settings(
             max_examples=30,
             stateful_step_count=50,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -44,7 +44,11 @@ objects = st.dictionaries(st.sampled_from("ab"), values)
 requests = st.fixed_dictionaries({"auth": objects, "body": objects})
 jsons = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.datetimes() | scalars,
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from("ab"), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text() | st.sampled_from("ab"), inner, max_size=4)
+    ),
+    max_leaves=12,
 )
 
 # A rule is a tree of tuples: ("value", x), ("macro", name), ("field", "job.a.b", modifier),

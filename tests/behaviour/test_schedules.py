@@ -453,7 +453,7 @@ def test_ms_10_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app
     """Random rules, outages and competitors, some of whom fire long after they looked."""
     app = make_app(clock=clock)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(_rules, st.sampled_from(["skip", "latest", "all"]), st.sampled_from(_begins), _steps)
     def holds(rule, catch_up, begin, steps):
         name = f"s{next(_rounds)}"

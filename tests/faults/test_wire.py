@@ -80,12 +80,13 @@ def test_a_line_that_ends_while_nobody_waits_is_noticed_at_once(make_app, postgr
     do(app.jobs.aenqueue("mail"))
     [lanes] = app._database._loops.values()
     [wire] = [lane._wire for lane in lanes.lanes() if lane._wire]
-    assert wire.rests
+    eventually(lambda: wire.rests)
     with psycopg.connect(postgres.url(), autocommit=True) as other:
         other.execute("select pg_terminate_backend(%s)", [wire._pgconn.backend_pid])
 
-    eventually(lambda: not wire.rests)
-    assert wire._listener is None  # or it would be told of the end again and again
+    # The loop stops listening after it hears of the end; else it hears of it again and again.
+    eventually(lambda: wire._listener is None)
+    assert not wire.rests
     do(app.jobs.aenqueue("mail"))
     assert len(do(app.jobs.areserve("mail", limit=3))) == 2
 

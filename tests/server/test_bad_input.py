@@ -450,9 +450,7 @@ def test_a_cookie_that_is_none_is_nobodys(web, cookie):
 # ---------------------------------------------------------------- anything at all
 
 
-hostile = settings(
-    max_examples=many(60), deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
+hostile = settings(max_examples=many(60), suppress_health_check=list(HealthCheck), database=None)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

@@ -203,7 +203,6 @@ def schemathesis_tries(web, token, operation, mode, examples):
     @settings(
         max_examples=examples,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
