@@ -14,7 +14,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE
+from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE, Raw
 from tests.conftest import eventually
 from towpath import App
 from towpath.server.beanstalkd import standalone
@@ -250,3 +250,57 @@ def test_one_who_leaves_early_is_forgotten(executable):
     gone.close()
 
     stays.ask("reserve-with-timeout 20", "RESERVED 1 1", "a")
+
+
+def test_a_socket_that_was_opened_by_another_is_used():
+    """As systemd does: descriptor 3, for the process of this number."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        command = [sys.executable, str(EXECUTABLE), "-p", "1"]
+        environment = {"PYTHONPATH": str(EXECUTABLE.parent), **os.environ}
+        shell = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+        server = subprocess.Popen(
+            ["/bin/sh", "-c", shell, "sh", *command],
+            env=environment,
+            close_fds=False,
+            preexec_fn=lambda: os.dup2(opened.fileno(), 3),  # noqa: PLW1509 - it does no more
+        )
+        try:
+            client = Raw(opened.getsockname())
+            client.put()
+            client.close()
+        finally:
+            server.terminate()
+            assert server.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("given", ["0", "", "none"])
+def test_where_no_socket_was_opened_it_opens_one(executable, given):
+    server = executable()
+    server.client().put()
+    server.stop()
+    command = [sys.executable, str(EXECUTABLE), "-l", "127.0.0.1", "-p", str(server.port)]
+    shell = f'LISTEN_PID=$$ LISTEN_FDS={given} exec "$@"'
+    server.process = subprocess.Popen(
+        ["/bin/sh", "-c", shell, "sh", *command],
+        env={"PYTHONPATH": str(EXECUTABLE.parent), **os.environ},
+    )
+
+    server.client().put()
+
+    assert server.stop() == 0
+
+
+def test_its_version_needs_no_port(executable):
+    taken = executable()
+    taken.client().put()
+
+    done = subprocess.run(
+        [sys.executable, str(EXECUTABLE), "-v", "-l", "127.0.0.1", "-p", str(taken.port)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={"PYTHONPATH": str(EXECUTABLE.parent)},
+    )
+
+    assert (done.returncode, done.stdout[:19]) == (0, "towpath-beanstalkd ")

@@ -189,3 +189,19 @@ def test_one_who_says_much_at_once_does_not_keep_others_waiting(server, command)
         answers += 1
 
     assert answers > times // 5_000  # between thousands of others, one of its own
+
+
+def test_who_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
+    served = serve(most_body=2**20, max_payload=2**20)
+    producer, greedy = served.client(), served.client()
+    for _ in range(30):
+        producer.put(b"x" * 2**20)
+
+    greedy.say("reserve\r\n" * 30)
+
+    def reserved():
+        return int(producer.told("stats")["current-jobs-reserved"])
+
+    eventually(lambda: served.connection_of(greedy)._writable)  # nobody reads what is written
+    assert served.door.most_reserved == 1
+    assert 0 < reserved() < 20

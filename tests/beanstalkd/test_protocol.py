@@ -66,3 +66,7 @@ def test_it_keeps_nothing_of_an_endless_line_or_a_body_that_is_too_big():
 
 def test_a_line_whose_end_is_cut_in_two_at_the_limit():
     assert heard([b"a" * 223 + b"\r", b"\nuse b\r\n"]) == [BAD, Command("use", tube="b")]
+
+
+def test_a_timeout_that_no_signed_number_holds_is_refused(client):
+    client.ask("reserve-with-timeout 2147483648", "BAD_FORMAT")

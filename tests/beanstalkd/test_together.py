@@ -1,6 +1,8 @@
 """What several connections ask for at once is one call."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -8,7 +10,9 @@ from towpath import App
 from towpath.errors import DatabaseUnavailable, InvalidTopic
 from towpath.server.beanstalkd.commands import Wish
 from towpath.server.beanstalkd.door import Door
-from towpath.server.beanstalkd.together import Together
+from towpath.server.beanstalkd.together import MOST_ITEMS, Together
+
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
 
 class Calls:
@@ -150,3 +154,99 @@ def test_a_look_that_fails_fails_for_those_who_share_it():
     refused, [lease] = asyncio.run(ask())
     assert isinstance(refused, InvalidTopic)
     assert lease.job.payload == "a letter"
+
+
+@on_sqlite
+def test_of_a_run_of_deletes_those_that_were_done_are_told(serve):
+    """Though the database becomes busy in the middle of the run."""
+    served = serve(busy_timeout=0.05)
+    client = served.client()
+    for _ in range(50):
+        client.put()
+    other = sqlite3.connect(
+        served.app._database.path, isolation_level=None, check_same_thread=False
+    )
+    deleted = []
+
+    async def delete_and_lock(id, delete=served.app.jobs.adelete):
+        await delete(id)
+        deleted.append(id)
+        if len(deleted) == 20:
+            other.execute("begin immediate")
+
+    served.app.jobs.adelete = delete_and_lock
+    with closing(other):
+        client.say("".join(f"delete {number}\r\n" for number in range(1, 51)))
+        heard = [client.line() for _ in range(50)]
+
+    assert heard == [b"DELETED\r\n"] * 20 + [b"INTERNAL_ERROR\r\n"] * 30
+    told = client.told("stats-tube default")
+    assert (told["cmd-delete"], told["current-jobs-ready"]) == ("20", "30")
+
+
+@on_sqlite
+def test_of_puts_beyond_a_limit_those_that_were_stored_are_told(serve):
+    """Though the database becomes busy between two parts of the run."""
+    served = serve(busy_timeout=0.05, max_jobs_per_topic=150)
+    client = served.client()
+    other = sqlite3.connect(
+        served.app._database.path, isolation_level=None, check_same_thread=False
+    )
+
+    async def store_and_lock(calls, store=served.door.put._call):
+        jobs = await store(calls)
+        other.execute("begin immediate")
+        return jobs
+
+    served.door.put._call = store_and_lock
+    with closing(other):
+        client.say("put 0 0 60 1\r\na\r\n" * 200)
+        heard = [client.line().split()[0] for _ in range(200)]
+
+    assert heard == [b"INSERTED"] * 100 + [b"INTERNAL_ERROR"] * 100
+    assert client.told("stats")["current-jobs-ready"] == "100"
+
+
+def test_deletes_are_done_in_the_order_in_which_they_are_asked_for(served):
+    client, other = served.client(), served.client()
+    for _ in range(5):
+        client.put()
+    for number in (2, 4):
+        client.ask(f"reserve-job {number}", f"RESERVED {number} 1", "a")
+    other.ask("reserve-job 5", "RESERVED 5 1", "a")
+
+    client.ask(
+        "delete 1\r\ndelete 2\r\ndelete 2\r\ndelete 5\r\ndelete 4\r\ndelete 3",
+        *["DELETED", "DELETED", "NOT_FOUND", "NOT_FOUND", "DELETED", "DELETED"],
+    )
+
+
+def test_who_is_left_out_of_a_look_has_the_next_one():
+    async def ask():
+        async with App("memory://") as app:
+            door = Door(app)
+            door._most_taken = 2
+            await door.start()
+            await app.jobs.aenqueue_many("mail", range(7))
+            wishes = [Wish(("mail",), 2)] * 3 + [Wish(("mail",), 1)] * 2
+            taken = await door._take(wishes)
+            await door.close()
+            return [[lease.job.payload for lease in leases] for leases in taken]
+
+    assert asyncio.run(ask()) == [[0, 1], [2, 3], [4, 5], [6], []]
+
+
+def test_one_call_for_many_is_no_larger_than_others_can_wait_for():
+    sizes = []
+
+    async def call(items):
+        sizes.append(len(items))
+        return items
+
+    async def ask():
+        together = Together(call)
+        await asyncio.gather(*(together(nth, [nth] * 300) for nth in range(10)))
+
+    asyncio.run(ask())
+    assert sum(sizes) == 3_000
+    assert max(sizes) <= MOST_ITEMS + 300

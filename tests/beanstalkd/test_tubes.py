@@ -41,3 +41,30 @@ def test_what_no_tube_can_name():
     assert tube_of("x--plain") is None
     assert tube_of("x--") is None
     assert topic_of("." * 99) is None
+
+
+def test_a_tube_that_does_not_exist_is_not_remembered(client, served):
+    client.put()
+    before = len(served.door._tubes)
+
+    client.ask("stats-tube nowhere", "NOT_FOUND")
+    client.ask("pause-tube nowhere 1", "NOT_FOUND")
+
+    assert len(served.door._tubes) == before
+
+
+def test_a_tube_that_has_vanished_begins_anew(served):
+    client = served.client()
+    client.ask("use mail", "USING mail")
+    number = client.put()
+    client.ask("use other", "USING other")
+    client.ask("use mail", "USING mail")
+    assert client.told("stats-tube mail")["total-jobs"] == "1"  # it was not empty
+
+    client.ask(f"delete {number}", "DELETED")
+    client.ask("use other", "USING other")
+    client.ask("watch mail", "WATCHING 2")
+
+    told = client.told("stats-tube mail")
+    assert (told["total-jobs"], told["cmd-delete"]) == ("0", "0")
+    assert (told["current-using"], told["current-watching"]) == ("0", "1")

@@ -6,10 +6,15 @@ from collections import Counter
 import pytest
 
 from tests.faults.chance import dice
-from tests.faults.processes import until
+from tests.faults.gates import StoppingClock
+from tests.faults.processes import until, wait_until
 from tests.faults.sizes import many
 from towpath import Lease
+from towpath.database import sqlite_lanes
 from towpath.store.leases import give_back
+
+on_postgres = pytest.mark.parametrize("kind", ["postgres"])
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
 
 CALLERS = 100
 
@@ -210,3 +215,53 @@ async def until_ready(app, topic, number):
     async with asyncio.timeout(5):
         while (await app.jobs.astats_topic(topic)).ready != number:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.005)
+
+
+@on_postgres
+@pytest.mark.parametrize("workers", [1, 12])
+def test_a_task_that_is_cancelled_with_all_others_can_still_clean_up(make_app, workers):
+    """As asyncio.run does at its end: one in the very tick in which it asks, or many in line."""
+
+    async def work(app, begun):
+        [lease] = await app.jobs.areserve("mail")
+        try:
+            begun.release()
+            while True:
+                await app.jobs.atouch(lease)
+        finally:
+            await app.jobs.arelease(lease)
+
+    async def main():
+        app, begun = make_app(lanes=1), asyncio.Semaphore(0)
+        await app.jobs.aenqueue_many("mail", range(workers))
+        tasks = [asyncio.create_task(work(app, begun)) for _ in range(workers)]
+        for _ in tasks:
+            await begun.acquire()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        async with asyncio.timeout(20):
+            await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+        assert (await app.jobs.astats_topic("mail")).ready == workers
+
+    asyncio.run(main())
+
+
+@on_sqlite
+def test_a_reservation_for_a_loop_that_has_closed_is_given_back(make_app, monkeypatch):
+    monkeypatch.setattr(sqlite_lanes, "SLOW_COMMIT", 0)  # a thread commits for the loop
+    clock = StoppingClock()
+    app = make_app(clock=clock)
+    app.jobs.enqueue("mail")
+
+    async def main():
+        clock.stop_at(1)
+        task = asyncio.create_task(app.jobs.areserve("mail"))
+        await until(clock.stopped.is_set)
+        task.cancel()
+
+    asyncio.run(main())
+    clock.go_on()
+    app.jobs.enqueue("post")  # behind it
+
+    wait_until(lambda: app.jobs.stats_topic("mail").ready == 1)

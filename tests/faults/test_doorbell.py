@@ -5,6 +5,7 @@ import os
 import select
 import sqlite3
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,8 @@ from tests.faults.processes import wait_until
 from towpath import App
 from towpath.database.wakeups import LOOK_EVERY, PostgresBell, SqliteBell
 from towpath.settings import Settings
+
+on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 
 
 @pytest.fixture
@@ -198,3 +201,34 @@ def test_a_fork_closes_the_file_and_the_bell_goes_on(watched):
         os.waitpid(child, 0)
     with ringing(bell), another(path) as other:
         other.execute("create table mail (text)")
+
+
+@on_postgres
+@pytest.mark.parametrize("lacking", ["pipes", "threads"])
+def test_a_bell_that_cannot_be_made_fails_no_call_and_loses_no_later_waiter(
+    make_app, colour, monkeypatch, lacking
+):
+    app, other = make_app(poll_interval=60), make_app()
+    app.migrate()
+    start = threading.Thread.start
+
+    def no_pipe():
+        raise OSError("too many open files")
+
+    def no_bell(thread):
+        if thread.name == "towpath-bell":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        if lacking == "pipes":
+            patch.setattr(os, "pipe", no_pipe)
+        else:
+            patch.setattr(threading.Thread, "start", no_bell)
+        assert colour(app).jobs.enqueue("mail")
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(colour(app).jobs.reserve, "post", timeout=20)
+        wait_until(lambda: app.jobs.stats_waiting() == {"post": 1})
+        other.jobs.enqueue("post")
+        assert len(waiting.result(30)) == 1

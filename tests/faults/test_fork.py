@@ -6,6 +6,8 @@ import pytest
 
 from tests.faults.sizes import many
 
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
+
 
 def test_parent_and_child_use_the_app_side_by_side(start, books):
     number = many(100)
@@ -72,3 +74,10 @@ def test_a_process_may_fork_while_its_threads_are_busy(start, books):
 
     assert said == ["0"] * number
     books.check()
+
+
+@on_sqlite
+def test_a_reader_that_was_interrupted_does_not_hold_up_a_fork(start):
+    program = start("fork_after_interrupt")
+
+    assert program.finish(20).split() == ["interrupted", "child", "parent"]

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,11 +13,15 @@ import psycopg
 import pytest
 
 from tests.faults.gates import StoppingClock
-from tests.faults.processes import wait_until
+from tests.faults.processes import until, wait_until
+from tests.faults.proxy import COMMIT, Proxy
 from tests.faults.sizes import many
-from towpath import Job
+from towpath import App, Job
 from towpath.database.clock import machine_clock
-from towpath.errors import AppClosed
+from towpath.errors import AppClosed, DatabaseBusy
+
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
+on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 
 
 @pytest.fixture
@@ -288,3 +293,91 @@ def test_what_was_acknowledged_is_in_force_though_a_thread_has_led(make_app, thr
     writing = threads.submit(write)
     asyncio.run(change())
     writing.result(10)
+
+
+def in_line(app):
+    """Count the calls that wait for a lane."""
+    return len(app._database._lanes._inbox)
+
+
+@on_sqlite
+@pytest.mark.parametrize("then", ["comes back", "stops"])
+def test_a_loop_that_is_first_in_line_and_blocked_holds_up_no_thread(make_app, then):
+    clock = StoppingClock()
+    app = make_app(clock=clock)
+    app.jobs.enqueue("mail")
+    loop = asyncio.new_event_loop()
+    with ThreadPoolExecutor(2) as threads:
+        clock.stop_at(1)
+        leading = threads.submit(app.jobs.enqueue, "mail")
+        assert clock.stopped.wait(10)
+        call = loop.create_task(app.jobs.aenqueue("mail", "in line"))
+
+        async def block():
+            await until(lambda: in_line(app) == 1)
+            behind = threads.submit(app.jobs.enqueue, "mail")
+            wait_until(lambda: in_line(app) == 2)
+            loop.stop()  # this tick is the last one
+            clock.go_on()
+            leading.result(10)
+            if then == "comes back":
+                assert behind.result(10)
+            return behind
+
+        blocking = loop.create_task(block())
+        loop.run_forever()
+        try:
+            assert blocking.result().result(10)
+        finally:
+            answer = loop.run_until_complete(call)
+            loop.close()
+
+    assert answer.payload == "in line"
+    assert app.jobs.stats().ready == 4
+
+
+def test_a_blocking_verb_that_waits_for_its_own_loop_is_told_that_it_is_busy(
+    postgres, postgres_schema
+):
+    """The loop's transaction holds a new topic, and cannot be committed while the loop waits."""
+
+    async def main(proxy):
+        async with App(proxy.url(), schema=postgres_schema, busy_timeout=0.3) as app:
+            await app.amigrate()
+            app.jobs.enqueue("post")
+            proxy.hold(COMMIT)
+            own = asyncio.gather(app.jobs.aenqueue("mail"), app.jobs.areserve("post"))
+            await until(proxy.happened.is_set)
+            mercy = threading.Timer(10, proxy.let_go)
+            mercy.start()
+            with pytest.raises(DatabaseBusy):
+                app.jobs.enqueue("mail")
+            mercy.cancel()
+            proxy.let_go()
+            job, [lease] = await own
+            assert (job.topic, lease.job.topic) == ("mail", "post")
+
+    with Proxy(postgres.port) as proxy:
+        asyncio.run(main(proxy))
+
+
+@on_postgres
+def test_threads_that_each_run_a_loop_share_an_app(make_app):
+    """As web servers do that call asyncio.run for each request."""
+    app = make_app(lanes=1)
+    app.migrate()
+
+    def live():
+        for _ in range(many(15)):
+            asyncio.run(app.jobs.aenqueue("mail"))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for life in [threads.submit(live) for _ in range(8)]:
+                life.result()
+    finally:
+        sys.setswitchinterval(before)
+
+    assert app.jobs.stats().ready == 8 * many(15)

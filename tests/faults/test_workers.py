@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import psutil
 import psycopg
@@ -18,9 +19,12 @@ from tests.faults.books import Books
 from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy
 from tests.servers import PostgresServer
-from towpath import App
+from towpath import App, State
 from towpath.store import schema
 from towpath.worker import Worker
+from towpath.worker.threads import Threads
+
+on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 
 # Words that only this statement has.
 RESERVE = "leased as ("
@@ -410,3 +414,47 @@ def test_an_outcome_whose_answer_is_lost_is_written_once(proxy, postgres, postgr
 
     assert proxy.happened.is_set()
     Books(postgres.url(), postgres_schema).check_completions()
+
+
+def test_a_call_for_which_there_was_no_thread_is_not_made_later(monkeypatch):
+    """Its job has failed by then, and may run elsewhere."""
+    calls = []
+
+    def refused(_thread):
+        raise RuntimeError
+
+    async def main():
+        threads = Threads()
+        with monkeypatch.context() as patch:
+            patch.setattr(Thread, "start", refused)
+            with pytest.raises(RuntimeError):
+                threads.start(lambda: calls.append("lost"))
+        await threads.start(lambda: calls.append("found"))
+        await threads.start(lambda: calls.append("found"))
+        threads.close()
+
+    asyncio.run(main())
+    assert calls == ["found", "found"]
+
+
+def pong() -> str:
+    return "pong"
+
+
+@on_postgres
+def test_a_reservation_on_its_way_takes_nothing_when_its_worker_has_ended(postgres, place):
+    """It reaches the server when the worker was told to stop, and nobody reads the answer."""
+    with Proxy(postgres.port) as proxy, App(proxy.url(), **place[1]) as app:
+        job = app.task(topic="ping")(pong).enqueue()
+        proxy.hold("leased as")
+        worker = Worker(app)
+        working = Thread(target=asyncio.run, args=[worker.arun()])
+        working.start()
+        assert proxy.happened.wait(10)
+        worker.stop()
+        app.upkeep.stop()
+        working.join(1)
+        proxy.let_go()
+        working.join()
+
+        assert app.jobs.get(job).state is State.READY

@@ -6,13 +6,18 @@ import contextlib
 
 import msgspec
 import pytest
+from msgspec.structs import fields
 
 from tests.conftest import eventually
 from tests.server.conftest import Web, refused, token_of
 from towpath import App
-from towpath.errors import InvalidPayload
+from towpath.errors import InvalidPayload, InvalidRule
+from towpath.model.access import JOB_FIELDS
 from towpath.server import requests
 from towpath.server.listing import MOST_BYTES_LOOKED_AT
+from towpath.server.told import JobShown
+
+ANY_USER = "@request.auth.id != ''"
 
 SCOPES = ("enqueue", "manage", "work", "metrics")
 JOB = "/api/jobs/enqueue"
@@ -383,3 +388,74 @@ def test_what_concerns_other_jobs_is_for_those_who_may_manage(web, ada, option):
 
 def me(web, token):
     return web.app.accounts.verify(token).id
+
+
+def test_what_a_rule_asks_of_a_job_is_not_true_of_a_whole_topic(web, ada):
+    web.app.jobs.enqueue("admin", {"confidential": True})
+    web.app.access.set(manage_rule=f"{ANY_USER} && @job.payload.confidential != true")
+
+    for method, path in (
+        ("POST", "/api/topics/admin/purge"), ("POST", "/api/topics/admin/pause"),
+        ("GET", "/api/jobs/stats"), ("GET", "/api/workers"),
+    ):  # fmt: skip
+        assert refused(web(method, path, as_=ada)) == (403, "forbidden")
+    assert web.get("/api/topics", as_=ada).json() == {"items": []}
+    assert web.get("/api/jobs", as_=ada).json()["items"] == []
+
+
+def test_the_topic_alone_is_known_of_a_topic(web, ada):
+    web.app.jobs.enqueue("admin", {})
+    web.app.jobs.enqueue("mail", {})
+    rule = f"{ANY_USER} && @job.topic != 'admin'"
+    web.app.access.set(access_rule=rule, work_rule=rule)
+
+    for path in ("/api/topics/{}/pause", "/api/topics/{}/resume"):
+        assert web.post(path.format("mail"), as_=ada).status_code == 204
+        assert refused(web.post(path.format("admin"), as_=ada)) == (403, "forbidden")
+    [topic] = web.get("/api/topics", as_=ada).json()["items"]
+    assert topic["topic"] == "mail"
+    wanted = {"topics": ["admin"]}
+    assert refused(web.post("/api/jobs/reserve", wanted, as_=ada)) == (403, "forbidden")
+    assert web.post("/api/jobs/enqueue", {"topic": "mail"}, as_=ada).status_code == 201
+    assert refused(web.post("/api/jobs/enqueue", {"topic": "admin"}, as_=ada)) == (403, "forbidden")
+    assert refused(web.get("/api/jobs/stats", as_=ada)) == (403, "forbidden")
+
+
+def test_a_rule_for_enqueue_sees_the_job_that_is_to_be(web, ada):
+    me = web.app.accounts.verify(ada).id
+    web.app.access.set(access_rule="@job.payload.userId = @request.auth.id")
+
+    own = web.post("/api/jobs/enqueue", {"topic": "a", "payload": {"userId": me}}, as_=ada)
+    other = web.post("/api/jobs/enqueue", {"topic": "a", "payload": {"userId": "x"}}, as_=ada)
+
+    assert own.status_code == 201
+    assert refused(other) == (403, "forbidden")
+
+
+@pytest.mark.parametrize("rule", ["@job.statsu = 1", "@job.run_at < @now", "@job.userId = 1"])
+def test_a_field_that_no_job_has_is_refused_when_a_rule_is_saved(web, rule):
+    with pytest.raises(InvalidRule, match="there is no @job"):
+        web.app.access.set(manage_rule=rule)
+
+
+def test_a_work_rule_cannot_ask_what_is_not_known_before_a_job_is_reserved(web):
+    with pytest.raises(InvalidRule, match="topic alone"):
+        web.app.access.set(work_rule="@job.payload.region = @request.auth.region")
+
+
+def test_rules_know_every_field_that_is_shown():
+    assert {field.encode_name for field in fields(JobShown)} == JOB_FIELDS
+
+
+def key_for(web: Web, *scopes: str, topics: tuple[str, ...] = ()) -> str:
+    return web.app.keys.create("k", scopes=scopes, topics=topics)[1]
+
+
+def test_who_may_manage_but_not_enqueue_does_not_enqueue_by_a_schedule(web, root):
+    manager = key_for(web, "manage")
+    rule = {"topic": "pay", "every": 3600, "payload": {"amount": 1}}
+
+    assert refused(web.put("/api/schedules/s", rule, as_=manager)) == (403, "forbidden")
+    assert web.put("/api/schedules/s", rule, as_=root).status_code == 200
+    assert refused(web.post("/api/schedules/s/run", as_=manager)) == (403, "forbidden")
+    assert web.post("/api/schedules/s/pause", as_=manager).status_code == 204

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.server.conftest import refused, token_of
+from towpath.server.accounts import network_of
 from towpath.server.api import ROUTES, document
 
 SCOPES = ("enqueue", "manage", "work", "metrics")
@@ -162,3 +163,17 @@ def test_http_enabled_false_lets_in_superusers_only(world, route):
     assert world.ask(route, world.ada) == closed
     assert {world.ask(route, key) for key in world.keys.values()} == {closed}
     assert world.ask(route, world.root) == (BAD if needs == "a login" else FINE)
+
+
+def test_a_header_with_an_underscore_does_not_pass_for_one_with_a_hyphen(web, ada):
+    web.app.access.set(manage_rule="@request.headers.x_role = 'admin'")
+
+    honest = web.get("/api/jobs", as_=ada, headers={"x-role": "admin"})
+    smuggled = web.get("/api/jobs", as_=ada, headers={"x-role": "user", "x_role": "admin"})
+
+    assert honest.status_code == 200
+    assert refused(smuggled) == (403, "forbidden")
+
+
+def test_clients_of_the_old_protocol_are_told_apart_on_the_new_one():
+    assert network_of("::ffff:203.0.113.9") == "203.0.113.9"

@@ -242,3 +242,24 @@ def test_every_address_of_this_machine_will_do(quick_web, loop, client):
 
 def test_without_a_link_there_is_no_set_up(quick_web):
     assert refused(quick_web.post("/api/setup", FIRST)) == (409, "invalid_state")
+
+
+def test_a_cookie_that_somebody_made_up_takes_no_time(web):
+    hostile = {"cookie": 'towpath_auth="' + "\\a" * 30_000 + '"'}
+    web.app.access.set(manage_rule="true")
+    begun = time.process_time()
+
+    assert web.get("/api/jobs", headers=hostile).status_code == 200
+    assert time.process_time() - begun < 2  # it took 4.5 s of CPU time, by one who is nobody
+
+
+def test_nobody_is_logged_in_by_another_site(web):
+    token_of(web.app, "users", "ada@example.org")
+    login = {"identity": "ada@example.org", "password": "correct horse", "cookie": True}
+    path = "/api/collections/users/auth-with-password"
+
+    foreign = web.post(path, login, headers={"origin": "https://example.net"})
+    own = web.post(path, login, headers={"sec-fetch-site": "same-origin"})
+
+    assert refused(foreign) == (403, "csrf_refused")
+    assert "set-cookie" in own.headers

@@ -6,9 +6,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.server.conftest import refused
+from tests.server.conftest import Web, refused
 from towpath import Job, State
 from towpath.server.told import JobShown, job_shown
+
+ANY_USER = "@request.auth.id != ''"
 
 
 @pytest.fixture
@@ -417,3 +419,65 @@ def test_every_field_of_a_job_stands_in_its_own_place(web):
             assert getattr(shown, name) == getattr(job.options, name), name
     assert shown.ttr == job.ttr.total_seconds()
     assert shown.state is State.READY
+
+
+def test_strangers_do_not_share_their_idempotency_keys(make_app, loop):
+    app = make_app()
+    app.access.set(enqueue_rule="true")
+    webs = [Web(app, loop, client) for client in ("203.0.113.1", "203.0.113.2")]
+    key = {"headers": {"idempotency-key": "order-1"}}
+
+    one, two = (web.post("/api/jobs/enqueue", {"topic": "a"}, **key) for web in webs)
+
+    assert one.json()["id"] != two.json()["id"]
+    for web in webs:
+        web.close()
+
+
+def test_an_idempotency_key_is_for_one_job(web, root):
+    said = web.post(
+        "/api/jobs/enqueue-many", {"jobs": [{"topic": "a"}]}, as_=root,
+        headers={"idempotency-key": "k"},
+    )  # fmt: skip
+
+    assert refused(said) == (400, "invalid")
+
+
+def test_who_repeats_an_id_does_not_see_what_became_of_the_job(web, ada):
+    web.app.access.set(enqueue_rule=ANY_USER)
+    job = web.app.jobs.enqueue("mail", 1)
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.complete(lease, {"secret": 1})
+
+    said = web.post(
+        "/api/jobs/enqueue", {"topic": "mail", "payload": 1, "id": str(job.id)}, as_=ada
+    )
+
+    assert (said.status_code, said.json()["result"]) == (201, None)
+
+
+def test_a_task_that_is_known_here_checks_its_arguments_and_brings_its_options(web, root):
+    @web.app.task(max_retries=2, priority=7, timeout=5)
+    def divide(a: int, b: int = 1) -> float:
+        return a / b
+
+    def enqueued(**new):
+        return web.post("/api/jobs/enqueue", {"topic": "divide", **new}, as_=root)
+
+    made = enqueued(payload={"a": 6}, priority=9).json()
+    assert (made["maxRetries"], made["timeout"], made["priority"]) == (2, 5, 9)
+    assert refused(enqueued(payload={"a": "six"})) == (400, "invalid_arguments")
+    assert refused(enqueued(payload={"x": 1})) == (400, "invalid_arguments")
+    assert refused(enqueued()) == (400, "invalid_arguments")
+    many = {"jobs": [{"topic": "divide", "payload": {"a": 1}}, {"topic": "divide", "payload": 5}]}
+    assert refused(web.post("/api/jobs/enqueue-many", many, as_=root)) == (400, "invalid_arguments")
+    assert len(web.app.jobs.list()) == 1
+
+
+def test_a_task_without_arguments_needs_no_payload(web, root):
+    @web.app.task()
+    def tidy() -> None: ...
+
+    said = web.post("/api/jobs/enqueue", {"topic": "tidy"}, as_=root)
+
+    assert (said.status_code, said.json()["payload"]) == (201, {})

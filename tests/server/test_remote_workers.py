@@ -6,7 +6,8 @@ from threading import Thread
 import pytest
 
 from tests.conftest import eventually
-from tests.server.conftest import refused
+from tests.server.conftest import Web, refused
+from towpath.errors import Invalid
 from towpath.server import work
 from towpath.server.work import PORTION
 
@@ -375,3 +376,57 @@ def test_a_client_that_goes_away_as_its_job_comes_leaves_it_ready(web, key, loop
     asyncio.run_coroutine_threadsafe(web.api(scope, receive, send), loop).result(20)
 
     eventually(lambda: web.app.jobs.list()[0].state == "ready")
+
+
+def key_for(web: Web, *scopes: str, topics: tuple[str, ...] = ()) -> str:
+    return web.app.keys.create("k", scopes=scopes, topics=topics)[1]
+
+
+def test_a_token_of_a_reservation_is_its_callers_and_its_topics(web):
+    mail, other = (key_for(web, "work", topics=(topic,)) for topic in ("mail", "other"))
+    web.app.jobs.enqueue("other", {"secret": 1})
+
+    def reserved(topic, as_):
+        wanted = {"topics": [topic], "token": 7}
+        return web.post("/api/jobs/reserve", wanted, as_=as_).json()["leases"]
+
+    [lease] = reserved("other", other)
+    assert reserved("mail", mail) == []
+    assert reserved("other", key_for(web, "work")) == []
+    assert reserved("other", other) == [lease]
+
+
+@pytest.mark.parametrize("name", ["a\0", "", "x" * 256, "\ud800"])
+def test_what_is_no_name_of_a_worker_is_refused(web, name):
+    with pytest.raises(Invalid):
+        web.app.jobs.enqueue("mail", {}, only_workers=[name])
+    with pytest.raises(Invalid):
+        web.app.jobs.reserve("mail", worker=name)
+
+
+def test_many_jobs_that_choose_their_workers_are_stored_all_or_none(web, root):
+    standing = web.app.jobs.enqueue("mail", 1)
+    new = [{"topic": "mail", "workers": 2}, {"topic": "mail", "id": str(standing.id)}]
+
+    said = web.post("/api/jobs/enqueue-many", {"jobs": new}, as_=root)
+
+    assert refused(said) == (409, "job_exists")
+    assert web.app.jobs.list() == [standing]
+
+
+def test_a_key_that_is_revoked_while_it_waits_gets_no_job(live_web):
+    key, secret = live_web.app.keys.create("k", scopes=["work"])
+    said = []
+    wanted = {"topics": ["mail"], "timeout": 30}
+    waiting = Thread(
+        target=lambda: said.append(live_web.post("/api/jobs/reserve", wanted, as_=secret))
+    )
+    waiting.start()
+    eventually(lambda: live_web.app.jobs.stats_waiting().get("mail"))
+
+    live_web.app.keys.revoke(key.id)
+    live_web.app.jobs.enqueue("mail", 1)
+    waiting.join(20)
+
+    assert refused(said[0]) == (401, "invalid_token")
+    eventually(lambda: live_web.app.jobs.list()[0].state == "ready")

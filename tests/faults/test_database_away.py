@@ -1,0 +1,40 @@
+"""A database that is away or locked: callers and upkeep wait for it together."""
+
+import asyncio
+import contextlib
+import sqlite3
+
+import pytest
+
+from tests.faults.processes import wait_until
+from towpath import App
+from towpath.errors import DatabaseBusy
+
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@on_sqlite
+def test_many_callers_of_a_locked_file_wait_together(make_app, place):
+    """Once, not each in its turn, which would be ten seconds."""
+    app = make_app(busy_timeout=0.5)
+    app.jobs.enqueue("mail")
+
+    async def main():
+        async with asyncio.timeout(5):
+            calls = [app.jobs.aenqueue("mail") for _ in range(20)]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    with contextlib.closing(sqlite3.connect(place[0].removeprefix("sqlite:///"))) as other:
+        other.execute("begin immediate")
+        answers = asyncio.run(main())
+
+    assert {type(answer) for answer in answers} == {DatabaseBusy}
+
+
+def test_upkeep_does_not_try_each_of_its_duties_while_the_database_is_away(caplog):
+    """So an app can be closed soon."""
+    with App("postgresql://nobody@127.0.0.1:1/nowhere", connect_timeout=0.2) as app:
+        app.upkeep.start()
+        wait_until(lambda: caplog.records)
+
+    assert len({record.args[0] for record in caplog.records}) == 1
