@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -192,8 +193,21 @@ class Doctor:
         elif denied := self._ask(asked.denied_tables()):
             said = f"this role may not read and write {some(denied)}"
             yield problem("rights", said, "grant select, insert, update, delete on them")
+        elif shown := [str(file) for file in self._files() if file.stat().st_mode & stat.S_IROTH]:
+            said = (
+                f"every user of this machine may read password hashes and payloads in {some(shown)}"
+            )
+            yield warning("rights", said, f"run `chmod o-rwx {' '.join(shown)}`")
         else:
             yield ok("rights", "every table may be read and written")
+
+    def _files(self) -> list[Path]:
+        """Return the files of SQLite that hold data."""
+        if not self._file:
+            return []
+        real = self._file.resolve()  # its log lies beside it, not beside a link to it
+        files = [Path(f"{real}{end}") for end in ("", "-wal", "-shm")]
+        return [file for file in files if file.exists()]
 
     # ------------------------------------------------------------ how jobs are served
 

@@ -10,6 +10,7 @@ from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from tempfile import mkstemp
+from threading import Lock
 from types import NoneType, TracebackType
 from typing import Any, Final
 from uuid import UUID
@@ -17,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from towpath.database import turns
+from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import (
     DatabaseBusy,
     DatabaseDenied,
@@ -62,6 +64,7 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     if path:
         try:
             _check(path, may_create=settings.migrate)
+            _create(path)
         except OSError as error:
             raise of_file(error, path) from error
     connection = sqlite3.connect(
@@ -162,6 +165,29 @@ def _check(path: Path, *, may_create: bool) -> None:
     if path.exists() and not may(path, os.R_OK):
         msg = f"{path} may not be read; check user and rights"
         raise DatabaseDenied(msg)
+
+
+class Creating:
+    """Creates files that only their owner may read: SQLite would follow the umask."""
+
+    def __init__(self) -> None:
+        self.start_again()
+        begin_anew_after_fork(self)
+
+    def start_again(self) -> None:
+        """Begin again in a forked child, where the lock may be one that no thread releases."""
+        self._lock = Lock()
+
+    def __call__(self, path: Path) -> None:
+        """Create an empty file, unless it is there. SQLite gives its log the same mode."""
+        # No connection of this process may open it before it is closed here: closing drops locks.
+        with self._lock, contextlib.suppress(FileExistsError):
+            if not path.exists():
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(path.resolve(), flags, 0o600))
+
+
+_create: Final = Creating()
 
 
 def may(path: Path, right: int) -> bool:

@@ -19,11 +19,27 @@ def lock_file(path: Path) -> Path:
     return Path(f"{path}-turn")
 
 
+def _opened(path: Path) -> int:
+    """Open the lock file; a new one is for those that may write to the database, for no others."""
+    file = lock_file(path)
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    database = path.stat()
+    writable = database.st_mode & 0o222
+    with contextlib.suppress(OSError):  # a file system without modes or owners
+        os.fchmod(fd, 0o600 | writable | writable << 1)
+        if os.geteuid() == 0:  # as SQLite does with its log
+            os.fchown(fd, database.st_uid, database.st_gid)
+    return fd
+
+
 class Turn:
     """A process's place in the line of those that write to a file."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = _opened(path)
         self._changed = Condition(Lock())
         self._held = False
         self._wanted = False  # a caller waits for the thread

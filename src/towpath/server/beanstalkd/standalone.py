@@ -40,7 +40,6 @@ def serve(
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_files()
-    os.umask(0o077)  # jobs are nobody else's to read
     loop_factory = _loop_factory()
     if "u" in options:
         version_text()  # remembered: the new user may not be allowed to read our own files
