@@ -297,6 +297,26 @@ def test_a_file_that_may_not_be_written_is_read_only(
         assert [job.payload for job in after.jobs.list()] == ["before"] * used_before
 
 
+def test_a_file_that_may_be_written_again_is_written_without_a_restart(shared_directory, colour):
+    path = shared_directory / "towpath.db"
+    shared_directory.chmod(0o777)
+    sqlite3.connect(path).close()
+    path.chmod(0o666)
+    with App(f"sqlite:///{path}") as before, App(f"sqlite:///{path}") as app:
+        before.jobs.enqueue("mail", "before")  # its log may be written, and stays while it is open
+        path.chmod(0o444)
+        with as_nobody():
+            for _ in range(2):
+                with refused(DatabaseReadOnly, str(path), "file permissions"):
+                    colour(app).jobs.enqueue("mail", "refused")
+            assert len(colour(app).jobs.list()) == 1
+
+        path.chmod(0o666)
+        with as_nobody():
+            colour(app).jobs.enqueue("mail", "after")
+            assert [job.payload for job in colour(app).jobs.list()] == ["after", "before"]
+
+
 def test_a_file_that_may_not_even_be_read_is_denied(shared_directory, colour):
     path = shared_directory / "towpath.db"
     with App(f"sqlite:///{path}") as before:

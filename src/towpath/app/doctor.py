@@ -186,7 +186,7 @@ class Doctor:
             yield ok("schema", said + newer * (found.version > schema.VERSION))
 
     def _rights(self) -> Iterator[Check]:
-        files = (self._file, self._file.parent, lock_file(self._file)) if self._file else ()
+        files = (*self._files(), self._file.parent, lock_file(self._file)) if self._file else ()
         if closed := [str(file) for file in files if file.exists() and not may(file, os.W_OK)]:
             said = f"this user may not write {some(closed)}"
             yield problem("rights", said, "run it as their owner, or change their rights")

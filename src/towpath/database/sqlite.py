@@ -45,6 +45,14 @@ _ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
     sqlite3.SQLITE_PERM: DatabaseDenied,
     sqlite3.SQLITE_IOERR: DatabaseUnavailable,
 }
+# A connection may stay in these states after their cause is gone; a new one does not.
+_STICKING: Final = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CANTOPEN,
+}
 _PRIMARY: Final = 0xFF  # the low byte of an extended error code
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
@@ -362,6 +370,11 @@ class translated:  # noqa: N801 - reads as a word in `with`
         # Not those of the system: a file of our own that cannot be read is no database.
         if isinstance(error, sqlite3.Error):
             raise as_ours(error, self._where) from error
+
+
+def is_spent(error: BaseException) -> bool:
+    """Say whether the connection that raised this is of no more use."""
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _STICKING
 
 
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:

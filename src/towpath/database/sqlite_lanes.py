@@ -15,9 +15,9 @@ from towpath.database.calls import LeadingLoopCall, LoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
-from towpath.database.sqlite import connect, execute, of_file, patiently, translated
+from towpath.database.sqlite import connect, execute, is_spent, of_file, patiently, translated
 from towpath.database.turns import Turn
-from towpath.errors import AppClosed, DatabaseBusy, DatabaseUnavailable
+from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, drive
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
@@ -179,6 +179,11 @@ class SqliteDatabase:
                     return drive(operation.steps(), lambda query: execute(cursor, query, now))
                 finally:
                     cursor.execute("commit")
+        except DatabaseError:
+            if connection:
+                connection.close()  # the cause may go away while an open file stays as it is
+                connection = None
+            raise
         finally:
             with self._readers_lock:
                 if connection:
@@ -323,8 +328,10 @@ class Writer:
                 started = time.perf_counter()
                 cursor.execute("commit")
                 self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
-            except BaseException:
-                if connection.in_transaction:
+            except BaseException as error:
+                if is_spent(error):
+                    self.close()  # the next call opens the file again
+                elif connection.in_transaction:
                     connection.execute("rollback")
                 raise
             finally:

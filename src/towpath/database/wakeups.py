@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from towpath.database import sqlite
 from towpath.database.forks import hold_still_at_fork
 from towpath.database.inotify import Watch
+from towpath.errors import DatabaseError
 from towpath.settings import Settings
 
 log: Final = logging.getLogger("towpath")
@@ -129,6 +130,7 @@ class SqliteBell:
         self._log: Watch | None = None
         self._written_at = 0.0  # whence the time to the next look is doubled
         self._rests = False  # it has just rung: many commits are not as many rings
+        self._not_before = 0.0  # when the file is opened again after an error
         self._in_use = Lock()
         self._seen: int | None = None
         hold_still_at_fork(self)
@@ -182,6 +184,8 @@ class SqliteBell:
                 self._pipe.is_interrupted(SOON)
 
     def _changed(self) -> bool:
+        if time.monotonic() < self._not_before:
+            return False
         try:
             with self._in_use:
                 if self._connection is None:
@@ -190,7 +194,10 @@ class SqliteBell:
                     self._log = Watch.on(Path(f"{self._path.resolve()}-wal"))
                 written = self._log is not None and self._log.was_written()
                 [version] = self._connection.execute("pragma data_version").fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, DatabaseError):
+            with self._in_use:
+                self._disconnect()  # the cause may go away while an open file stays as it is
+            self._not_before = time.monotonic() + LONGEST_COMMIT
             return False  # the safety net still looks
         changed = self._rests = self._seen is not None and version != self._seen
         self._seen = version
