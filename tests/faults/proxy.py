@@ -5,7 +5,11 @@ It hands everything on until a statement with a given text passes. Then it does 
     lose_answer    let the server do it, take its whole answer, close both sides instead
     lose_request   close both sides before the server hears of it
     swallow        stand still without a word: a connection whose other end has vanished
+    swallow_answer let the server do it, and stand still then
     hold           keep the statement back until told to let it go
+
+From `die` to `revive` every connection, also a new one, is taken and never answered: a proxy whose
+server is dead. Connections of before stay silent.
 
 As a pooler it invents process ids, as PgBouncer does, and remembers what clients have prepared.
 """
@@ -86,8 +90,14 @@ class Proxy:
         self._saying = b""
         self._fault: Callable[[Link], bool] = lambda _: True
         self._let_go = Event()
+        self._dead = False
         self.happened = Event()  # set when the fault has been done
         self.prepared: set[bytes] = set()  # the names that clients have given
+
+    @property
+    def clients(self) -> int:
+        """How many have connected."""
+        return len(self._links)
 
     def url(self) -> str:
         """Return where clients connect."""
@@ -123,6 +133,27 @@ class Proxy:
             return False
 
         self._arm(text, fault)
+
+    def swallow_answer(self, text: str) -> None:
+        """Have the next statement with this text done; its connection is dead from then on."""
+
+        def fault(link: Link) -> bool:
+            link.silent.set()
+            self.happened.set()
+            return True
+
+        self._arm(text, fault)
+
+    def die(self) -> None:
+        """Take everything, and answer nothing."""
+        with self._lock:
+            self._dead = True
+            for link in self._links:
+                link.silent.set()
+
+    def revive(self) -> None:
+        """Serve new connections again."""
+        self._dead = False
 
     def hold(self, text: str) -> None:
         """Keep the next statement with this text back until `let_go`."""
@@ -168,26 +199,29 @@ class Proxy:
             link = Link(client, server)
             with self._lock:
                 self._links.append(link)
+                if self._dead:
+                    link.silent.set()
             for pump in (self._to_server, self._to_client):
                 Thread(target=self._pump, args=(pump, link), daemon=True).start()
 
     def _pump(self, pump: Callable[[Link], None], link: Link) -> None:
         with contextlib.suppress(OSError):  # either side may go at any time
             pump(link)
-        if not link.silent.is_set():
+        if pump == self._to_server or not link.silent.is_set():
             link.close()
 
     def _to_server(self, link: Link) -> None:
         while data := link.client.recv(2**20):
+            if link.silent.is_set():
+                continue
             hit = False
             for statement in link.statements(data):
                 with self._lock:
                     if self._text is not None and self._text in statement:
                         self._text, hit = None, True
             self.prepared |= link.names - {b""}
-            if hit and not self._fault(link):
-                return
-            link.server.sendall(data)
+            if not hit or self._fault(link):
+                link.server.sendall(data)
 
     def _to_client(self, link: Link) -> None:
         answer = b""

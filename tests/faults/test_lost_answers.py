@@ -15,8 +15,11 @@ import pytest
 from tests.faults.books import Books
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
+from towpath.database.wakeups import PostgresBell
 from towpath.errors import Conflict, DatabaseUnavailable, NotFound
-from towpath.operation import Operation
+from towpath.operation import Mode, Operation
+from towpath.settings import Settings
+from towpath.statement import Statement
 from towpath.store.jobs import sql
 
 clock = sql["clock"]
@@ -36,8 +39,8 @@ def kind(request):
 
 
 @pytest.fixture
-def proxy(postgres):
-    with Proxy(postgres.port) as proxy:
+def proxy(postgres, request):
+    with Proxy(postgres.port, pooler=getattr(request, "param", False)) as proxy:
         yield proxy
 
 
@@ -406,9 +409,9 @@ def test_a_kick_beside_others_in_threads_is_never_repeated(make_app, proxy, book
 
 @pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
 def test_a_connection_that_fell_silent_holds_up_no_other(make_app, colour, proxy, books):
-    """Its own callers wait until the network gives the connection up; all other lanes go on.
+    """Its own callers wait until the connection is given up; all other lanes go on.
 
-    Here the proxy does that after a moment. In the field keepalives bound it: half a minute.
+    Here the proxy cuts it after a moment.
     """
     app = colour(make_app(lanes=2))
     app.topics.list()
@@ -427,6 +430,120 @@ def test_a_connection_that_fell_silent_holds_up_no_other(make_app, colour, proxy
         assert stuck.result(10).payload == "stuck"
     assert len(leases) == 20
     assert len(books.ids()) == 21
+
+
+GIVEN_UP = "does not work on it: the connection is cut"
+SETS_UP = "select pg_backend_pid()"  # the first statement of a connection
+
+
+def sleeps(seconds: float):
+    """Honest work that takes its time."""
+    statement = Statement("sleep", {"postgres": f"select pg_sleep({seconds})"})
+    yield statement()
+    return "well"
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+def test_a_server_that_takes_everything_and_answers_nothing_is_given_up(
+    make_app, colour, proxy, caplog
+):
+    """A proxy with a dead server acknowledges all that it gets: the network sees no fault."""
+    app = colour(make_app(connect_timeout=1, lanes=1))
+    app.topics.list()
+    proxy.die()
+
+    with pytest.raises(DatabaseUnavailable):
+        app.jobs.enqueue("mail")
+    with pytest.raises(DatabaseUnavailable):
+        app.jobs.list()
+
+    assert GIVEN_UP in caplog.text
+    proxy.revive()
+    assert app.jobs.enqueue("mail").topic == "mail"
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+@pytest.mark.parametrize("lose", ["swallow", "swallow_answer"])
+@pytest.mark.parametrize("proxy", [False, True], ids=["direct", "pooled"], indirect=True)
+def test_what_a_silent_connection_has_taken_is_asked_again_on_another(
+    make_app, colour, proxy, caplog, lose
+):
+    """The server answers elsewhere, and says that it does not work on it."""
+    app = colour(make_app(connect_timeout=1, lanes=1))
+    app.topics.list()
+    getattr(proxy, lose)(ENQUEUE)
+
+    job = app.jobs.enqueue("mail", "once")
+
+    assert proxy.happened.is_set()
+    assert GIVEN_UP in caplog.text
+    assert [each.id for each in app.jobs.list()] == [job.id]
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+def test_what_may_not_be_repeated_is_told_when_its_connection_falls_silent(make_app, colour, proxy):
+    app = colour(make_app(connect_timeout=1, lanes=1))
+    job = app.jobs.enqueue("mail")
+    proxy.swallow_answer(COMMIT)
+
+    with pytest.raises(DatabaseUnavailable, match="may have been done"):
+        app.jobs.delete(job.id)
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+@pytest.mark.parametrize("mode", [Mode.WRITE, Mode.SCAN])
+@pytest.mark.parametrize("proxy", [False, True], ids=["direct", "pooled"], indirect=True)
+def test_honest_work_may_be_silent_for_as_long_as_it_takes(make_app, colour, caplog, mode):
+    """Making tables, reading all of them, waiting for a lock."""
+    app = colour(make_app(connect_timeout=1))
+    app.topics.list()
+
+    assert app.run(Operation("sleep", lambda: sleeps(3), mode)) == "well"
+    assert GIVEN_UP not in caplog.text
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
+def test_a_connection_that_falls_silent_while_it_is_set_up_is_given_up(make_app, colour, proxy):
+    make_app().migrate()
+    app = colour(make_app(connect_timeout=1, lanes=1))
+    proxy.swallow(SETS_UP)
+
+    assert app.jobs.enqueue("mail").topic == "mail"
+    assert proxy.happened.is_set()
+
+
+def test_a_bell_whose_line_fell_silent_listens_on_another(proxy, postgres, postgres_schema):
+    settings = Settings(schema=postgres_schema, connect_timeout=1)
+    here, there = PostgresBell(proxy.url(), settings), PostgresBell(postgres.url(), settings)
+    try:
+        assert here.wait(0, listening=True) is None  # it has just begun to listen
+        proxy.die()
+        proxy.revive()
+
+        wait_until(lambda: here.wait(0.1, listening=True) is None)
+
+        there.announce(["mail"])
+        assert here.wait(10, listening=True) == {"mail"}
+    finally:
+        here.close()
+        there.close()
+
+
+def test_a_bell_whose_line_fell_silent_rings_on_another(proxy, postgres, postgres_schema):
+    settings = Settings(schema=postgres_schema, connect_timeout=1)
+    here, there = PostgresBell(proxy.url(), settings), PostgresBell(postgres.url(), settings)
+    try:
+        here.announce(["post"])
+        assert there.wait(0, listening=True) is None  # it has just begun to listen
+        proxy.die()
+        proxy.revive()
+
+        here.announce(["mail"])
+
+        assert there.wait(10, listening=True) == {"mail"}
+    finally:
+        here.close()
+        there.close()
 
 
 def test_the_network_gives_a_dead_connection_up_in_half_a_minute(make_app):

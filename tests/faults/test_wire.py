@@ -17,7 +17,6 @@ from tests.conftest import eventually
 from tests.faults.processes import until
 from tests.faults.proxy import Proxy
 from towpath import App, Limit, State
-from towpath.database import postgres_lanes
 from towpath.database.postgres_wire import Asked, Wire
 from towpath.errors import (
     DatabaseBusy,
@@ -330,9 +329,8 @@ def test_an_interrupt_in_a_callback_of_the_loop_does_not_stop_its_lane(
 
 
 @pytest.fixture
-def swallowing(postgres, monkeypatch):
-    """A proxy that will fall silent, before an app that waits for hardly anything."""
-    monkeypatch.setattr(postgres_lanes, "PATIENCE", 0.3)
+def swallowing(postgres):
+    """A proxy that will fall silent."""
     with Proxy(postgres.port) as proxy:
         yield proxy
 
@@ -344,7 +342,7 @@ def test_a_thread_that_waits_for_an_answer_is_told_of_the_close(swallowing, post
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(app.jobs.enqueue, "mail")
         assert swallowing.happened.wait(5)
-        app.close()
+        app.close(patience=0.3)
 
         assert isinstance(waiting.exception(10), TowpathError)
 
@@ -360,7 +358,7 @@ def test_a_task_that_waits_for_an_answer_is_told_of_a_close_elsewhere(
         swallowing.swallow("insert into")
         waiting = asyncio.create_task(app.jobs.aenqueue("mail"))
         await asyncio.to_thread(swallowing.happened.wait, 5)
-        await asyncio.to_thread(app.close)
+        await asyncio.to_thread(app.close, patience=0.3)
         await asyncio.wait({waiting}, timeout=10)
         return waiting.exception()
 
@@ -387,10 +385,9 @@ def test_a_task_that_waits_for_an_answer_is_told_of_a_close_in_its_own_loop(
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_close_while_the_loop_stands_still_is_done_by_the_loop(
-    postgres, postgres_schema, monkeypatch, new_loop
+    postgres, postgres_schema, new_loop
 ):
     """Until then the file's number must not become another's: the loop listens to it."""
-    monkeypatch.setattr(postgres_lanes, "PATIENCE", 0.1)
     app = App(postgres.url(), schema=postgres_schema, lanes=1)
 
     async def main():
@@ -398,7 +395,7 @@ def test_a_close_while_the_loop_stands_still_is_done_by_the_loop(
         [lanes] = app._database._loops.values()
         [wire] = [lane._wire for lane in lanes.lanes() if lane._wire]
         numbers = [wire._pgconn.socket, wire._listener.line]
-        closing = threading.Thread(target=app.close)
+        closing = threading.Thread(target=app.close, kwargs={"patience": 0.1})
         closing.start()
         closing.join()
         for number in numbers:

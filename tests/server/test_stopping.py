@@ -1,11 +1,15 @@
 """A server that is told to stop, is killed, or loses its database: nothing acknowledged is lost."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from tests.conftest import eventually
+from tests.faults.proxy import Proxy
 from tests.server.live import SECONDS, Served, jobs, waiting
 from tests.servers import PostgresServer
 
@@ -102,6 +106,70 @@ def test_what_was_acknowledged_is_there_after_a_kill(start):
 
 
 # ---------------------------------------------------------------- the database goes away
+
+
+@pytest.fixture
+def proxy(postgres, postgres_schema, monkeypatch):
+    """A proxy whose server will die: it takes everything then, and answers nothing."""
+    monkeypatch.setenv("TOWPATH_SCHEMA", postgres_schema)
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+def test_a_database_that_takes_everything_and_answers_nothing_is_told(proxy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWPATH_CONNECT_TIMEOUT", "1")
+    server = Served(proxy.url(), tmp_path)
+    try:
+        assert server.ask("POST", JOB, {"topic": "mail"})[0] == 201
+        proxy.die()
+
+        wires = [server.connect() for _ in range(15)]
+        for wire in wires:
+            wire.send(wire.request("POST", JOB, {"topic": "mail"}))
+        for wire in wires:
+            status, said = wire.answer()
+            assert (status, said["code"]) == (503, "database_unavailable")
+            wire.close()
+        assert "has not answered for 1 s" in server.said
+
+        proxy.revive()
+        eventually(lambda: server.ask("POST", JOB, {"topic": "mail"})[0] == 201, SECONDS)
+        server.end()
+    finally:
+        server.kill()
+
+
+def test_sigterm_ends_it_though_the_database_does_not_answer(proxy, tmp_path):
+    server = Served(proxy.url(), tmp_path, "--grace", "1s", "--beanstalkd", "127.0.0.1:0")
+    try:
+        proxy.die()
+        with server.connect() as wire:
+            wire.send(wire.request("POST", JOB, {"topic": "mail"}))
+            assert server.ask("GET", "/healthz")[0] == 200
+            server.signal()
+
+            server.ended(0)
+        assert "Traceback" not in server.said
+    finally:
+        server.kill()
+
+
+def test_sigterm_ends_it_while_it_waits_for_the_first_answer_of_the_database(proxy, tmp_path):
+    proxy.die()
+    with (tmp_path / "stderr").open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "towpath", "serve", "--port", "0", "--database", proxy.url()],
+            stdout=errors, stderr=errors, cwd=tmp_path,
+        )  # fmt: skip
+    try:
+        eventually(lambda: proxy.clients, SECONDS)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(SECONDS / 3) == 0
+        assert "Traceback" not in (tmp_path / "stderr").read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_ec_4_a_database_that_goes_away_is_told_and_served_again(tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Never, Self, TypeVar, Unpack
+from typing import Any, Final, Never, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -42,6 +43,8 @@ from towpath.settings import Settings
 from towpath.store import schema, stats
 
 T = TypeVar("T")
+
+PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -255,21 +258,26 @@ class App:
         if not self._table_makers:
             self._database.reconnect()
 
-    def close(self) -> None:
-        """Finish what is under way and close every connection. The app cannot be used again."""
-        self.upkeep.stop()
-        self._room.close()
-        self._database.close()
+    def close(self, patience: float = PATIENCE) -> None:
+        """Finish what is under way and close every connection. The app cannot be used again.
 
-    async def aclose(self) -> None:
+        What a server has not answered after `patience` seconds is given up.
+        """
+        left = _countdown(patience)
+        self.upkeep.stop(left())
+        self._room.close(left())
+        self._database.close(left())
+
+    async def aclose(self, patience: float = PATIENCE) -> None:
         """Close, from an event loop."""
-        await asyncio.to_thread(self.upkeep.stop)
-        await asyncio.to_thread(self._room.close)
+        left = _countdown(patience)
+        await asyncio.to_thread(self.upkeep.stop, left())
+        await asyncio.to_thread(self._room.close, left())
         closing = getattr(self._database, "aclose", None)
         if closing:
-            await closing()
+            await closing(left())
         else:
-            await asyncio.to_thread(self._database.close)
+            await asyncio.to_thread(self._database.close, left())
 
     def __enter__(self) -> Self:
         return self
@@ -333,6 +341,12 @@ class App:
             return (yield from operation.start())
 
         return Operation(operation.name, steps, wakes=operation.wakes)
+
+
+def _countdown(seconds: float) -> Callable[[], float]:
+    """Return what says how many of these seconds are left."""
+    until = time.monotonic() + seconds
+    return lambda: max(0.0, until - time.monotonic())
 
 
 def _recovery(found: stats.Stats) -> Recovery:

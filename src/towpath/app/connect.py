@@ -41,8 +41,8 @@ class Database(Protocol):
         """Cut the connections, so that whoever waits for an answer asks again on a new one."""
         ...
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self, patience: float) -> None:
+        """Close it; a server is given so many seconds to finish what is under way."""
         ...
 
 

@@ -95,16 +95,18 @@ class Upkeep:
 
     def start(self) -> None:
         """Do a round every second or oftener, in a thread."""
+        self._stopping.clear()
         if self._thread is None:
-            self._stopping.clear()
             self._thread = Thread(target=self._go_on, name="towpath-upkeep", daemon=True)
             self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread."""
+    def stop(self, patience: float | None = None) -> None:
+        """End the thread, and wait for that; with `patience`, for so many seconds at most."""
         self._stopping.set()
         if self._thread:
-            self._thread.join()
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                return  # it ends after the statement that it waits for
             self._thread = None
         self._stopping.clear()
 

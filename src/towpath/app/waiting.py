@@ -205,8 +205,8 @@ class WaitingRoom:
             lines = self._lines.items()
             return {topic: len(line) for topic, line in lines if not topic.startswith("@")}
 
-    def close(self) -> None:
-        """Wake everybody and end the thread."""
+    def close(self, patience: float) -> None:
+        """Wake everybody, end the thread, and wait for that for some seconds."""
         with self._lock:
             self._closing = True
             thread, bell = self._thread, self._bell
@@ -217,7 +217,7 @@ class WaitingRoom:
         if bell:
             bell.interrupt()
         if thread:
-            thread.join()
+            thread.join(patience)
 
     def _awake(self) -> Bell:
         if self._bell is None:

@@ -4,16 +4,17 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 from psycopg.errors import PipelineAborted
 
 from towpath.database.clock import Clock
+from towpath.database.postgres_wire import Asked, Wire
 from towpath.errors import (
     DatabaseBusy,
     DatabaseDenied,
@@ -24,7 +25,7 @@ from towpath.errors import (
     SchemaMissing,
     TowpathError,
 )
-from towpath.operation import Mode, Operation, Row
+from towpath.operation import Mode, Operation, Row, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Query, Statement
 
@@ -37,6 +38,7 @@ BY_KEY: Final[Mapping[str, str]] = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
+LONGEST_SILENCE: Final = 3_600.0  # seconds; a limit of `poll`
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -57,11 +59,20 @@ _ERRORS: Final[Mapping[str, type[DatabaseError]]] = {
 _DENIED: Final = re.compile(
     r"authentication failed|no password supplied|pg_hba|role .* does not exist"
 )
+_FULL: Final = re.compile(r"too many|remaining connection slots|no more connections")
 _NO_DATABASE: Final = re.compile(r"database .* does not exist")
 _HOPELESS: Final = re.compile(r"database .* does not exist|invalid|missing")
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _JSON_PARAMETER: Final = re.compile(r"cast\((:[a-z]\w*) as json\)")
-
+# The state of a process of another role is hidden. One that is idle since a moment ago has answered
+# a moment ago: that answer is on its way. Processes without a role are the server's own.
+_WORKS: Final = """
+select current_setting('track_activities') = 'off' or exists (
+    select from pg_stat_activity
+     where (pid = cast($1 as int) or left(query, length($2)) = $2) and usesysid is not null
+       and (coalesce(state, 'hidden') not like 'idle%'
+            or state_change > clock_timestamp() - interval '1 second'))
+"""
 
 Operations = Sequence[Operation[Any]]
 
@@ -136,53 +147,77 @@ def translated(error: BaseException) -> DatabaseError:
     return ours(f"{text}. {(ours.__doc__ or '').splitlines()[0]}")
 
 
-def connect(url: str, settings: Settings, *, by_key: bool = True) -> Connection[Any]:
-    """Open a connection that keeps no session state of ours, but for how it plans."""
+def connect(url: str, settings: Settings, *, by_key: bool = True) -> Wire:
+    """Open a connection that keeps no session state of ours, but for how it plans.
+
+    Behind a pooler it keeps none at all. It is cut if an answer takes as long as connecting may.
+    """
     connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
+    wire = Wire(connection, _time_to_connect(settings))
     try:
-        if behind_a_pooler(connection, connection.execute("select pg_backend_pid()").fetchone()):
-            connection.prepare_threshold = None
-        else:
-            connection.execute(*_wishes(settings, by_key=by_key))
+        drive(_set_up(wire, settings, by_key=by_key), wire.exchange)
     except BaseException:
-        connection.close()
+        wire.close()
         raise
-    return connection
+    return wire
 
 
-async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> AsyncConnection[Any]:
+async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> Wire:
     """Open a connection that keeps no session state of ours, but for how it plans."""
     connection = await AsyncConnection.connect(url, autocommit=True, **_connect_options(settings))
+    wire = Wire(connection, _time_to_connect(settings))
     try:
-        cursor = await connection.execute("select pg_backend_pid()")
-        if behind_a_pooler(connection, await cursor.fetchone()):
-            connection.prepare_threshold = None
-        else:
-            await connection.execute(*_wishes(settings, by_key=by_key))
+        await adrive(_set_up(wire, settings, by_key=by_key), wire.aexchange)
     except BaseException:
-        connection.pgconn.finish()  # without another await, for its loop may be ending
+        wire.close()  # without another await, for its loop may be ending
         raise
-    return connection
+    return wire
 
 
-def _wishes(settings: Settings, *, by_key: bool) -> tuple[bytes, list[str]]:
+def _set_up(
+    wire: Wire, settings: Settings, *, by_key: bool
+) -> Generator[Iterable[Asked], list[list[Row]], None]:
+    """Set up a session, unless PgBouncer or the like, with process ids of its own, lends it."""
+    [[[pid]]] = yield [Asked("select pg_backend_pid()")]
+    if pid == wire.pid:
+        yield [_wishes(settings, by_key=by_key)]
+        wire.is_pooled = False
+
+
+def _wishes(settings: Settings, *, by_key: bool) -> Asked:
     """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
     wished = {
         "lock_timeout": str(round(settings.busy_timeout * 1000)),
         **(BY_KEY if by_key else {}),
     }
-    calls = ", ".join(["set_config(%s, %s, false)"] * len(wished))
-    return f"select {calls}".encode(), [word for pair in wished.items() for word in pair]
+    calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(wished), 2)]
+    return Asked(f"select {', '.join(calls)}", [word for pair in wished.items() for word in pair])
 
 
-def behind_a_pooler(connection: Connection[Any] | AsyncConnection[Any], row: Row | None) -> bool:
-    """Say whether PgBouncer or the like stands between: it answers with a process id of its own."""
-    return row is not None and row[0] != connection.info.backend_pid
+def watch(wire: Wire, url: str, settings: Settings) -> Wire:
+    """Let the statements of a wire take their time, for as long as the server works on them."""
+    wire.patience = min(settings.connect_timeout, LONGEST_SILENCE)
+    wire.is_worked_on = partial(_is_worked_on, wire, url, settings)
+    return wire
+
+
+def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
+    """Ask over another connection whether the server works on what was asked over this one.
+
+    No, if there is no answer to that either, or if it has ended and the answer must have been lost.
+    """
+    pid = None if wire.is_pooled else wire.pid
+    try:
+        with contextlib.closing(connect(url, settings)) as other:
+            [[[works]]] = other.exchange([Asked(_WORKS, [pid, wire.mark])])
+    except psycopg.Error as error:
+        return bool(_FULL.search(str(error)))  # it lives: it has counted its connections
+    return bool(works)
 
 
 def _connect_options(settings: Settings) -> dict[str, Any]:
     return {
-        "connect_timeout": max(2, int(min(settings.connect_timeout, 10))),
+        "connect_timeout": _time_to_connect(settings),
         "application_name": "towpath",
         # A cut cable is noticed in half a minute instead of hours.
         "keepalives_idle": 10,
@@ -190,6 +225,10 @@ def _connect_options(settings: Settings) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 25_000,  # keepalives rest while a statement is on its way
     }
+
+
+def _time_to_connect(settings: Settings) -> int:
+    return max(2, int(min(settings.connect_timeout, 10)))  # libpq takes no less than 2
 
 
 @lru_cache(1024)

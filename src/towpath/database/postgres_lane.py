@@ -8,11 +8,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection, Connection
 
 from towpath.database.batch import grouped, settle
 from towpath.database.calls import LoopCall, OrphanCall
-from towpath.database.postgres import Operations, Trouble, aconnect, connect
+from towpath.database.postgres import Operations, Trouble, aconnect, connect, watch
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
 from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
 from towpath.operation import Row, Steps, adrive, drive
@@ -51,8 +50,8 @@ class Connected:
         self._database.check_open()
         return self._database.url, self._database.settings
 
-    def _plug_in(self, connection: Connection[Any] | AsyncConnection[Any]) -> Wire:
-        wire = self._wire = Wire(connection)
+    def _plug_in(self, wire: Wire) -> Wire:
+        self._wire = watch(wire, self._database.url, self._database.settings)
         return wire
 
     def _resting(self) -> Wire | None:

@@ -1,6 +1,7 @@
 """PostgreSQL: a few lanes for threads, and a few for each event loop."""
 
 import asyncio
+import time
 import weakref
 from concurrent.futures import CancelledError
 from threading import Lock
@@ -21,7 +22,6 @@ from towpath.statement import Dialect, Query
 
 T = TypeVar("T")
 
-PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
 SHARE: Final = 8  # calls in line that are worth another lane: it works while ours prepare the next
 
 
@@ -81,18 +81,22 @@ class PostgresDatabase:
             lanes = self._loops[loop] = LoopLanes(self)
             return lanes
 
-    def close(self) -> None:
-        """Finish what is under way, in threads and other loops too, and close every connection."""
+    def close(self, patience: float) -> None:
+        """Finish what is under way, in threads and other loops too, and close every connection.
+
+        What has no answer after so many seconds is given up.
+        """
         self._closed = True
-        self._lanes.close(PATIENCE)
-        self._scans.close(PATIENCE)
+        until = time.monotonic() + patience
+        self._lanes.close(_left(until))
+        self._scans.close(_left(until))
         for lane in self._all:
             lane.close()
         with self._loops_lock:
             loops = list(self._loops.items())
         for loop, of_loop in loops:
             if loop.is_running() and loop is not running_loop():
-                of_loop.close_from_outside(PATIENCE)
+                of_loop.close_from_outside(_left(until))
             of_loop.abandon()
 
     async def aquiet(self) -> None:
@@ -109,14 +113,15 @@ class PostgresDatabase:
         for lane in lanes:
             lane.cut()
 
-    async def aclose(self) -> None:
+    async def aclose(self, patience: float) -> None:
         """Finish what is under way and close every connection."""
         self._closed = True
+        until = time.monotonic() + patience
         with self._loops_lock:
             lanes = self._loops.pop(asyncio.get_running_loop(), None)
         if lanes:
-            await lanes.close()
-        await asyncio.to_thread(self.close)
+            await lanes.close(patience)
+        await asyncio.to_thread(self.close, _left(until))
 
     def check_open(self) -> None:
         """Raise if the app was closed."""
@@ -156,14 +161,16 @@ class LoopLanes:
         await self._calls.quiet()
         await self._scans.quiet()
 
-    async def close(self) -> None:
-        """Close the connections when what is under way has ended."""
-        await self._calls.close()
-        await self._scans.close()
+    async def close(self, patience: float) -> None:
+        """Close the connections when what is under way has ended, or after so many seconds."""
+        until = time.monotonic() + patience
+        await self._calls.quiet(_left(until))
+        await self._scans.quiet(_left(until))
+        self.abandon()
 
     def close_from_outside(self, patience: float) -> None:
         """Have the loop close its connections, and wait a while for that."""
-        closing = self.close()
+        closing = self.close(patience)
         try:
             asyncio.run_coroutine_threadsafe(closing, self._loop).result(patience)
         except RuntimeError:  # the loop has closed meanwhile
@@ -234,21 +241,19 @@ class LoopInbox:
         self._idle.append(lane)
         self._start()
 
-    async def quiet(self) -> None:
-        """Wait until nothing is under way."""
+    async def quiet(self, patience: float | None = None) -> None:
+        """Wait until nothing is under way, or for so many seconds."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def close(self) -> None:
-        """Close the connections when what is under way has ended."""
-        await self.quiet()
-        for lane in self.lanes:
-            lane.close()
+            await asyncio.wait(self._tasks, timeout=patience)
 
     def abandon(self) -> None:
         """Drop the connections."""
         for lane in self.lanes:
             lane.close()
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
 
 
 def _by_key(operation: Operation[Any]) -> bool:

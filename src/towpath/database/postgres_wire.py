@@ -6,9 +6,12 @@ By libpq's own words, since psycopg's cursors cost more than what they carry (de
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
+import secrets
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import Thread
 from typing import Any, Final, NamedTuple
@@ -22,6 +25,8 @@ from psycopg.pq.abc import PGresult
 
 from towpath.database.calls import running_loop
 from towpath.operation import Row
+
+log: Final = logging.getLogger("towpath")
 
 
 class Asked(NamedTuple):
@@ -38,18 +43,28 @@ _OPEN: Final = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
 class Wire:
-    """A connection over which statements are asked, blocking or not."""
+    """A connection over which statements are asked, blocking or not.
 
-    def __init__(self, connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    After `patience` seconds of silence `is_worked_on` finds out whether the server still works on
+    the statements; if it does not, the connection is cut, as a lost one.
+    """
+
+    def __init__(self, connection: Connection[Any] | AsyncConnection[Any], patience: float) -> None:
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
-        self._prepares = connection.prepare_threshold is not None
+        self.is_pooled = True  # nothing is prepared; True until the set-up finds out
+        self.patience = patience
+        self.is_worked_on: Callable[[], bool] = lambda: False
+        # Behind a pooler only the statement's text tells which process of the server works for it.
+        self.mark = f"/* towpath {secrets.token_hex(8)} */ "
         self._names: dict[str, bytes] = {}  # of prepared statements, by their text
         self._numbers = itertools.count()
         self._types = Transformer(connection)
         self._polls = False  # a thread waits
         self._listener: Listener | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -58,6 +73,15 @@ class Wire:
         self._heard: list[PGresult] = []
         self._unsent = False
         self.said = b""  # of which command the last answer was
+
+    @property
+    def pid(self) -> int:
+        """The server's process for this connection; a pooler invents it."""
+        return self._pgconn.backend_pid
+
+    def fileno(self) -> int:
+        """Return the number of its socket."""
+        return self._pgconn.socket
 
     @property
     def rests(self) -> bool:
@@ -77,7 +101,10 @@ class Wire:
             waits = select.poll()
             while not self._advance():
                 waits.register(self._pgconn.socket, _BOTH if self._unsent else select.POLLIN)
-                waits.poll()
+                silent = not waits.poll(self.patience * 1_000)
+                # The answer may have come meanwhile.
+                if silent and not self.is_worked_on() and not waits.poll(0):
+                    self._give_up()
             return self._answers()
         finally:
             self._polls = False
@@ -88,14 +115,28 @@ class Wire:
         if self._listener is None:
             self._listener = Listener(self._pgconn.socket, self._hear)
         self._waiting = self._listener.loop.create_future()
+        self._heard_at = time.monotonic()
+        if self._timer is None:  # one for many exchanges: it costs more than a look at the clock
+            self._timer = self._listener.loop.call_later(self.patience, self._look)
         if self._unsent:
             self._listener.loop.add_writer(self._listener.line, self._hear)
         await self._waiting
         return self._answers()
 
+    def rings(self) -> list[str]:
+        """Take what NOTIFY of other connections has brought, while nothing is asked here."""
+        pgconn = self._pgconn
+        pgconn.consume_input()
+        rung: list[str] = []
+        while notification := pgconn.notifies():
+            if notification.be_pid != pgconn.backend_pid:
+                rung.append(notification.extra.decode())
+        return rung
+
     def _hear(self) -> None:
         """Go on when the line is ready. While nobody waits that is its end, as a rule."""
         sending = self._unsent
+        self._heard_at = time.monotonic()
         try:
             done = self._advance()
             # Not at the next event: after a reset uvloop tells of none.
@@ -112,8 +153,44 @@ class Wire:
         if done and self._waiting and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def _look(self) -> None:
+        """Have a thread find out whether the server still works, after a long silence."""
+        self._timer = None
+        if not self._listener or not self._waiting or self._waiting.done():
+            return  # the next exchange sets the timer again
+        loop, since = self._listener.loop, self._heard_at
+        left = since + self.patience - time.monotonic()
+        if left > 0:
+            self._timer = loop.call_later(left, self._look)
+            return
+
+        def find_out() -> None:
+            works = self.is_worked_on()
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(self._judge, since, works)
+
+        Thread(target=find_out, name="towpath-probe", daemon=True).start()
+
+    def _judge(self, since: float, works: bool) -> None:  # noqa: FBT001 - a callback
+        """Give the connection up if it has been silent since then and the server does not work."""
+        if self._listener and self._waiting and not self._waiting.done():
+            if self._heard_at == since and not works and not self._listener.is_ready:
+                self._give_up()
+            elif self._timer is None:
+                self._timer = self._listener.loop.call_later(self.patience, self._look)
+
+    def _give_up(self) -> None:
+        log.warning(
+            "PostgreSQL has not answered for %g s and does not work on it: the connection is cut",
+            self.patience,
+        )
+        self.cut()
+
     def _stop_listening(self, error: psycopg.Error) -> None:
         """Listen no more; who waits is told why."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         if self._listener:
             self._listener.stop()
             if self._waiting and not self._waiting.done() and not self._listener.loop.is_closed():
@@ -162,10 +239,10 @@ class Wire:
         pgconn.enter_pipeline_mode()
         for text, values in asked:
             given = self._types.dump_sequence(values, [PyFormat.TEXT] * len(values))
-            if self._prepares:
-                pgconn.send_query_prepared(self._prepared(text), given)
+            if self.is_pooled:  # the next one may go to another process of the server
+                pgconn.send_query_params((self.mark + text).encode(), given)
             else:
-                pgconn.send_query_params(text.encode(), given)
+                pgconn.send_query_prepared(self._prepared(text), given)
             self._expected.append(None)
         pgconn.pipeline_sync()
         self._unsent = bool(pgconn.flush())

@@ -123,7 +123,7 @@ class SqliteDatabase:
     def reconnect(self) -> None:
         """Do nothing: between us and a file there is no line that could be dead."""
 
-    def close(self) -> None:
+    def close(self, patience: float) -> None:  # noqa: ARG002 - what is under way ends by itself
         """Finish what is under way and close the file."""
         if self._closed:
             return

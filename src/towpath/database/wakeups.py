@@ -12,13 +12,16 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from towpath.database import sqlite
 from towpath.database.forks import hold_still_at_fork
 from towpath.database.inotify import Watch
 from towpath.errors import DatabaseError
 from towpath.settings import Settings
+
+if TYPE_CHECKING:
+    from towpath.database.postgres_wire import Wire
 
 log: Final = logging.getLogger("towpath")
 
@@ -218,8 +221,9 @@ class PostgresBell:
         self.channel = f"{settings.schema}_wakeup"
         self._pipe = Pipe()
         self.interrupt = self._pipe.interrupt
-        self._connection: Any = None
+        self._connection: Wire | None = None
         self._listens = False
+        self._heard_at = 0.0  # the last sign of life
         self._overheard: list[str] = []  # what came, also while we rang ourselves
         self._not_before = 0.0
         self._pause = 0.1
@@ -231,7 +235,7 @@ class PostgresBell:
             if self._connection is None or not self._listens:
                 self._pipe.sleep(timeout)
             elif self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
-                self._heard()
+                self._heard(self._connection)
             return NOTHING
         came_back = self._connection is None and self._connect()
         if came_back:
@@ -244,48 +248,60 @@ class PostgresBell:
             self._pipe.sleep(timeout)
             return NOTHING
         if self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
-            return self._heard()
+            return self._heard(self._connection)
+        if time.monotonic() - self._heard_at > self._settings.connect_timeout:
+            self._say(self._connection, "select 1")  # a dead line is as silent as an idle one
         return NOTHING
 
     def announce(self, topics: Iterable[str]) -> None:
         """Ring once for all of these topics."""
-        import psycopg  # noqa: PLC0415 - only with this database
-        from psycopg.pq import ExecStatus  # noqa: PLC0415 - only with this database
-
-        params = [self.channel.encode(), ring_text(topics).encode()]
+        text = ring_text(topics)
         for _ in range(2):  # the connection may have died since it was last used
             if self._connection is None:
                 self._connect()
-            if self._connection is None:
+            line = self._connection
+            if line is None or self._say(line, "select pg_notify($1, $2)", self.channel, text):
                 return
-            # By libpq alone: hundreds of times a second, beside threads that want the interpreter.
-            with contextlib.suppress(psycopg.Error):
-                done = self._connection.pgconn.exec_params(b"select pg_notify($1, $2)", params)
-                if done.status == ExecStatus.TUPLES_OK:
-                    self._overhear()
-                    return
-            self._connection = None
 
     def close(self) -> None:
         """Close the connection."""
+        self._disconnect()
+        self._pipe.close()
+
+    def _say(self, line: "Wire", text: str, *values: str) -> bool:
+        """Run a statement; return whether it was answered. If not, the connection is closed."""
+        import psycopg  # noqa: PLC0415 - only with this database
+
+        from towpath.database.postgres_wire import Asked  # noqa: PLC0415 - only with this database
+
+        try:
+            line.exchange([Asked(text, values)])
+            self._overheard += line.rings()
+        except psycopg.Error:
+            self._disconnect()
+            return False
+        self._heard_at = time.monotonic()
+        return True
+
+    def _disconnect(self) -> None:
         if self._connection:
             self._connection.close()
-        self._pipe.close()
+            self._connection = None
 
     def _connect(self) -> bool:
         import psycopg  # noqa: PLC0415 - only with this database
 
         from towpath.database import postgres  # noqa: PLC0415 - only with this database
+        from towpath.database.postgres_wire import Asked  # noqa: PLC0415 - only with this database
 
         if time.monotonic() < self._not_before:
             return False
         try:
-            connection = postgres.connect(self._url, self._settings)
-            row = connection.execute("select pg_backend_pid()").fetchone()
-            self._listens = not postgres.behind_a_pooler(connection, row)
+            line = self._connection = postgres.connect(self._url, self._settings)
+            self._listens = not line.is_pooled
             if self._listens:
-                connection.execute("set synchronous_commit = off")  # a ring may be lost
-                connection.execute(f'listen "{self.channel}"'.encode())
+                line.exchange([Asked("set synchronous_commit = off")])  # a ring may be lost
+                line.exchange([Asked(f'listen "{self.channel}"')])
             else:
                 log.warning(
                     "a pooler such as PgBouncer stands before the database: wakeups from other "
@@ -293,32 +309,25 @@ class PostgresBell:
                     self._settings.poll_interval,
                 )
         except psycopg.Error:
+            self._disconnect()
             self._not_before = time.monotonic() + self._pause
             self._pause = min(self._pause * 2, 5)
             return False
-        self._connection, self._pause = connection, 0.1
+        self._heard_at, self._pause = time.monotonic(), 0.1
         return True
 
-    def _heard(self) -> Rung:
+    def _heard(self, line: "Wire") -> Rung:
         import psycopg  # noqa: PLC0415 - only with this database
 
         try:
-            self._connection.pgconn.consume_input()
-            self._overhear()
+            texts = self._overheard + line.rings()
         except psycopg.Error:
-            self._connection = None
+            self._disconnect()
             return None
-        texts, self._overheard = self._overheard, []
+        self._heard_at, self._overheard = time.monotonic(), []
         if "" in texts:
             return None
         return frozenset(topic for text in texts for topic in text.split(","))
-
-    def _overhear(self) -> None:
-        """Take what has come, but for what we rang ourselves."""
-        pgconn = self._connection.pgconn
-        while notification := pgconn.notifies():
-            if notification.be_pid != pgconn.backend_pid:
-                self._overheard.append(notification.extra.decode())
 
 
 def ring_text(topics: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from msgspec import Struct
 from starlette.middleware.cors import CORSMiddleware
 
 from towpath import App
+from towpath.app.app import PATIENCE
 from towpath.model.accounts import Collection
 from towpath.server.api import Api
 from towpath.server.beanstalkd.door import Door
@@ -26,6 +28,7 @@ from towpath.worker import Worker
 log: Final = logging.getLogger("towpath")
 
 BACKLOG: Final = 2_048
+CLOSING: Final = 1.0  # seconds
 CORS_REMEMBERED: Final = 600  # seconds for which a browser knows what other sites may ask
 
 
@@ -70,29 +73,55 @@ class Serving(Struct, kw_only=True):
             if other:
                 stack.enter_context(contextlib.closing(other))
             stack.enter_context(self._stopping(server, api))
-            await self.app.amigrate()
-            stack.push_async_callback(self.app.aclose)
-            link = await self._set_up_link(api, taken.getsockname()[1])
-            said = Listening(
-                _url(self.host, taken.getsockname()[1]), link, _shown(other) if other else None
-            )
-            server.when_started = lambda: listening(said)
-            self.app.upkeep.start()
-            if other:
-                await self._open_door(other, stack)
+            stack.push_async_callback(self._close, server)
+            preparing = asyncio.create_task(self._prepare(api, server, taken, other, stack))
+            server.preparing = preparing
+            await asyncio.wait({preparing})
+            if preparing.cancelled():
+                return  # a signal came before the database had answered
+            server.when_started = partial(listening, preparing.result())
             async with asyncio.TaskGroup() as group:
                 if self.worker is not None:
                     group.create_task(self.worker.arun())
                 group.create_task(self._serve(server, taken))
 
-    async def _open_door(self, bound: socket.socket, stack: contextlib.AsyncExitStack) -> None:
+    async def _prepare(
+        self,
+        api: Api,
+        server: "Server",
+        taken: socket.socket,
+        other: socket.socket | None,
+        stack: contextlib.AsyncExitStack,
+    ) -> Listening:
+        """Do what needs the database before anything is answered."""
+        await self.app.amigrate()
+        port = taken.getsockname()[1]
+        link = await self._set_up_link(api, port)
+        self.app.upkeep.start()
+        if other:
+            await self._open_door(other, server, stack)
+        return Listening(_url(self.host, port), link, _shown(other) if other else None)
+
+    async def _close(self, server: "Server") -> None:
+        """Close the app within what is left of the grace period."""
+        await self.app.aclose(min(PATIENCE, server.time_left))
+
+    async def _close_door(self, door: Door, server: "Server") -> None:
+        """Close the door likewise; a session that cannot be ended is found dead later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(server.time_left):
+                await door.close()
+
+    async def _open_door(
+        self, bound: socket.socket, server: "Server", stack: contextlib.AsyncExitStack
+    ) -> None:
         """Speak beanstalkd's protocol as well; on SIGUSR1, take no more jobs there."""
         door = Door(self.app)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, door.drain)
         stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
         await door.start()
-        stack.push_async_callback(door.close)
+        stack.push_async_callback(self._close_door, door, server)
         await door.listen(bound)
 
     async def _serve(self, server: "Server", taken: socket.socket) -> None:
@@ -129,6 +158,8 @@ class Serving(Struct, kw_only=True):
         def stop() -> None:
             again = server.force_exit = server.should_exit
             server.should_exit = True
+            server.ends_at = time.monotonic() + (0 if again else self.grace)
+            server.preparing.cancel()
             api.gate.closing.set()
             if self.worker is not None and again:
                 self.worker.stop_now()
@@ -156,6 +187,13 @@ class Server(uvicorn.Server):
     """uvicorn's server, whose signals are ours to handle."""
 
     when_started: Callable[[], None]
+    preparing: asyncio.Task[Listening]
+    ends_at = float("inf")  # until a signal comes
+
+    @property
+    def time_left(self) -> float:
+        """Seconds of the grace period that are left, or what it takes to close in good order."""
+        return max(CLOSING, self.ends_at - time.monotonic())
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
