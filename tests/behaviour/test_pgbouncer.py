@@ -4,11 +4,13 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from tests.conftest import eventually
 from tests.servers import PgBouncer
 from towpath import App, State
+from towpath.errors import DatabaseBusy
 
 pytestmark = pytest.mark.skipif(
     not PgBouncer.available(), reason="the program pgbouncer is not installed"
@@ -71,6 +73,29 @@ def test_two_processes_that_start_together_make_the_tables_once(make_app):
         list(pool.map(App.migrate, apps))
 
     assert len({app.jobs.enqueue("mail").seq for app in apps}) == 4
+
+
+LOCKED = {
+    "a statement alone": lambda jobs: jobs.enqueue("mail"),
+    "a transaction": lambda jobs: jobs.kick("mail"),
+    "a scan": lambda jobs: jobs.list(),
+}
+
+
+@pytest.mark.parametrize("call", LOCKED.values(), ids=LOCKED)
+def test_a_table_that_another_holds_locked_is_told_behind_a_pooler(
+    make_app, colour, postgres, postgres_schema, call
+):
+    """`busy_timeout` is no setting of a session there, but of every transaction."""
+    app = colour(make_app(busy_timeout=0.3))
+    app.jobs.enqueue("mail")
+    tables = ", ".join(f"{postgres_schema}.{name}" for name in ("job", "ready", "buried"))
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres.url()) as other:
+        other.execute(f"lock table {tables}")
+        calling = pool.submit(call, app.jobs)
+
+        assert isinstance(calling.exception(20), DatabaseBusy)
+    assert len(app.jobs.list()) == 1
 
 
 def test_fr_020_a_blocked_reserve_finds_the_job_of_another_process_by_polling(

@@ -187,11 +187,20 @@ def _set_up(
 def _wishes(settings: Settings, *, by_key: bool) -> Asked:
     """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
     wished = {
-        "lock_timeout": str(round(settings.busy_timeout * 1000)),
+        "lock_timeout": str(_lock_timeout(settings)),
         **(BY_KEY if by_key else {}),
     }
     calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(wished), 2)]
     return Asked(f"select {', '.join(calls)}", [word for pair in wished.items() for word in pair])
+
+
+def wait_for_locks(settings: Settings) -> Asked:
+    """Return the statement that says for one transaction how long it waits for a lock."""
+    return Asked(f"set local lock_timeout = {_lock_timeout(settings)}")
+
+
+def _lock_timeout(settings: Settings) -> int:
+    return round(settings.busy_timeout * 1000)  # milliseconds
 
 
 def watch(wire: Wire, url: str, settings: Settings) -> Wire:

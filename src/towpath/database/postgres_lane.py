@@ -11,7 +11,14 @@ import psycopg
 
 from towpath.database.batch import grouped, settle
 from towpath.database.calls import LoopCall, OrphanCall
-from towpath.database.postgres import Operations, Trouble, aconnect, connect, watch
+from towpath.database.postgres import (
+    Operations,
+    Trouble,
+    aconnect,
+    connect,
+    wait_for_locks,
+    watch,
+)
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
 from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
 from towpath.operation import Row, Steps, adrive, drive
@@ -33,6 +40,7 @@ class Connected:
         self._database = database
         self._by_key = by_key
         self._wire: Wire | None = None
+        self._begin = [BEGIN, wait_for_locks(database.settings)]  # at a pooler
 
     def cut(self) -> None:
         """Cut the connection, from any thread: whoever waits for its answer is told at once."""
@@ -74,9 +82,10 @@ class Connected:
     ) -> Exchanges[list[Any]]:
         trouble.doubtful = len(operations) == 1 and operations[0].whole
         if trouble.doubtful:
-            steps = operations[0].steps(again=trouble.seen)
-            return [(yield from self._finished(steps, None))]
-        results = yield from self._together(operations, again=trouble.seen)
+            alone = self._finished(operations[0].steps(again=trouble.seen), None)
+            return [(yield from self._wrapped(alone) if wire.is_pooled else alone)]
+        begin = self._begin if wire.is_pooled else [BEGIN]
+        results = yield from self._together(operations, begin, again=trouble.seen)
         trouble.doubtful = True
         yield [COMMIT]
         if wire.said != b"COMMIT":  # after an error the server answers by a rollback
@@ -84,15 +93,27 @@ class Connected:
             raise DatabaseError(msg)
         return results
 
-    def _together(self, operations: Operations, *, again: bool) -> Exchanges[list[Any]]:
+    def _wrapped(self, exchanges: Exchanges[T]) -> Exchanges[T]:
+        """Run what needs no transaction in one each: settings of a session are lost at a pooler."""
+        try:
+            asked = next(exchanges)
+            while True:
+                answers = yield chain(self._begin, asked, [COMMIT])
+                asked = exchanges.send(answers[len(self._begin) : -1])
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _together(
+        self, operations: Operations, begin: Sequence[Asked], *, again: bool
+    ) -> Exchanges[list[Any]]:
         """Begin and run operations: all of them ask before the first is answered."""
         started = [
             [part.steps(again=again) for part in operation.parts or (operation,)]
             for operation in operations
         ]
         first = (self._database.asked(next(steps)) for parts in started for steps in parts)
-        _, *answered = yield chain([BEGIN], first)
-        answers = iter(answered)
+        answers = iter((yield chain(begin, first))[len(begin) :])
         results: list[Any] = []
         for parts in started:
             ends: list[Any] = []
