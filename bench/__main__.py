@@ -17,6 +17,7 @@ from bench import (
     open_transaction,
     peers,
     processes,
+    rates,
     wal,
     worker,
 )
@@ -34,6 +35,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "open_transaction": open_transaction.measure,
     "memory": memory.measure,
     "worker": worker.measure,
+    "rates": rates.measure,
     "http": http.measure,
     "beanstalkd": beanstalkd.measure,
     "peers": peers.measure,

@@ -194,7 +194,7 @@ def same_process(place: Place, plan: Plan, floor: float) -> Result:
 def other_process(place: Place, plan: Plan, floor: float) -> Result:
     """Measure the same from another process; their clock is the machine's."""
     count = plan.count(200)
-    with place.spot() as spot, spot.app() as app, _serving(spot, "stamped", count) as worker:
+    with place.spot() as spot, spot.app() as app, serving(spot, "stamped", count) as worker:
         for _ in range(count):
             app.jobs.enqueue("stamped", {"at": time.monotonic()})
             time.sleep(random.uniform(0.02, 0.05))
@@ -219,7 +219,7 @@ def _woken(place: Place, what: str, seconds: list[float], floor: float) -> Resul
 
 
 @contextlib.contextmanager
-def _serving(
+def serving(
     spot: Any, topic: str, number: int, concurrency: int = 10, scene: str = "serve"
 ) -> Iterator[Working]:
     """Have a worker at rest."""
@@ -246,7 +246,7 @@ def idle(place: Place, plan: Plan) -> Result:
     with place.spot() as spot, spot.app() as app:
         for nth in range(TOPICS):
             app.jobs.enqueue(f"topic-{nth}", PAYLOAD)
-        with _serving(spot, "topic", TOPICS, scene="topics") as worker:
+        with serving(spot, "topic", TOPICS, scene="topics") as worker:
             _until(lambda: app.jobs.stats().completed == TOPICS)
             app.close()  # we are idle too
             time.sleep(SETTLE)
@@ -284,7 +284,7 @@ def _cpu_of_server(place: Any) -> float:
 
 
 def memory(place: Place) -> Iterator[Result]:
-    with place.spot() as spot, _serving(spot, "nothing", 0) as worker:
+    with place.spot() as spot, serving(spot, "nothing", 0) as worker:
         yield _memory(place, "worker: memory, idle", worker.seen.memory_info().rss)
     _, found = drained(place, "nothing", JOBS)
     yield _memory(place, f"worker: memory after {JOBS:,} jobs", found["rss"])
@@ -306,7 +306,7 @@ def memory_of_running_tasks(place: Place, plan: Plan) -> Result:
     with (
         place.spot() as spot,
         spot.app() as app,
-        _serving(spot, "lasting", count, concurrency=count) as worker,
+        serving(spot, "lasting", count, concurrency=count) as worker,
     ):
         before = worker.seen.memory_info().rss
         app.jobs.enqueue_many("lasting", [{}] * count)
