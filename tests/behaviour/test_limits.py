@@ -1,6 +1,6 @@
 """Limits: how many jobs of a key run at once, and how often one of them starts."""
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 
@@ -192,14 +192,50 @@ def test_after_a_rest_a_burst_may_start_at_once(app, clock):
     assert numbers(app.jobs.reserve("mail", limit=10)) == [4, 5, 6]
 
 
-def test_a_worker_that_was_away_does_not_catch_up_in_a_burst(app, clock):
-    app.jobs.enqueue_many("mail", range(100), limit=Limit("smtp", rate="1/s"))
+@pytest.mark.parametrize("rate", ["1/s", "100/s"])
+def test_a_worker_that_was_away_does_not_catch_up_in_a_burst(app, clock, rate):
+    app.jobs.enqueue_many("mail", range(100), limit=Limit("smtp", rate=rate))
     app.jobs.reserve("mail", limit=100)
 
     clock.advance("1h")
     app.upkeep.run()
 
     assert len(app.jobs.reserve("mail", limit=100)) == 1
+
+
+def test_ms_10_looks_that_come_late_still_reach_the_rate_and_never_exceed_it(app, clock):
+    app.jobs.enqueue_many("mail", range(1_100), limit=Limit("smtp", rate="100/s"))
+    gaps, end, started = cycle([0.007, 0.031, 0.002, 0.094, 0.055, 0.0133]), clock.us + 10**7, []
+    while clock.us <= end:
+        started += [clock.us] * len(app.jobs.reserve("mail", limit=50))
+        clock.advance(next(gaps))
+
+    assert 950 <= len(started) <= 1_001
+    for nth, at in enumerate(started):
+        for count, later in enumerate(started[nth:], start=1):
+            assert count <= (later - at + 100_000) / 10_000 + 1
+
+
+def test_a_line_keeps_its_order_while_it_makes_up_for_late_looks(app, clock):
+    app.jobs.enqueue_many("mail", range(60), limit=Limit("smtp", rate="100/s"))
+    started = []
+    while len(started) < 60:
+        started += numbers(app.jobs.reserve("mail", limit=4))
+        clock.advance(0.035)
+
+    assert started == list(range(60))
+
+
+def test_a_rest_is_not_made_up_for(app, clock):
+    """Time in which no job waited gives a burst, and nothing more."""
+    limit = Limit("smtp", rate="100/s", burst=2)
+    app.jobs.enqueue("mail", "first", limit=limit)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+    clock.advance("1h")
+    app.jobs.enqueue_many("mail", range(20), limit=limit)
+
+    assert numbers(app.jobs.reserve("mail", limit=20)) == [0, 1]
 
 
 def test_rate_and_concurrency_hold_together(app, clock):

@@ -6,14 +6,14 @@ the row of the key before they look, so no job is forgotten; upkeep would find i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
+from towpath.model.instants import instant
 from towpath.model.job import Job, Lease
-from towpath.model.limits import Gauge, Limit
+from towpath.model.limits import LATE, Gauge, Limit
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import load
 
@@ -49,26 +49,23 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
     changed = yield sql["declare_limits"]([newest[key] for key in sorted(newest)])
     gauges: dict[str, Gauge] = {}
     before: dict[int, int] = {}
-    for seq, key, number, *bound in (yield sql["count_before"](places)):
+    for seq, key, number, *bound in (yield sql["count_before"](places, late=LATE)):
         before[seq] = number
         gauges.setdefault(key, Gauge(*bound)).running -= 1  # it does not run yet
-    room = {key: gauge.room for key, gauge in gauges.items()}
-    started = Counter[str]()
+    since = {lease.job.seq: instant(lease.job.run_at) for lease in leases}
     over: list[dict[str, Any]] = []
     for place in places:
-        if started[place["key"]] + before[place["seq"]] < room[place["key"]]:
-            started[place["key"]] += 1
+        seq, gauge = place["seq"], gauges[place["key"]]
+        if before[seq] < gauge.room(since[seq]):
+            gauge.start(since[seq])
         else:
             over.append(place)
-    for key, number in started.items():
-        gauges[key].start(number)
     woken: set[str] = set()
     if over:
         yield sql["park"](over)
-        full = {(p["key"], p["topic"]) for p in over if started[p["key"]] >= room[p["key"]]}
-        if full:
-            lines = [{"key": key, "topic": topic} for key, topic in sorted(full)]
-            yield sql["park_ready"](lines, limit=PARK_AT_ONCE)
+        lines = sorted({(place["key"], place["topic"]) for place in over})
+        items = [{"key": key, "topic": topic} for key, topic in lines]
+        yield sql["park_ready"](items, limit=PARK_AT_ONCE)
     if over or changed or any(gauge.pace for gauge in gauges.values()):
         woken = yield from _unparked(gauges)
     parked = {place["seq"] for place in over}
@@ -146,9 +143,9 @@ def _unparked(gauges: Mapping[str, Gauge]) -> Steps[set[str]]:
     """Move into line what there is room for, and note when the next will have room."""
     waiting = yield sql["topics_of_blocked"]([{"key": key} for key in sorted(gauges)])
     lines = [
-        {"key": key, "topic": topic, "room": min(gauges[key].room, PARK_AT_ONCE)}
+        {"key": key, "topic": topic, "room": room}
         for key, topic in waiting
-        if gauges[key].room
+        if (room := min(gauges[key].room(), PARK_AT_ONCE))
     ]
     rows = (yield sql["unpark"](lines)) if lines else []
     left = {key for key, _ in waiting}

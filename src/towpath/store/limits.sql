@@ -70,11 +70,11 @@ update towpath.limits l
 select :seq, l.key,
        (select count(*) from (select 1 from towpath.ready r
          where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
-         limit (select coalesce(concurrency, burst) from towpath.limits where key = :key)))
+         limit (select coalesce(concurrency, burst + :late / pace) from towpath.limits where key = :key)))
      + (select count(*) from (select 1 from towpath.blocked b
          where b.limit_key = :key and b.topic = :topic and b.waits is null
            and (b.priority, b.seq) < (:priority, :seq)
-         limit (select coalesce(concurrency, burst) from towpath.limits where key = :key))),
+         limit (select coalesce(concurrency, burst + :late / pace) from towpath.limits where key = :key))),
        (select count(*) from towpath.lease e where e.limit_key = :key),
        l.concurrency, l.pace, l.burst, l.tat, :now
   from towpath.limits l where l.key = :key;
@@ -85,7 +85,7 @@ with item as materialized (
            key text, topic text, priority bigint, seq bigint)),
 bound as materialized (
     select l.*, (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
-           coalesce(l.concurrency, l.burst) as most
+           coalesce(l.concurrency, l.burst + cast(:late as bigint) / l.pace) as most
       from towpath.limits l where l.key = any(array(select distinct key from item)))
 select i.seq, i.key,
        (select count(*) from (select from towpath.ready r
@@ -114,7 +114,8 @@ insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
        limit_key, awaited from gone;
 
--- The rest of their line would only be looked at and parked one after the other.
+-- The rest of a line comes after the job that is over: without this statement it would be looked at
+-- and parked one after the other.
 -- name: park_ready [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.ready where limit_key = :key and topic = :topic
