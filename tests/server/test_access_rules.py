@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from towpath import App
 from towpath.errors import InvalidPayload, InvalidRule
 from towpath.model.access import JOB_FIELDS
 from towpath.server import requests
+from towpath.server.api import ROUTES
 from towpath.server.listing import MOST_BYTES_LOOKED_AT
 from towpath.server.told import JobShown
 
@@ -272,6 +274,91 @@ def test_a_key_sees_only_its_topics(web):
     both = {"jobs": [{"topic": "mail"}, {"topic": "other"}]}
     assert refused(web.post("/api/jobs/enqueue-many", both, as_=key)) == NOT_YOU
     assert len(web.app.jobs.list()) == 2
+
+
+# ---------------------------------------------------------------- what is hidden
+
+
+BODIES = {
+    "PATCH /api/jobs/{id}": {"priority": 1},
+    "POST /api/jobs/{id}/fail": {"epoch": 1, "error": "x"},
+    "POST /api/jobs/{id}/notes": {"epoch": 1, "said": 0},
+    **{f"POST /api/jobs/{{id}}/{word}": {"epoch": 1} for word in (
+        "complete", "release", "bury", "touch")},
+}  # fmt: skip
+OF_ONE_JOB = [
+    f"{route.method} {route.path}"
+    for route in ROUTES
+    if {"id", "number"} & route.path_types.keys() and route.path.startswith("/api/jobs")
+] + ["DELETE /api/jobs/{id}?epoch=1"]
+EACH = "@job.payload.userId = @request.auth.id"
+HIDING = {
+    "from a user by the job": ({"manage_rule": EACH}, "ada"),
+    "from a user by the topic": ({"manage_rule": "@request.auth.id != ''"}, "ada"),
+    "from strangers by the job": ({"manage_rule": EACH}, None),
+    "from strangers by the topic": ({"manage_rule": "true"}, None),
+    "from a key": ({}, "key"),
+}
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("route", OF_ONE_JOB)
+def test_a_hidden_job_is_answered_as_one_that_does_not_exist(quick_web, route, hiding):
+    web = quick_web
+    rules, caller = HIDING[hiding]
+    callers = {
+        "ada": token_of(web.app, "users", "ada@example.org"),
+        "key": web.app.keys.create("k", scopes=SCOPES, topics=["mail"])[1],
+    }
+    work_rule = rules.get("manage_rule", "").replace(EACH, "@job.topic = 'mail'")
+    own = {"secret": {"manage_rule": "", "work_rule": ""}} if "topic" in hiding else {}
+    web.app.access.set(**rules, work_rule=work_rule, topics=own)
+    job = web.app.jobs.enqueue("secret", {"userId": "bob"})
+    method, _, path = route.partition(" ")
+
+    def answered(id, number):
+        url = path.replace("{id}", str(id)).replace("{number}", str(number))
+        said = web(method, url, BODIES.get(route), as_=callers.get(caller))
+        text = said.text.replace(str(id), "ID").replace(f"job {number}", "job NUMBER")
+        return said.status_code, text, said.headers.get("www-authenticate")
+
+    hidden, missing = answered(job.id, job.seq), answered(uuid4(), 10**6)
+
+    assert hidden == missing
+    assert hidden[0] in {401, 404}
+
+
+@pytest.mark.parametrize("path", [JOB, "/api/jobs/enqueue-many"])
+def test_a_job_waits_only_for_jobs_that_its_caller_may_see(web, ada, bob, path):
+    web.app.access.set(enqueue_rule="@request.auth.id != ''", manage_rule=EACH)
+    own = web.app.jobs.enqueue("mail", {"userId": me(web, ada)})
+    hidden = web.app.jobs.enqueue("mail", {"userId": me(web, bob)})
+
+    def after(*ids, **more):
+        new = {"topic": "mail", "after": [*map(str, ids)], **more}
+        said = web.post(path, new if path == JOB else {"jobs": [new]}, as_=ada)
+        return said.status_code, said.text.replace(str(ids[-1]), "ID")
+
+    missing = after(uuid4())
+    assert missing[0] == 404
+    assert "there is no job ID to wait for" in missing[1]
+    assert after(hidden.id) == after(own.id, hidden.id) == missing
+    assert len(web.app.jobs.list()) == 2
+    known = {"id": str(uuid4())}
+    assert after(own.id, **known)[0] == 201
+    web.app.jobs.delete(own)
+    again = [after(id, **known) for id in (own.id, hidden.id, uuid4())]
+    assert {status for status, _ in again} == {201}
+    assert len({text for _, text in again}) == 1
+
+
+def test_who_may_see_no_job_has_none_wait_for_another(web):
+    key = web.app.keys.create("k", scopes=["enqueue"])[1]
+    job = web.app.jobs.enqueue("mail", 1)
+
+    for id in (job.id, uuid4()):
+        said = web.post(JOB, {"topic": "mail", "after": [str(id)]}, as_=key)
+        assert refused(said) == NOT_YOU
 
 
 def test_a_payload_that_is_too_deep_for_rules_is_hidden_and_breaks_no_list(quick_web):

@@ -449,11 +449,12 @@ def test_who_repeats_an_id_does_not_see_what_became_of_the_job(web, ada):
     [lease] = web.app.jobs.reserve("mail")
     web.app.jobs.complete(lease, {"secret": 1})
 
-    said = web.post(
-        "/api/jobs/enqueue", {"topic": "mail", "payload": 1, "id": str(job.id)}, as_=ada
-    )
+    new = {"topic": "mail", "payload": 1, "id": str(job.id)}
+    said = web.post("/api/jobs/enqueue", new, as_=ada)
+    many = web.post("/api/jobs/enqueue-many", {"jobs": [new]}, as_=ada)
 
     assert (said.status_code, said.json()["result"]) == (201, None)
+    assert (many.status_code, many.json()["items"]) == (201, [said.json()])
 
 
 def test_a_task_that_is_known_here_checks_its_arguments_and_brings_its_options(web, root):

@@ -15,7 +15,7 @@ export interface paths {
         put?: never;
         /**
          * Store a job
-         * @description Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an unfinished job of the topic holds the key, and that one is shown; without its payload and results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a unique other than skip) is for users who may manage the topic. Where the server has the task of the topic, the payload is an object of its arguments, which are checked.
+         * @description Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an unfinished job of the topic holds the key, and that one is shown; without its payload and results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a unique other than skip) is for users who may manage the topic. `after` names jobs that the caller may manage; any other is not found. Where the server has the task of the topic, the payload is an object of its arguments, which are checked.
          */
         post: operations["enqueue"];
         delete?: never;

@@ -7,6 +7,7 @@ others      may do what the rule says: of the topic, or else the general one
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -119,20 +120,19 @@ class Ask:
             raise Refusal(403, "forbidden", "only superusers may do this")
 
     async def job(self, verb: Verb, id: UUID | int) -> Job:
-        """Read a job, if the caller may do this to it; what is hidden from them is not found."""
+        """Read a job, if the caller may do this to it.
+
+        A job that is hidden from the caller is answered as one that does not exist.
+        """
         if self.caller.kind == "superuser":
             return await self._read(id)
         self.require_some(verb)
-        try:
+        with contextlib.suppress(NotFound):
             job = await self._read(id)
-        except NotFound:
-            if self.caller.kind == "nobody" and not self.may(verb):
-                raise login_required() from None  # strangers do not learn which ids exist
-            raise
-        if self.may(verb, job.topic, job):
-            return job
-        if self.caller.kind == "nobody" or not self._hides(verb, job.topic):
-            raise self._refusal(verb)
+            if self.may(verb, job.topic, job):
+                return job
+        if self.caller.kind == "nobody" and not self.may(verb):
+            raise login_required()
         msg = f"there is no job {id}"
         raise NotFound(msg)
 
@@ -200,10 +200,6 @@ class Ask:
             return rule.allows(names, datetime.now(UTC))
         except RecursionError:
             return False  # a payload that could be stored, but is too deep to be looked into here
-
-    def _hides(self, verb: Verb, topic: str) -> bool:
-        """Say whether a refusal would tell that there is such a job."""
-        return self.caller.kind == "key" or self._rule(verb, topic).needs_job
 
     def _requested(self) -> dict[str, Any]:
         """Return what rules see as @request."""

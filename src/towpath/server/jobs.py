@@ -1,7 +1,9 @@
 """Jobs over HTTP: in, looking, and what is done without a lease."""
 
+import contextlib
 import hashlib
 import re
+from collections.abc import Generator, Iterable, Mapping
 from typing import Annotated, Any, Final, cast
 from uuid import UUID
 
@@ -9,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from towpath.app.checks import EnqueueOptions
-from towpath.errors import Invalid
+from towpath.errors import Invalid, NotFound
 from towpath.model.ids import uuid7
 from towpath.model.job import Job, Lease
 from towpath.server.asked import MOST_AT_ONCE, Asked, Change, Epoch, Key, NewJob, NewJobs, Topic
@@ -79,20 +81,23 @@ async def enqueue(ask: Ask, body: NewJob) -> Answer[JobShown]:
     Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
     unfinished job of the topic holds the key, and that one is shown; without its payload and
     results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a
-    unique other than skip) is for users who may manage the topic. Where the server has the task of
-    the topic, the payload is an object of its arguments, which are checked.
+    unique other than skip) is for users who may manage the topic. `after` names jobs that the
+    caller may manage; any other is not found. Where the server has the task of the topic, the
+    payload is an object of its arguments, which are checked.
     """
     _require_enqueue(ask, body, ask.body)
-    payload, options = _as_task(ask, body)
+    hidden = await _hidden(ask, [body])
+    payload, options = _as_task(ask, body, hidden)
     key = ask.headers.get(b"idempotency-key")
     if key is not None:
         options["id"] = _id_of(ask, body, key)
     elif body.key is not None and body.id is None:
         options["id"] = uuid7()
-    job = await ask.app.jobs.aenqueue(body.topic, payload, **options)
+    with _as_missing(hidden):
+        job = await ask.app.jobs.aenqueue(body.topic, payload, **options)
     if "id" in options and job.id != options["id"]:
         return Answer(_holder(ask, job), 200)
-    return Answer(_holder(ask, job) if job.epoch else job_shown(job))
+    return Answer(_stored(ask, job))
 
 
 @routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=STORING)
@@ -106,18 +111,52 @@ async def enqueue_many(ask: Ask, body: NewJobs) -> Items[JobShown]:
     for nth, new in enumerate(body.jobs):
         _require_enqueue(ask, new, said[nth] if said else None)
         await turns.next()
-    jobs = await ask.app.jobs.aenqueue_all([(new.topic, *_as_task(ask, new)) for new in body.jobs])
+    hidden = await _hidden(ask, body.jobs)
+    calls = [(new.topic, *_as_task(ask, new, hidden)) for new in body.jobs]
+    with _as_missing(hidden):
+        jobs = await ask.app.jobs.aenqueue_all(calls)
     return Items(
         items=[
-            job_shown(job) if new.key is None else _holder(ask, job)
+            _stored(ask, job) if new.key is None else _holder(ask, job)
             for new, job in zip(body.jobs, jobs, strict=True)
         ]
     )
 
 
-def _as_task(ask: Ask, new: NewJob) -> tuple[Any, EnqueueOptions]:
+async def _hidden(ask: Ask, new: Iterable[NewJob]) -> dict[UUID, UUID]:
+    """Find what `after` names and the caller may not see; give each an id that no job has.
+
+    The store alone knows whether it has to look for them: a job that is stored already waits for
+    nothing more. By such an id, what is hidden and what does not exist take the same way there.
+    """
+    if ask.caller.kind == "superuser":
+        return {}
+    hidden: dict[UUID, UUID] = {}
+    for id in {id: None for job in new for id in job.after or ()}:
+        try:
+            await ask.job("manage", id)
+        except NotFound:
+            hidden[id] = uuid7()
+    return hidden
+
+
+@contextlib.contextmanager
+def _as_missing(hidden: Mapping[UUID, UUID]) -> Generator[None]:
+    """Have an error name a job as the caller has named it."""
+    try:
+        yield
+    except NotFound as error:
+        text = str(error)
+        for named, unknown in hidden.items():
+            text = text.replace(str(unknown), str(named))
+        raise NotFound(text) from None
+
+
+def _as_task(ask: Ask, new: NewJob, hidden: Mapping[UUID, UUID]) -> tuple[Any, EnqueueOptions]:
     """Return payload and options; of a topic whose task is known here, checked by it."""
     options = cast("EnqueueOptions", new.options())
+    if new.after is not None:
+        options["after"] = [hidden.get(id, id) for id in new.after]
     task = ask.app.tasks.get(new.topic)
     return (new.data(), options) if task is None else task.from_outside(new.arguments(), options)
 
@@ -128,6 +167,11 @@ def _require_enqueue(ask: Ask, new: NewJob, said: object) -> None:
         new.limit or new.workers or new.only_workers or new.unique not in {None, "skip"}
     ):
         ask.require("manage", new.topic)
+
+
+def _stored(ask: Ask, job: Job) -> JobShown:
+    """Show a job that was stored; of one that was stored before, not what became of it."""
+    return _holder(ask, job) if job.epoch or job.finished_at else job_shown(job)
 
 
 def _holder(ask: Ask, job: Job) -> JobShown:
