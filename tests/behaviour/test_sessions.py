@@ -36,6 +36,70 @@ def test_us5_2_the_leases_of_a_silent_session_are_taken_back(app, clock):
         app.sessions.beat(session)
 
 
+def remote(app):
+    """Name, topics and leases of each worker that has no session."""
+    return [(each.worker, each.topics, each.leases) for each in app.sessions.remote()]
+
+
+def test_a_worker_without_a_session_is_known_by_its_requests_and_its_leases(app, clock):
+    started = clock.now
+    app.sessions.hear("gold", ["mail", "post"])
+    assert remote(app) == [("gold", ("mail", "post"), 0)]
+    clock.advance(60)
+    app.jobs.enqueue_many("mail", [1, 2, 3])
+    leases = app.jobs.reserve("mail", limit=2, worker="gold")
+    app.jobs.reserve("mail", worker="silver")
+    clock.advance(5)
+    assert remote(app) == [("gold", ("mail", "post"), 2), ("silver", (), 1)]
+    [gold, _] = app.sessions.remote()
+    assert (gold.started_at, gold.silent.total_seconds()) == (started, 5)
+    app.jobs.touch(leases[0])
+    [gold, _] = app.sessions.remote()
+    assert (gold.beat_at, gold.silent.total_seconds()) == (clock.now, 0)
+    for lease in leases:
+        app.jobs.complete(lease)
+    app.sessions.hear("gold", ["post"])
+    assert remote(app) == [("gold", ("post",), 0), ("silver", (), 1)]
+
+
+def test_a_run_of_a_job_that_chooses_its_workers_is_a_lease_of_its_worker(app):
+    app.jobs.enqueue("mail", {}, workers=2)
+    session = app.sessions.start("bronze")
+    app.jobs.reserve("mail", worker="gold")
+    app.jobs.reserve("mail", worker="bronze", session=session)
+    assert remote(app) == [("gold", (), 1)]
+
+
+def test_a_lease_of_several_topics_names_its_worker_too(app):
+    app.jobs.enqueue("mail", {})
+    app.jobs.reserve(["mail", "post"], worker="gold")
+    assert remote(app) == [("gold", (), 1)]
+
+
+def test_a_worker_with_a_session_is_listed_once(app):
+    """Also while it runs what it shows to live by pings, which no session holds."""
+    app.jobs.enqueue("mail", {})
+    app.jobs.enqueue("mail", {}, worker_timeout=60, ping_interval=5)
+    session = app.sessions.start("w1")
+    assert len(app.jobs.reserve("mail", worker="w1", session=session)) == 1
+    assert len(app.jobs.reserve("mail", worker="w1", session=session)) == 1
+    assert [each.worker for each in app.sessions.list()] == ["w1"]
+    assert remote(app) == []
+
+
+def test_a_worker_without_a_session_is_forgotten_after_an_hour_of_silence(app, clock):
+    app.jobs.enqueue("mail", {}, ttr="3h")
+    app.sessions.hear("gold", ["mail"])
+    app.sessions.hear("silver", ["mail"])
+    app.jobs.reserve("mail", worker="gold")
+    clock.advance("59m")
+    app.upkeep.run()
+    assert remote(app) == [("gold", ("mail",), 1), ("silver", ("mail",), 0)]
+    clock.advance("1m")
+    app.upkeep.run()
+    assert remote(app) == [("gold", (), 1)]
+
+
 def test_silence_says_nothing_while_nobody_can_write(tmp_path, clock):
     """As on a full disk: reading goes on, beats fail. With room again, the session beats again."""
     app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock)

@@ -293,11 +293,15 @@ def test_workers_are_listed_with_what_they_serve_and_hold(app, towpath):
     app.jobs.enqueue("mail")
     session = app.sessions.start("vm:1", ["mail", "post"])
     app.jobs.reserve("mail", session=session)
+    app.sessions.hear("phone", ["post"])  # as a worker over HTTP is heard
 
-    [found] = towpath.json("workers")["workers"]
+    found, remote = towpath.json("workers")["workers"]
     assert (found["worker"], found["topics"], found["leases"]) == ("vm:1", ["mail", "post"], 1)
     assert (found["session"], found["live"]) == (str(session), True)
-    assert lines(towpath("workers"))[1][-3:] == ["live", "mail,", "post"]
+    assert (remote["worker"], remote["session"], remote["live"]) == ("phone", None, True)
+    shown = lines(towpath("workers"))
+    assert shown[1][-3:] == ["live", "mail,", "post"]
+    assert (shown[2][0], shown[2][-2:]) == ("phone", ["live", "post"])
 
 
 def test_the_doctor_ends_with_1_where_there_is_a_problem(app, towpath):

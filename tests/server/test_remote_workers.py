@@ -6,7 +6,8 @@ from threading import Thread
 import pytest
 
 from tests.conftest import eventually
-from tests.server.conftest import Web, refused
+from tests.server.conftest import Web, refused, token_of
+from towpath import App
 from towpath.errors import Invalid
 from towpath.server import work
 from towpath.server.work import PORTION
@@ -275,6 +276,70 @@ def test_a_long_poll_is_answered_when_a_job_comes(live_web):
 
     waiting.join(20)
     assert [lease["job"]["payload"] for lease in found] == ["now"]
+
+
+def workers(web, root):
+    return web.get("/api/workers", as_=root).json()["items"]
+
+
+def test_a_worker_that_reserves_by_name_is_listed(web, key, root, clock):
+    web.app.sessions.start("bronze", ["mail"])
+    web.app.jobs.enqueue("mail", {}, ttr=100)
+    reserved(web, key)
+    assert [worker["worker"] for worker in workers(web, root)] == ["bronze"]
+    web.app.jobs.enqueue("mail", {}, ttr=100)
+
+    [lease] = reserved(web, key, worker="gold", topics=["mail", "post"])
+    reserved(web, key, worker="silver")
+    clock.advance(31)
+
+    said = {worker["worker"]: worker for worker in workers(web, root)}
+    known = {name: (worker["leases"], worker["live"]) for name, worker in said.items()}
+    assert known == {"bronze": (0, False), "gold": (1, True), "silver": (0, False)}
+    assert (said["gold"]["session"], said["gold"]["topics"]) == (None, ["mail", "post"])
+    assert (said["gold"]["silent"], said["silver"]["silent"]) == (31, 31)
+    touched = web.post(f"/api/jobs/{lease['job']['id']}/touch", {"epoch": 1}, as_=key)
+    assert touched.status_code == 200
+    assert workers(web, root)[1]["silent"] == 0
+
+
+def test_every_instance_knows_the_workers_of_all(durable_place, loop, quick_passwords):
+    url, needed = durable_place
+    with App(url, **needed) as one, App(url, **needed) as two:
+        here, there = Web(one, loop), Web(two, loop)
+        key = one.keys.create("worker", scopes=["work"])[1]
+        reserved(here, key, worker="gold")
+
+        [worker] = workers(there, token_of(two, "_superusers", "root@example.org"))
+
+        assert (worker["worker"], worker["live"]) == ("gold", True)
+        here.close()
+        there.close()
+
+
+def test_empty_polls_of_one_worker_are_noted_once_in_a_while(web, key, root, clock):
+    """EC: a poll that finds nothing costs no write."""
+    for _ in range(3):
+        reserved(web, key, worker="gold")
+        clock.advance(1)
+
+    assert workers(web, root)[0]["silent"] == 3
+
+
+def test_a_worker_that_waits_is_noted_again_and_again(make_app, loop, quick_passwords):
+    web = Web(make_app(dead_after=0.3, beat_every=0.1), loop)
+    key = web.app.keys.create("worker", scopes=["work"])[1]
+    waiting = Thread(target=lambda: reserved(web, key, worker="gold", timeout=60))
+    waiting.start()
+    eventually(web.app.sessions.remote)
+    [first] = web.app.sessions.remote()
+
+    eventually(lambda: web.app.sessions.remote()[0].beat_at > first.beat_at)
+
+    web.app.jobs.enqueue("mail", {})
+    waiting.join(20)
+    assert not waiting.is_alive()
+    web.close()
 
 
 def asking(web, loop, key, body, gone):

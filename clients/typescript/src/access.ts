@@ -51,7 +51,7 @@ export class Keys {
   }
 }
 
-/** The workers that live. */
+/** The workers, with a session or without, and when each was last heard. */
 export class Workers {
   readonly #transport: Transport;
 

@@ -557,7 +557,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read who works, and when each last showed that it lives */
+        /**
+         * Read who works, and when each last showed that it lives
+         * @description First workers with a session, then those that reserve by name without one. The latter are listed for an hour after their last request, and while they hold a lease; one that holds a lease counts as live.
+         */
         get: operations["list_workers"];
         put?: never;
         post?: never;
@@ -1332,15 +1335,16 @@ export interface components {
         };
         /**
          * Worker
-         * @description A worker that lives, as its session says.
+         * @description A worker, as its session says; without one, as its requests and leases say.
          */
         Worker: {
-            session: string;
+            session: string | null;
             worker: string;
             topics: string[];
             startedAt: string;
             beatAt: string;
             silent: number;
+            live: boolean;
             leases: number;
         };
         /**

@@ -213,6 +213,7 @@ class Reservations:
             wish.topics,
             limit=wish.limit,
             session=wish.session,
+            worker=wish.worker if wish.session is None else None,
             expires=wish.expires,
             token=new_number() if wish.token is None else wish.token,
             known_token=wish.token is not None,

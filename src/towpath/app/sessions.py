@@ -6,11 +6,12 @@ import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from towpath.app.checks import worker_of
 from towpath.model.job import Lease
 from towpath.model.topics import checked
 from towpath.operation import Operation
 from towpath.store import sessions
-from towpath.store.sessions import Session
+from towpath.store.sessions import RemoteWorker, Session
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -57,6 +58,22 @@ class Sessions:
         """End a session; what it still holds is released, uncounted."""
         await self._app.arun(sessions.end(session))
 
+    def hear(self, worker: str, topics: Iterable[str]) -> None:
+        """Note that a worker without a session asks for jobs of these topics."""
+        self._app.run(_hear(worker, topics))
+
+    async def ahear(self, worker: str, topics: Iterable[str]) -> None:
+        """Note that a worker without a session asks for jobs of these topics."""
+        await self._app.arun(_hear(worker, topics))
+
+    def remote(self) -> "list[RemoteWorker]":
+        """Read the workers that have no session: heard within the last hour, or with a lease."""
+        return self._app.run(sessions.list_remote())
+
+    async def aremote(self) -> "list[RemoteWorker]":
+        """Read the workers that have no session: heard within the last hour, or with a lease."""
+        return await self._app.arun(sessions.list_remote())
+
     async def alist(self) -> list[Session]:
         """Read the sessions that were not ended, oldest first; a silent one may be dead."""
         return await self._app.arun(sessions.list_sessions())
@@ -69,6 +86,19 @@ class Sessions:
 
 def _start(worker: str | None, topics: Iterable[str]) -> Operation[int]:
     return sessions.start(new_number(), worker or worker_name(), [checked(each) for each in topics])
+
+
+def is_live(worker: Session | RemoteWorker, dead_after: float) -> bool:
+    """Say whether a worker has shown of late that it lives.
+
+    A lease without a session holds until its ttr, however silent its worker is.
+    """
+    holds = worker.session is None and worker.leases > 0
+    return holds or worker.silent.total_seconds() < dead_after
+
+
+def _hear(worker: str, topics: Iterable[str]) -> Operation[None]:
+    return sessions.hear(worker_of(worker), [checked(each) for each in topics])
 
 
 def new_number() -> int:

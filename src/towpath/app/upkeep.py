@@ -217,6 +217,7 @@ class Upkeep:
             self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))
             self._repeat(lambda: self._do(logins.prune()))
+            self._repeat(lambda: self._do(sessions.prune_remote()))
             self._pruned_at = now
         if self._app.settings.topic_cleanup and (
             now >= self._topics_kept_until or (seldom and self._are_many_topics())

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
+from towpath.app.sessions import is_live
 from towpath.cli.apps import add_common, open_app
 from towpath.cli.output import Columns, Output, Table, since
-from towpath.store.sessions import Session
+from towpath.store.sessions import RemoteWorker, Session
 
 EXAMPLES: Final = """\
 examples:
@@ -26,7 +27,7 @@ COLUMNS: Final[Columns] = {
 
 def define(parser: argparse.ArgumentParser) -> None:
     """Say what the command understands."""
-    parser.description = "List the workers that have a session, and what they hold."
+    parser.description = "List the workers and what they hold; those over HTTP have no session."
     parser.epilog = EXAMPLES
     add_common(parser)
     parser.set_defaults(run=workers)
@@ -36,31 +37,28 @@ def workers(given: argparse.Namespace) -> None:
     """Show who is alive."""
     with open_app(given) as app:
         dead_after = app.settings.dead_after
-        found = app.sessions.list()
+        found: list[Session | RemoteWorker] = [*app.sessions.list(), *app.sessions.remote()]
     Output(as_json=given.json).show(
         {"workers": [document(each, dead_after) for each in found]},
         lambda: [Table(COLUMNS, (_row(each, dead_after) for each in found))],
     )
 
 
-def document(session: Session, dead_after: float) -> dict[str, Any]:
-    """Return a session for programs; its number is text, for it is too large for JavaScript."""
-    known = msgspec.structs.asdict(session)
-    return {**known, "session": str(session.session), "live": _is_live(session, dead_after)}
+def document(worker: Session | RemoteWorker, dead_after: float) -> dict[str, Any]:
+    """Return a worker for programs; its session is text, for JavaScript cannot hold the number."""
+    known = msgspec.structs.asdict(worker)
+    session = None if worker.session is None else str(worker.session)
+    return {**known, "session": session, "live": is_live(worker, dead_after)}
 
 
-def _row(session: Session, dead_after: float) -> tuple[object, ...]:
-    state = "live" if _is_live(session, dead_after) else "silent"
-    topics = ", ".join(session.topics)
+def _row(worker: Session | RemoteWorker, dead_after: float) -> tuple[object, ...]:
+    state = "live" if is_live(worker, dead_after) else "silent"
+    topics = ", ".join(worker.topics)
     return (
-        session.worker,
-        since(session.started_at),
-        session.silent,
-        session.leases,
+        worker.worker,
+        since(worker.started_at),
+        worker.silent,
+        worker.leases,
         state,
         topics,
     )
-
-
-def _is_live(session: Session, dead_after: float) -> bool:
-    return session.silent.total_seconds() < dead_after

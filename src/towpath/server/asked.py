@@ -138,7 +138,7 @@ class Wanted(Asked):
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
     timeout: Annotated[float, Meta(ge=0, le=LONGEST_POLL)] = 0
     token: Annotated[int, Meta(ge=1, le=2**53)] | None = None  # repeated: the same leases again
-    worker: WorkerName | None = None  # its name, for jobs that choose their workers
+    worker: WorkerName | None = None  # its name, for the list and for jobs that choose theirs
 
 
 class Completed(Asked):

@@ -19,6 +19,7 @@ class Gate:
         self.app = app
         self.bodies = Bodies()
         self.metrics = Metrics()
+        self.heard: dict[str, float] = {}  # when a worker without a session was noted
         self.closing = asyncio.Event()  # nobody is to wait any longer for what may come
         self.document: dict[str, Any] = {}  # the OpenAPI document
         self.set_up_token: str | None = None  # while the first superuser may be made

@@ -8,11 +8,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw, Struct, field
 
+from towpath.app.sessions import is_live
 from towpath.model.job import FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
 from towpath.server.asked import NULL, Encoding
-from towpath.store.sessions import Session
+from towpath.store.sessions import RemoteWorker, Session
 
 NO_OPTIONS: Final = Options()  # where those of a job cannot be read
 
@@ -195,14 +196,15 @@ class ScheduleShown(Told):
 
 
 class WorkerShown(Told):
-    """A worker that lives, as its session says."""
+    """A worker, as its session says; without one, as its requests and leases say."""
 
-    session: str  # a number that JavaScript could not hold
+    session: str | None  # a number that JavaScript could not hold; null: it reserves without one
     worker: str
     topics: list[str]
     started_at: datetime
-    beat_at: datetime
+    beat_at: datetime  # its last sign of life
     silent: float
+    live: bool
     leases: int
 
 
@@ -311,16 +313,17 @@ def schedule_shown(schedule: Schedule) -> ScheduleShown:
     )
 
 
-def worker_shown(session: Session) -> WorkerShown:
+def worker_shown(worker: Session | RemoteWorker, dead_after: float) -> WorkerShown:
     """Return a worker as JSON shows it."""
     return WorkerShown(
-        session=str(session.session),
-        worker=session.worker,
-        topics=list(session.topics),
-        started_at=session.started_at,
-        beat_at=session.beat_at,
-        silent=session.silent.total_seconds(),
-        leases=session.leases,
+        session=None if worker.session is None else str(worker.session),
+        worker=worker.worker,
+        topics=list(worker.topics),
+        started_at=worker.started_at,
+        beat_at=worker.beat_at,
+        silent=worker.silent.total_seconds(),
+        live=is_live(worker, dead_after),
+        leases=worker.leases,
     )
 
 

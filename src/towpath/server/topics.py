@@ -136,9 +136,17 @@ async def run_schedule(ask: Ask, name: Text) -> JobShown:
 
 @workers.get("/api/workers")
 async def list_workers(ask: Ask) -> Items[WorkerShown]:
-    """Read who works, and when each last showed that it lives."""
+    """Read who works, and when each last showed that it lives.
+
+    First workers with a session, then those that reserve by name without one. The latter are listed
+    for an hour after their last request, and while they hold a lease; one that holds a lease counts
+    as live.
+    """
     ask.require("manage")
-    return Items(items=[worker_shown(each) for each in await ask.app.sessions.alist()])
+    dead_after = ask.app.settings.dead_after
+    known = [worker_shown(each, dead_after) for each in await ask.app.sessions.alist()]
+    remote = [worker_shown(each, dead_after) for each in await ask.app.sessions.aremote()]
+    return Items(items=known + remote)
 
 
 async def _schedule(ask: Ask, name: str) -> Schedule:

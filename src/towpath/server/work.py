@@ -1,13 +1,16 @@
 """The words of a worker in any language: reserve, and what is said with a lease."""
 
 import asyncio
+import contextlib
 import hashlib
+import math
+import time
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from towpath.errors import InvalidPayload
+from towpath.errors import InvalidPayload, TowpathError
 from towpath.model.job import Lease
 from towpath.server.asked import Buried, Completed, Failed, Released, Said, Touched, Wanted
 from towpath.server.asks import Ask
@@ -18,6 +21,8 @@ routes: Final = Routes("work")
 LOST: Final = ("lease_lost",)
 PORTION: Final = 100  # jobs that are reserved together
 MOST_BYTES: Final = 16 * 2**20  # of payloads in one answer, and those of one more portion
+HEARD: Final = 3  # times in `dead_after`, a worker that asks for jobs is noted
+MOST_HEARD: Final = 10_000  # workers of which the last note is remembered
 MOST_NOTES: Final = 2 * 2**20  # bytes: the largest event, and as much beside it
 
 
@@ -31,7 +36,7 @@ async def reserve(ask: Ask, body: Wanted) -> Leases:
     """
     for topic in body.topics:
         ask.require("work", topic)
-    leases = await ask.unless_gone(_reserved(ask, body))
+    leases = await ask.unless_gone(_heard(ask, body))
     if ask.is_gone:  # at the very moment that a job came
         await asyncio.gather(*map(ask.app.jobs.arelease, leases or ()))
     elif leases and body.timeout:
@@ -105,6 +110,36 @@ async def say(ask: Ask, id: UUID, body: Said) -> None:
         lines=body.lines,
         events=body.events,
     )
+
+
+async def _heard(ask: Ask, wanted: Wanted) -> list[Lease]:
+    """Reserve; note a worker that has a name, at once and while it waits."""
+    if wanted.worker is None:
+        return await _reserved(ask, wanted)
+    await _hear(ask, wanted.worker, wanted.topics)
+    noting = asyncio.create_task(_keep_hearing(ask, wanted.worker, wanted.topics))
+    try:
+        return await _reserved(ask, wanted)
+    finally:
+        noting.cancel()
+
+
+async def _keep_hearing(ask: Ask, worker: str, topics: list[str]) -> None:
+    while True:
+        await asyncio.sleep(ask.app.settings.dead_after / HEARD)
+        with contextlib.suppress(TowpathError):  # its next request is noted, or fails
+            await _hear(ask, worker, topics)
+
+
+async def _hear(ask: Ask, worker: str, topics: list[str]) -> None:
+    """Note that a worker asks for jobs: seldom, so that an empty poll costs no write."""
+    heard, now = ask.gate.heard, time.monotonic()
+    if now - heard.get(worker, -math.inf) < ask.app.settings.dead_after / HEARD:
+        return
+    if len(heard) >= MOST_HEARD:
+        heard.clear()
+    heard[worker] = now
+    await ask.app.sessions.ahear(worker, topics)
 
 
 async def _reserved(ask: Ask, wanted: Wanted) -> list[Lease]:

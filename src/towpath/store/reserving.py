@@ -57,6 +57,7 @@ def reserve(
     limit: int,
     token: int,
     session: int | None = None,
+    worker: str | None = None,
     expires: bool = False,
     ranges: Sequence[Range] = (),
     known_token: bool = False,
@@ -69,14 +70,16 @@ def reserve(
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
     Jobs with a limit are only given out if it is `limited`, which takes a transaction. That looks
     but once: to hold the limits of a second look, one would wait in the wrong order. A lease of a
-    session lives while that does; if it `expires`, not beyond its ttr.
+    session lives while that does; if it `expires`, not beyond its ttr. Without a session, a lease
+    keeps the name of the worker.
     """
     wanted = most or {}
     everywhere = _plain([Range(topic) for topic in topics], wanted)
     marked = _plain(ranges, wanted) or everywhere
 
     def look(where: object) -> Steps[list[Row]]:
-        return _taken(topics, where, limit, wanted, token=token, session=session, expires=expires)
+        holder = {"token": token, "session": session, "worker": worker, "expires": expires}
+        return _taken(topics, where, limit, wanted, **holder)
 
     def steps() -> Steps[Reserved]:
         where = marked

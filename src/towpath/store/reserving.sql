@@ -11,10 +11,11 @@ select priority as last_priority, seq as last_seq from (
                   or exists (select 1 from towpath.lease where topic = :topic and until <= :now)
                 then 0 else :limit end)
  order by priority desc, seq desc limit 1;
-insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
 select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
        r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, case when :session is null or :expires then :now + j.ttr end
+       :now, :token, :session, :worker,
+       case when :session is null or :expires then :now + j.ttr end
   from towpath.ready r cross join towpath.job j on j.seq = r.seq
  where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq);
 /* answer */
@@ -62,8 +63,9 @@ taken as materialized (
                 then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
-    insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
+    insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
+    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), cast(:worker as text),
+           until from taken)
 select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
        epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
        coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
@@ -105,10 +107,11 @@ select c.topic, c.priority, c.seq from range r, clock, lateral (
  order by c.priority, c.seq limit cast(:limit as bigint);
 
 -- name: take [sqlite]
-insert into towpath.lease ({ticket}, reserved_at, token, session, until)
+insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
 select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
        r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, case when :session is null or :expires then :now + j.ttr end
+       :now, :token, :session, :worker,
+       case when :session is null or :expires then :now + j.ttr end
   from json_each(:items) i
  cross join towpath.ready r on r.topic = i.value ->> 'topic'
         and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
@@ -150,8 +153,9 @@ taken as materialized (
                 then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
-    insert into towpath.lease ({ticket}, reserved_at, token, session, until)
-    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), until from taken)
+    insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
+    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), cast(:worker as text),
+           until from taken)
 select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
        epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
        coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,

@@ -51,6 +51,7 @@ def start_runs(
             worker=worker,
             token=token,
             session=None if pinged else session,
+            remote=worker if session is None else None,
             ttr=microseconds(runs.worker_timeout) if runs.worker_timeout is not None else ttr,
             options=stored_options(_of_a_run(options, runs, seq)),
         )

@@ -51,8 +51,8 @@ select :id, topic, priority, payload, encoding, :ttr, :options, :now, :now
 insert into towpath.run (offer, worker, job, started_at, state)
 values (:offer, :worker, :seq, :now, 'running');
 insert into towpath.lease
-       (seq, topic, priority, epoch, awaited, reserved_at, token, session, until, started)
-values (:seq, :topic, :priority, 1, true, :now, :token, :session,
+       (seq, topic, priority, epoch, awaited, reserved_at, token, session, worker, until, started)
+values (:seq, :topic, :priority, 1, true, :now, :token, :session, :remote,
         case when :session is null then :now + :ttr end, true);
 
 -- name: start_run [postgres]
@@ -66,8 +66,9 @@ ran as (
     insert into towpath.run (offer, worker, job, started_at, state)
     select cast(:offer as bigint), cast(:worker as text), seq, {now}, 'running' from made)
 insert into towpath.lease
-       (seq, topic, priority, epoch, awaited, reserved_at, token, session, until, started)
+       (seq, topic, priority, epoch, awaited, reserved_at, token, session, worker, until, started)
 select seq, topic, priority, 1, true, {now}, cast(:token as bigint), cast(:session as bigint),
+       cast(:remote as text),
        case when cast(:session as bigint) is null then {now} + cast(:ttr as bigint) end, true
   from made;
 

@@ -21,6 +21,9 @@ from towpath.store.upkeep import sql as upkeep
 sql: Final = load(__name__)
 _topics: Final = msgspec.json.Decoder(tuple[str, ...])
 
+PRUNE_AT_ONCE: Final = 1_000
+REMEMBERED: Final = 3_600_000_000  # microseconds that a silent worker without a session is listed
+
 
 class Session(Struct, frozen=True, kw_only=True):
     """A worker's sign of life, as it was when it was read."""
@@ -32,6 +35,18 @@ class Session(Struct, frozen=True, kw_only=True):
     beat_at: datetime
     silent: timedelta  # since its last beat
     leases: int
+
+
+class RemoteWorker(Struct, frozen=True, kw_only=True):
+    """A worker that reserves without a session, as it was when it was read."""
+
+    worker: str
+    topics: tuple[str, ...]  # that it last asked for
+    started_at: datetime  # when it was first heard
+    beat_at: datetime  # when it last asked for jobs, got one or touched one
+    silent: timedelta  # since then
+    leases: int
+    session: None = None
 
 
 def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
@@ -100,6 +115,43 @@ def list_sessions() -> Operation[list[Session]]:
         ]
 
     return Operation("list_sessions", steps, Mode.SCAN, whole=True)
+
+
+def hear(worker: str, topics: Sequence[str]) -> Operation[None]:
+    """Note that a worker without a session asks for jobs of these topics."""
+
+    def steps() -> Steps[None]:
+        yield sql["hear"](worker=worker, topics=list(topics))
+
+    return Operation("hear", steps, whole=True)
+
+
+def list_remote() -> Operation[list[RemoteWorker]]:
+    """Read the workers without a session that were heard of late or hold a lease, oldest first."""
+
+    def steps() -> Steps[list[RemoteWorker]]:
+        return [
+            RemoteWorker(
+                worker=worker,
+                topics=() if topics is None else _topics.decode(topics),
+                started_at=as_datetime(started_at),
+                beat_at=as_datetime(heard_at),
+                silent=as_timedelta(max(0, now - heard_at)),
+                leases=leases,
+            )
+            for worker, topics, started_at, heard_at, now, leases in (yield sql["list_remote"]())
+        ]
+
+    return Operation("list_remote", steps, Mode.SCAN, whole=True)
+
+
+def prune_remote() -> Operation[int]:
+    """Forget workers without a session that are silent for long; return how many."""
+
+    def steps() -> Steps[int]:
+        return len((yield sql["prune_remote"](silence=REMEMBERED, limit=PRUNE_AT_ONCE)))
+
+    return Operation("prune_remote", steps, whole=True)
 
 
 def observe() -> Operation[list[tuple[int, int, int]]]:

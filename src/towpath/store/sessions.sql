@@ -26,6 +26,27 @@ select s.id, s.worker, s.topics, s.started_at, s.beat_at, {now},
        (select count(*) from towpath.lease l where l.session = s.id)
   from towpath.session s order by s.started_at, s.id;
 
+-- name: hear
+insert into towpath.remote_worker (worker, topics, started_at, heard_at)
+values (:worker, :topics, {now}, {now})
+on conflict (worker) do update set topics = excluded.topics, heard_at = excluded.heard_at;
+
+-- A worker that holds leases is known by them even if it was not heard for long.
+-- name: list_remote
+select k.worker, max(k.topics), min(k.started_at), max(k.heard_at), {now},
+       cast(sum(k.leases) as bigint)
+  from (select worker, topics, started_at, heard_at, 0 as leases from towpath.remote_worker
+         union all
+        select worker, null, min(reserved_at), max(coalesce(touched_at, reserved_at)), count(*)
+          from towpath.lease where worker is not null group by worker) k
+ group by k.worker order by min(k.started_at), k.worker;
+
+-- name: prune_remote
+delete from towpath.remote_worker where worker in (
+    select worker from towpath.remote_worker where heard_at <= {now} - cast(:silence as bigint)
+     order by heard_at limit cast(:limit as bigint))
+returning worker;
+
 -- name: observe
 select id, beats, {now} from towpath.session;
 
