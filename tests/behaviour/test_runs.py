@@ -8,7 +8,7 @@ from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Bury, Limit, State, Status
 from towpath.errors import Invalid, MaxJobsReached, NotFound, TowpathError
-from towpath.store import dependencies, leases, runs, sessions
+from towpath.store import dependencies, leases, runs, sessions, upkeep
 
 
 def take(app, worker, **options):
@@ -135,11 +135,6 @@ def test_upkeep_finds_a_run_whose_end_was_told_only_half(app, monkeypatch, end, 
     """As by a worker that died between two statements."""
     job = app.jobs.enqueue("deploy", workers=1)
     lease = take(app, "a")
-
-    def died(*_):
-        return frozenset()
-        yield
-
     with monkeypatch.context() as patch:
         if where == "before it is noted":
             patch.setattr(leases, "told", died)
@@ -155,6 +150,56 @@ def test_upkeep_finds_a_run_whose_end_was_told_only_half(app, monkeypatch, end, 
     app.upkeep.run()
 
     assert app.jobs.get(job).status is (Status.COMPLETED if end == "complete" else Status.FAILED)
+
+
+@pytest.mark.parametrize("gone", ["deleted", "pruned", "offered again"])
+def test_a_failed_run_that_its_job_never_heard_of_leaves_nothing(app, clock, monkeypatch, gone):
+    """Its worker died right after the failure was stored, and upkeep tells too late."""
+    job = app.jobs.enqueue("deploy", workers=2, retention=60)
+    run = take(app, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "told", died)
+        app.jobs.fail(run, "no")
+    if gone == "deleted":
+        app.jobs.delete(job)
+    else:
+        app.jobs.cancel(job)
+    if gone == "pruned":
+        clock.advance("2m")
+        plain(app).run(upkeep.prune())
+    if gone == "offered again":
+        app.jobs.requeue(job)
+
+    app.upkeep.run()
+
+    with pytest.raises(NotFound):
+        app.jobs.get(run.job)
+    assert app.jobs.stats().buried == 0
+    assert app.jobs.kick("deploy", 9) == 0  # what is buried there would be refused
+
+
+def died(*_):
+    """Stand for what a worker that died did not do any more."""
+    return frozenset()
+    yield
+
+
+@pytest.mark.parametrize("verb", ["delete", "requeue"])
+def test_a_run_that_its_job_forgets_is_asked_to_stop(app, monkeypatch, verb):
+    """Also where the one that failed the job died before it could ask."""
+    job = app.jobs.enqueue("deploy", workers=2)
+    first, second = take(app, "a"), take(app, "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "withdraw", died)
+        app.jobs.fail(first, "no")
+    assert not app.jobs.get(second.job).cancel_requested
+
+    getattr(app.jobs, verb)(job)
+
+    assert app.jobs.get(second.job).cancel_requested
+    assert (take(app, "c") is not None) is (verb == "requeue")
+    app.jobs.fail(second, "no")
+    assert app.jobs.get(second.job).status is Status.CANCELLED
 
 
 # ---------------------------------------------------------------- by name

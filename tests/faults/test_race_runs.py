@@ -87,3 +87,41 @@ def test_a_worker_that_asks_twice_at_once_gets_one_run(make_app):
 
     assert len(app.jobs.reserve("mail", worker="w")) == 1
     assert app.run(Operation("start", start_what_was_found)) == 0
+
+
+@pytest.mark.parametrize("kind", ["postgres"])  # elsewhere all of it is one transaction
+@pytest.mark.parametrize("statement", ["ended_runs", "note_run", "hand_in", "hold_offer"])
+def test_a_run_that_fails_while_its_job_is_deleted_leaves_nothing(
+    make_app, threads, books, statement
+):
+    app, other = make_app(), make_app()
+    job = app.jobs.enqueue("mail", workers=2)
+    [lease] = app.jobs.reserve("mail", worker="w")
+
+    with Gate(app, threads).before(statement, app.jobs.fail, lease, "no"):
+        other.jobs.delete(job)
+
+    left = {name: books.count(name) for name in ("job", "buried", "failure", "run", "offer")}
+    assert not any(left.values()), left
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+@pytest.mark.parametrize("gone", ["deleted", "pruned"])
+def test_no_offer_outlives_its_job(make_app, monkeypatch, books, gone):
+    """The job has ended, and the one that ended it died before the offer was withdrawn."""
+    app = make_app()
+    job = app.jobs.enqueue("mail", workers=1, retention=0)
+    [lease] = app.jobs.reserve("mail", worker="w")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "withdraw", dies)
+        with pytest.raises(Died):
+            app.jobs.fail(lease, "no") if gone == "deleted" else app.jobs.complete(lease)
+    assert books.count("offer") == 1
+
+    if gone == "deleted":
+        app.jobs.delete(job)
+    else:
+        app.run(upkeep.prune())
+    app.upkeep.run()
+
+    assert books.count("offer") == books.count("job") == books.count("run") == 0

@@ -137,7 +137,7 @@ def told(rows: Iterable[Row]) -> Steps[set[str]]:
     topics: set[str] = set()
     ended = list(rows)
     while ended:
-        others, offered = yield from noted([seq for seq, _ in ended])
+        others, offered = yield from noted(ended)
         topics |= offered
         topics |= yield from _told_of(ended)
         ended = others

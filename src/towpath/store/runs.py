@@ -64,9 +64,13 @@ def _of_a_run(options: Options, runs: Runs, seq: int) -> Options:
     return replace(options, max_retries=1, max_crashes=1, takes=None, runs=replace(runs, of=seq))
 
 
-def noted(ended: Sequence[int]) -> Steps[tuple[list[Row], set[str]]]:
+def noted(ended: Sequence[Row]) -> Steps[tuple[list[Row], set[str]]]:
     """Note how runs ended; return the offers that ended by it, and the topics with new room."""
-    rows = yield sql["ended_runs"]([{"parent": seq} for seq in ended])
+    rows = yield sql["ended_runs"]([{"parent": seq} for seq, _ in ended])
+    runs = {row[1] for row in rows}
+    failed = [seq for seq, well in ended if not well and seq not in runs]
+    if failed:
+        yield from _without_job(failed)
     topics: set[str] = set()
     over: list[Row] = []
     for seq, job, known, state, kind in rows:
@@ -85,6 +89,14 @@ def noted(ended: Sequence[int]) -> Steps[tuple[list[Row], set[str]]]:
             else:
                 over += ends
     return over, topics
+
+
+def _without_job(failed: Sequence[int]) -> Steps[None]:
+    """Forget runs that failed after their job was deleted, pruned or offered again."""
+    for seq, text in (yield sql["failed_without_job"]([{"parent": seq} for seq in failed])):
+        runs = known_options(text).runs
+        if runs is not None and runs.of is not None:
+            yield sql["hand_in"](offer=runs.of, job=seq)
 
 
 def _outcome(state: str, kind: str | None) -> RunState:

@@ -93,8 +93,14 @@ update towpath.run set state = :state, ended_at = {now} where job = :job;
 -- name: forget_run
 delete from towpath.run where job = :job;
 
--- name: forget_runs
-delete from towpath.run where offer = :offer;
+-- A run that its job does not know any more is asked to stop.
+-- name: forget_runs [sqlite]
+delete from towpath.run where offer = :offer returning job;
+update towpath.lease set cancelled = true where seq = :job;
+
+-- name: forget_runs [postgres]
+with gone as (delete from towpath.run where offer = :offer returning job)
+update towpath.lease set cancelled = true where seq = any(array(select job from gone));
 
 -- name: hold_offer [sqlite]
 select o.topic, o.wanted, j.options from towpath.offer o join towpath.job j on j.seq = o.seq
@@ -111,9 +117,23 @@ select state, count(*) from towpath.run where offer = :offer group by state;
 select d.result from towpath.run r join towpath.done d on d.seq = r.job
  where r.offer = :offer and r.state = 'succeeded' order by r.ended_at, r.worker;
 
--- A run that failed is not kept aside: its failure is one of the job, and says the rest.
+-- Jobs that failed and are no run that its job knows; its options say whether such a job is a run.
+-- name: failed_without_job [sqlite]
+select b.seq, j.options from towpath.buried b join towpath.job j on j.seq = b.seq
+ where b.seq = :parent and not exists (select 1 from towpath.run r where r.job = b.seq);
+
+-- name: failed_without_job [postgres]
+select b.seq, j.options from towpath.buried b join towpath.job j on j.seq = b.seq
+ where b.seq = any(array(
+       select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
+   and not exists (select from towpath.run r where r.job = b.seq);
+
+-- A run that failed is not kept aside: its failure is one of the job, and says the rest. Where the
+-- job is gone, the failure goes too.
 -- name: hand_in [sqlite]
-update towpath.failure set seq = :offer, epoch = :job where seq = :job;
+update towpath.failure set seq = :offer, epoch = :job
+ where seq = :job and exists (select 1 from towpath.job where seq = :offer);
+delete from towpath.failure where seq = :job;
 delete from towpath.note where seq = :job;
 delete from towpath.buried where seq = :job;
 delete from towpath.job where seq = :job;
@@ -121,7 +141,10 @@ delete from towpath.job where seq = :job;
 -- name: hand_in [postgres]
 with failed as (
     update towpath.failure set seq = cast(:offer as bigint), epoch = cast(:job as bigint)
-     where seq = :job),
+     where seq = :job and exists (select from towpath.job where seq = :offer)),
+forgotten as (
+    delete from towpath.failure
+     where seq = :job and not exists (select from towpath.job where seq = :offer)),
 unsaid as (
     delete from towpath.note where seq = :job),
 unburied as (

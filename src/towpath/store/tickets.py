@@ -14,8 +14,8 @@ from towpath.model.job import Job
 from towpath.model.states import Action, State, Status, allows
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import TICKET, Statement, load
+from towpath.store.dependencies import IN_LINE, told
 from towpath.store.dependencies import sql as dependencies
-from towpath.store.dependencies import told
 from towpath.store.leases import is_run
 from towpath.store.limits import freed
 from towpath.store.lookup import get
@@ -345,7 +345,7 @@ def _revive(parent: int) -> Steps[None]:
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
-    if job.state is State.BLOCKED:
+    if job.state not in IN_LINE:  # also a failed one, if its offer was not withdrawn when it failed
         yield from withdraw(job.seq)
     yield runs["forget_runs"](offer=job.seq)
     if job.status is Status.PENDING:

@@ -3,12 +3,14 @@
 -- name: clock
 select {now};
 
--- A run is kept until its job has ended, which takes the results from there.
+-- A run is kept until its job has ended, which takes the results from there; the job, until its offer
+-- is withdrawn.
 -- name: prune [sqlite]
 delete from towpath.done where seq in (
     select seq from towpath.done d where prune_at <= :now
        and not exists (select 1 from towpath.run r join towpath.offer o on o.seq = r.offer
                         where r.job = d.seq)
+       and not exists (select 1 from towpath.offer o where o.seq = d.seq)
      order by prune_at limit :limit)
 returning seq;
 delete from towpath.failure where seq = :seq;
@@ -22,6 +24,7 @@ with picked as materialized (
     select seq from towpath.done d where prune_at <= {now}
        and not exists (select from towpath.run r join towpath.offer o on o.seq = r.offer
                         where r.job = d.seq)
+       and not exists (select from towpath.offer o where o.seq = d.seq)
      order by prune_at limit cast(:limit as bigint) for update skip locked),
 gone as (
     delete from towpath.done d using picked p where d.seq = p.seq returning d.seq),
