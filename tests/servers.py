@@ -208,16 +208,18 @@ class PgBouncer(Server):
         )
 
     @staticmethod
-    def available() -> bool:
-        """Tell whether this machine has the program."""
-        return shutil.which("pgbouncer") is not None
+    def program() -> str | None:
+        """Return where this machine has the program, if it has."""
+        # Debian installs it where only root's PATH leads.
+        places = (os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin")
+        return shutil.which("pgbouncer", path=os.pathsep.join(places))
 
     def stop(self) -> None:
         """Cut off all clients and stop."""
         self._end(signal.SIGQUIT)
 
     def _command(self) -> list[str | Path]:
-        return [shutil.which("pgbouncer") or "pgbouncer", self._configuration]
+        return [self.program() or "pgbouncer", self._configuration]
 
     def _is_ready(self, pid: int) -> bool:
         with socket.socket() as client:

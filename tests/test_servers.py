@@ -100,8 +100,10 @@ def test_a_killed_process_leaves_no_server():
         shutil.rmtree(directory)
 
 
-@pytest.mark.skipif(not PgBouncer.available(), reason="PgBouncer is not on the PATH")
-def test_pgbouncer_answers_for_its_server(server):
+@pytest.mark.skipif(PgBouncer.program() is None, reason="the program pgbouncer is not installed")
+def test_pgbouncer_answers_for_its_server(server, monkeypatch):
+    """Also for a user whose PATH does not lead to programs of the administrator."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with PgBouncer(server) as bouncer:
         assert answer(bouncer.url(), "show port") == str(server.port)
         server.restart("immediate")

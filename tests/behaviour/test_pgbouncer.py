@@ -13,7 +13,7 @@ from towpath import App, State
 from towpath.errors import DatabaseBusy
 
 pytestmark = pytest.mark.skipif(
-    not PgBouncer.available(), reason="the program pgbouncer is not installed"
+    PgBouncer.program() is None, reason="the program pgbouncer is not installed"
 )
 
 
