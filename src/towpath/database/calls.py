@@ -158,32 +158,30 @@ class Inbox(deque[C]):
     """Calls in line."""
 
     def take(self, most: int, batch: list[C], *, one_writer: bool = False) -> list[C]:
-        """Move what may share a commit into a batch, without what nobody waits for any more.
+        """Move calls that may share a commit into a batch; calls that were given up are dropped.
 
-        Where several write, of those that hold rows only what merges into one operation.
+        An operation that is not repeatable is alone: after a lost answer it cannot be repeated
+        for the others. So is one that takes contended locks where several write: the locks of two
+        could deadlock. Calls that merge with it into one operation share its transaction.
         """
         size = 0
-        holder: Operation[Any] | None = None
         while self and size < most:
             call = self[0]
             operation = call.operation
-            # If the answer is lost, what is not repeatable cannot be said again for the others.
-            alone = not operation.repeatable
-            if alone and batch:
+            if batch and not _share(batch[0].operation, operation, one_writer=one_writer):
                 break
-            if operation.holds and not one_writer:
-                if holder and not (operation.merge and operation.merge is holder.merge):
-                    break
-                holder = operation
             if not call.is_abandoned():
                 batch.append(call)  # first there, so that an interrupt loses none
+                size += len(operation.items) or 1
             self.popleft()
-            if not batch or batch[-1] is not call:
-                continue
-            size += len(operation.items) or 1
-            if alone:
-                break
         return batch
+
+
+def _share(first: Operation[Any], other: Operation[Any], *, one_writer: bool) -> bool:
+    if first.merge is not None and first.merge is other.merge:
+        return True
+    are_repeatable = first.repeatable and other.repeatable
+    return are_repeatable and (one_writer or not (first.holds or other.holds))
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

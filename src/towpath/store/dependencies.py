@@ -20,7 +20,7 @@ from towpath.model.states import State, Status
 from towpath.operation import Answer, Operation, Row, Steps, answered
 from towpath.statement import load
 from towpath.store import lookup
-from towpath.store.jobs import Enqueue, NewJob, stored_before, topics_of
+from towpath.store.jobs import Enqueue, NewJob, are_keyed, stored_before, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import job_from, known_options, uuid_from
 from towpath.store.runs import noted, offer
@@ -52,7 +52,7 @@ def enqueue_offered(new: Sequence[NewJob], enqueue: Enqueue) -> Operation[list[A
                 answers[nth] = msgspec.structs.replace(job, state=State.BLOCKED)
         return answers
 
-    return Operation("enqueue_offered", steps, wakes=topics_of)
+    return Operation("enqueue_offered", steps, holds=are_keyed(new), wakes=topics_of)
 
 
 def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
@@ -89,7 +89,8 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
                 jobs[nth] = yield from _linked(jobs[nth], parents)
         return list(jobs)
 
-    return Operation("enqueue_flow", steps, wakes=topics_of)
+    holds = are_keyed(node.new for node in nodes)
+    return Operation("enqueue_flow", steps, holds=holds, wakes=topics_of)
 
 
 def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:

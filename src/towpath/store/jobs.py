@@ -103,15 +103,31 @@ def lines_of(new: Iterable[NewJob]) -> list[str]:
     return [job.topic for job in new if not job.delay and job.run_at is None]
 
 
-@plural(
-    lambda new: len(new) == 1 or len({job.key is None for job in new}) == 1, topics_of, lines_of
-)
-def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
-    """Store jobs, in order.
+def are_keyed(new: Iterable[NewJob]) -> bool:
+    """Say whether any of these jobs has a key, and so claims it."""
+    return any(job.key is not None for job in new)
 
-    A job whose id is stored already with the same content, or whose key an unfinished job of its
-    topic holds, is not stored again: the standing job is the answer.
+
+@plural(wakes=topics_of, fresh=lines_of)
+def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
+    """Store jobs without keys, in order.
+
+    A job whose id is stored already with the same content is not stored again: the standing job is
+    the answer.
     """
+    return (yield from _enqueued(new))
+
+
+@plural(wakes=topics_of, fresh=lines_of, holds=lambda _: True)
+def enqueue_keyed(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
+    """Store jobs with keys, in order; an unfinished job that holds a key is the answer for it.
+
+    Each statement commits alone: an operation that waits for a key holds no other.
+    """
+    return (yield from _enqueued(new))
+
+
+def _enqueued(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     if len(new) == 1 and new[0].key is None:  # the short way, for it is the usual one
         rows = yield sql["enqueue"]([new[0].as_item(0)])
         if rows:
@@ -195,21 +211,22 @@ def enqueue_all(
     new: Sequence[NewJob], *, batch_size: int, batch_bytes: int
 ) -> Operation[list[Answer[Job]]]:
     """Store many jobs in one transaction, some in each statement."""
-    if len(new) == 1:
+    keyed = are_keyed(new)
+    every = list(_parts(new, batch_size, batch_bytes)) if len(new) > 1 else [new]
+    if len(every) == 1 and not keyed:
         return enqueue(new)
-    every = list(_parts(new, batch_size, batch_bytes))
-    if len(every) == 1:
-        return enqueue(new)
+    if len(every) == 1 and all(job.key is not None for job in new):
+        return enqueue_keyed(new)
 
     def steps() -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = []
         for part in every:
-            answers += yield from enqueue(part).start()
+            answers += yield from _enqueued(part)
         return answers
 
     alike = all(map(new[0].is_like, new))
-    parts = [(_enqueue_alike if alike else enqueue)(part) for part in every]
-    return Operation("enqueue_all", steps, wakes=topics_of, fresh=set, parts=parts)
+    parts = [_enqueue_alike(part) for part in every] if alike else []
+    return Operation("enqueue_all", steps, wakes=topics_of, fresh=set, parts=parts, holds=keyed)
 
 
 def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
@@ -226,7 +243,7 @@ def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
         ]
 
     # Once an answer was lost they may be stored.
-    return Operation("enqueue_alike", steps, restart=enqueue(new).start)
+    return Operation("enqueue_alike", steps, restart=lambda: _enqueued(new))
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
@@ -263,9 +280,15 @@ def enqueue_within(
                 if jobs + count > max_jobs:
                     msg = f"topic {topic!r} holds {jobs} jobs; {max_jobs} are allowed"
                     raise MaxJobsReached(msg)
-        return (yield from enqueue(new).start())
+        return (yield from _enqueued(new))
 
-    return Operation("enqueue_within", steps, wakes=topics_of, fresh=lambda: lines_of(new))
+    return Operation(
+        "enqueue_within",
+        steps,
+        holds=are_keyed(new),
+        wakes=topics_of,
+        fresh=lambda: lines_of(new),
+    )
 
 
 def _standing(new: NewJob, job: Job) -> Answer[Job]:

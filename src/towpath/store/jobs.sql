@@ -107,7 +107,7 @@ claimed as (
     insert into towpath.unique_key (topic, key, id)
     select topic, key, id from (select distinct on (id) * from item order by id, nth) as first
      where not exists (select from towpath.job j where j.id = first.id)
-     order by topic, key
+     order by topic collate "C", key collate "C"
     on conflict do nothing
     returning id),
 made as (

@@ -30,7 +30,7 @@ from towpath.model.schedule import (
 )
 from towpath.operation import Answer, Mode, Operation, Row, Steps, answered
 from towpath.statement import load
-from towpath.store.jobs import NewJob
+from towpath.store.jobs import NewJob, are_keyed
 
 sql: Final = load(__name__)
 
@@ -191,7 +191,8 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
             yield sql["advance"](moved)
         return fired
 
-    return Operation("fire", steps, wakes=_topics, fresh=set)
+    holds = are_keyed(job for plan in plans for job in plan.jobs)
+    return Operation("fire", steps, holds=holds, wakes=_topics, fresh=set)
 
 
 def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
@@ -260,7 +261,7 @@ def put_all(new: Sequence[NewSchedule], store: Store) -> Operation[Sequence[Put]
     def topics(done: Sequence[Put]) -> set[str]:
         return {topic for put in done for topic in put.topics}
 
-    return Operation("set_schedules", steps, wakes=topics)
+    return Operation("set_schedules", steps, holds=True, wakes=topics)
 
 
 def _put(new: NewSchedule, store: Store) -> Steps[Put]:
@@ -331,7 +332,7 @@ def run(name: str, id: UUID, store: Store) -> Operation[Job]:
         [job] = yield from store([found.new_job(id, None)]).start()
         return answered(job)
 
-    return Operation("run_schedule", steps, wakes=lambda job: [job.topic])
+    return Operation("run_schedule", steps, holds=True, wakes=lambda job: [job.topic])
 
 
 def delete(name: str) -> Operation[None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -87,14 +88,24 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
             break
         found = True
         after = rows[-1][3]
-        for seq, epoch, key, _ in rows:
-            if key is not None and not (yield sql["claim_key"](seq=seq)):
+        without_key = yield from _keys_claimed(rows)
+        for seq, epoch, _, _ in rows:
+            if seq in without_key:
                 continue
             for row in (yield sql["take_buried"](seq=seq, epoch=epoch)):
                 yield from _given_another_chance(seq, _ticket(row))
                 yield from _put_again(seq, _kicked(_ticket(row)))
                 kicked += 1
     return found, kicked
+
+
+def _keys_claimed(rows: Sequence[Row]) -> Steps[set[int]]:
+    """Claim the keys of buried jobs, in the order of every enqueue; return those without theirs."""
+    without_key: set[int] = set()
+    for seq, _, _, _ in sorted((row for row in rows if row[2] is not None), key=itemgetter(2)):
+        if not (yield sql["claim_key"](seq=seq)):
+            without_key.add(seq)
+    return without_key
 
 
 def _kick_delayed(topic: str, limit: int) -> Steps[int]:
