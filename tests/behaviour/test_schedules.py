@@ -23,6 +23,7 @@ from towpath import App, Context
 from towpath.app import upkeep
 from towpath.errors import Conflict, Invalid, InvalidArguments, NotFound
 from towpath.model import schedule as model
+from towpath.model.ids import uuid7
 from towpath.model.instants import as_datetime, instant
 from towpath.model.schedule import Cron, Every, fire_id, rule_of
 from towpath.operation import Operation
@@ -617,6 +618,125 @@ def test_what_is_due_under_the_old_rule_fires_before_the_new_one_holds(app, cloc
     clock.advance("23m")
     app.upkeep.run()
     assert fired(app) == [at(12, 5), at(12, 30)]
+
+
+@pytest.fixture
+def full(make_app, colour, clock):
+    """An app with a topic that takes one job at a time and has it; three fires are due there."""
+    app = colour(make_app(clock=clock, max_jobs_per_topic=1))
+    app.jobs.enqueue("report", "in the way")
+    app.schedules.set("poll", topic="report", payload="old", every="5m", catch_up="all")
+    clock.advance("17m")
+    app.upkeep.run()
+    return app
+
+
+def worked(app, topic="report"):
+    """Complete what is there; return its payload and when it was to run."""
+    leases = app.jobs.reserve(topic, limit=9)
+    for lease in leases:
+        app.jobs.complete(lease)
+    return [(lease.job.payload, lease.job.run_at) for lease in leases]
+
+
+def test_what_is_due_when_the_rule_changes_fires_when_it_can(full, clock):
+    """As the schedule said before; the new rule waits for nothing."""
+    found = full.schedules.set("poll", topic="report", payload="new", cron="30 * * * *")
+    assert (found.next_at, found.last_at) == (at(12, 30), at(12, 15))
+    assert "MaxJobsReached" in found.error
+    full.upkeep.run()
+    assert worked(full) == [("in the way", at(12))]
+
+    for minute in (5, 10, 15):
+        full.upkeep.run()
+        full.upkeep.run()  # no second one
+        assert worked(full) == [("old", at(12, minute))]
+    full.upkeep.run()
+    assert worked(full) == []
+
+    clock.advance("13m")
+    full.upkeep.run()
+    assert worked(full) == [("new", at(12, 30))]
+    assert full.schedules.get("poll").error is None
+
+
+def test_a_rule_that_changes_again_owes_what_it_owed_before(full, clock):
+    full.schedules.set("poll", topic="report", payload="newer", cron="20 * * * *")
+    clock.advance("4m")
+    full.schedules.set("poll", topic="report", payload="newest", cron="30 * * * *")
+
+    made = []
+    for _ in range(6):
+        made += worked(full)
+        full.upkeep.run()
+
+    assert made[1:] == [
+        ("old", at(12, 5)),
+        ("old", at(12, 10)),
+        ("old", at(12, 15)),
+        ("newer", at(12, 20)),
+    ]
+
+
+@pytest.mark.parametrize("verb", ["pause", "delete"])
+def test_what_is_owed_ends_with_the_schedule(full, verb):
+    full.schedules.set("poll", topic="report", cron="30 * * * *")
+    getattr(full.schedules, verb)("poll")
+
+    worked(full)
+    full.upkeep.run()
+
+    assert worked(full) == []
+
+
+def test_what_is_owed_is_fired_once_by_whoever_has_read_it(full):
+    full.schedules.set("poll", topic="report", cron="30 * * * *")
+    read = full.run(store.owed(None))
+    worked(full)
+    for _ in range(3):
+        assert full.run(store.fire_owed(read, full.storing.each)) == {"report"}
+        [lease] = full.jobs.reserve("report")
+        full.jobs.complete(lease)
+
+    assert full.run(store.fire_owed(read, full.storing.each)) == set()
+
+
+def test_a_job_that_was_not_stored_when_the_rule_changed_is_owed(app, clock):
+    """Its key changed hands; the other fires are stored and not owed."""
+
+    def loses_the_second(new):
+        def steps():
+            answers = yield from app.storing.each(new[:1]).start()
+            return [*answers, *(Conflict("it changed hands") for _ in new[1:])]
+
+        return Operation("enqueue", steps)
+
+    app.schedules.set("poll", topic="report", payload="old", every="5m", catch_up="all")
+    clock.advance("10m")
+    job = jobs.NewJob(id=uuid7(), topic="report", body="1", encoding="json", priority=5, ttr=9)
+    changed = store.NewSchedule(
+        name="poll", rule=rule_of("30 * * * *", None, None), catch_up="latest", job=job
+    )
+    app.run(store.put_all([changed], loses_the_second))
+    assert fired(app) == [at(12, 5)]
+    assert [as_datetime(each.fire_at) for each in app.run(store.owed(None))] == [at(12, 10)]
+
+    app.upkeep.run()
+
+    assert fired(app) == [at(12, 5), at(12, 10)]
+
+
+def test_a_due_fire_that_cannot_be_read_is_the_first_of_the_new_rule(app, clock):
+    app.schedules.set("poll", topic="report", payload="old", cron="*/5 * * * *")
+    spoil(app, "poll", tz="Mars/Olympus")
+    clock.advance("7m")
+    app.upkeep.run()
+    app.schedules.set("poll", topic="report", payload="new", cron="30 * * * *")
+
+    app.upkeep.run()
+
+    assert worked(app) == [("new", at(12, 5))]
+    assert app.schedules.get("poll").next_at == at(12, 30)
 
 
 def test_a_paused_schedule_stays_paused_when_it_is_set_again(app, clock):

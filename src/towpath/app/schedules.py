@@ -68,8 +68,9 @@ class Schedules:
     ) -> Schedule:
         """Store a schedule, or change the one of this name.
 
-        One whose rule stays the same keeps its next fire, and a paused one stays paused. Options
-        are those of `enqueue`.
+        One whose rule stays the same keeps its next fire, and a paused one stays paused. What is
+        due under the old rule is enqueued first, as it was set before; where that cannot be stored
+        now, as in a full topic, it is as soon as it can be. Options are those of `enqueue`.
         """
         job = self._job(topic, payload, options)
         new = _new(name, rule_of(cron, every, tz), catch_up, job)

@@ -30,7 +30,7 @@ from towpath.store import (
     topics,
     upkeep,
 )
-from towpath.store.schedules import Fired, Found, Plan
+from towpath.store.schedules import Fired, Found, Owed, Plan
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -160,6 +160,7 @@ class Upkeep:
 
     def _fire(self) -> None:
         """Fire the schedules that are due, and find out when the next one is."""
+        self._fire_owed()
         last: Found | None = None
         for _ in range(MOST_BATCHES):
             found: list[Found] = self._do(schedules.look(last)) or []
@@ -169,6 +170,17 @@ class Upkeep:
             last = found[-1]
         wait: int | None = self._do(schedules.next_due())
         self._fires_at = NEVER if wait is None else time.monotonic() + wait / 1e6
+
+    def _fire_owed(self) -> None:
+        last: Owed | None = None
+        for _ in range(MOST_BATCHES):
+            owed: list[Owed] = self._do(schedules.owed(last)) or []
+            if not owed:
+                return
+            if self._do(schedules.fire_owed(owed, self._app.storing.each)) is None:
+                for each in owed:  # one of them may spoil it for the others
+                    self._do(schedules.fire_owed([each], self._app.storing.each))
+            last = owed[-1]
 
     def _fire_together(self, plans: list[Plan]) -> None:
         if not plans:

@@ -88,8 +88,12 @@ class Found(Struct, frozen=True):
 
     def new_job(self, id: UUID, run_at: int | None) -> NewJob:
         """Return a job of it."""
-        stored = msgspec.json.decode(self.job)
-        return msgspec.convert({**stored, "id": id, "run_at": run_at}, NewJob)
+        return _new_job(self.job, id, run_at)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a fire of it has not been made yet."""
+        return self.next_at is not None and self.next_at <= self.now
 
     def next_after_now(self, rule: Rule) -> int | None:
         """Return its next fire; a clock that was set back does not bring one back."""
@@ -112,6 +116,11 @@ class Found(Struct, frozen=True):
             last_at=None if self.last_at is None else as_datetime(self.last_at),
             error=self.error,
         )
+
+
+def _new_job(text: str, id: UUID, run_at: int | None) -> NewJob:
+    stored = msgspec.json.decode(text)
+    return msgspec.convert({**stored, "id": id, "run_at": run_at}, NewJob)
 
 
 class Plan(Struct, frozen=True):
@@ -144,6 +153,7 @@ class Fired(Struct, frozen=True):
     plan: Plan
     topics: set[str] = set()
     error: TowpathError | None = None  # why its jobs were not stored; it remains due
+    left: Sequence[NewJob] = ()  # the jobs that were not
 
 
 def planned(found: Found) -> Plan:
@@ -204,20 +214,18 @@ def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
             answers = yield from store(new).start()
     except LimitReached as error:  # before anything was stored
         if len(plans) == 1:
-            return [Fired(plans[0], error=error)]
+            return [Fired(plans[0], error=error, left=plans[0].jobs)]
         alone: list[Fired] = []
         for plan in plans:
             alone += yield from _stored([plan], store)
         return alone
     lost = {job.id: each for job, each in zip(new, answers, strict=True) if _is_lost(each)}
-    return [
-        Fired(
-            plan,
-            {job.topic for job in plan.jobs},
-            next((lost[job.id] for job in plan.jobs if job.id in lost), None),
-        )
-        for plan in plans
-    ]
+    fired: list[Fired] = []
+    for plan in plans:
+        left = [job for job in plan.jobs if job.id in lost]
+        why = lost[left[0].id] if left else None
+        fired.append(Fired(plan, {job.topic for job in plan.jobs}, why, left))
+    return fired
 
 
 def _is_lost(answer: Answer[Job]) -> TypeGuard[Conflict]:
@@ -227,6 +235,56 @@ def _is_lost(answer: Answer[Job]) -> TypeGuard[Conflict]:
 
 def _topics(fired: Iterable[Fired]) -> set[str]:
     return {topic for each in fired for topic in each.topics}
+
+
+class Owed(Struct, frozen=True):
+    """A fire that was due when the rule of its schedule changed, and could not be stored then."""
+
+    schedule: str
+    fire_at: int
+    topic: str
+    job: str
+
+    def new_job(self) -> NewJob:
+        """Return its job, as the schedule said before the change."""
+        return _new_job(self.job, fire_id(self.schedule, self.fire_at), self.fire_at)
+
+
+def owed(after: Owed | None) -> Operation[list[Owed]]:
+    """Read some of the fires that are owed, beginning after one of them."""
+
+    def steps() -> Steps[list[Owed]]:
+        name, at = (after.schedule, after.fire_at) if after else ("", 0)
+        rows = yield sql["owed"](schedule=name, fire_at=at, limit=FIRE_AT_ONCE)
+        return [Owed(*row) for row in rows]
+
+    return Operation("look_for_owed_fires", steps, Mode.READ, whole=True)
+
+
+def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
+    """Store the jobs of fires that are owed, as far as limits allow; return their topics.
+
+    One at a time: of several, a topic that is almost full takes the first.
+    """
+
+    def steps() -> Steps[set[str]]:
+        topics: set[str] = set()
+        full: set[str] = set()
+        for each in fires:
+            place = {"schedule": each.schedule, "fire_at": each.fire_at}
+            if each.topic in full or not (yield sql["claim_owed"](**place)):
+                continue
+            try:
+                [answer] = yield from store([each.new_job()]).start()
+            except LimitReached:  # before anything was stored
+                full.add(each.topic)
+                continue
+            if not _is_lost(answer):
+                yield sql["forget_owed"](**place)
+                topics.add(each.topic)
+        return topics
+
+    return Operation("fire_owed", steps, wakes=lambda topics: topics, fresh=set)
 
 
 def report(found: Found, error: str) -> Operation[None]:
@@ -249,7 +307,8 @@ def put_all(new: Sequence[NewSchedule], store: Store) -> Operation[Sequence[Put]
     """Store schedules, or change those that stand under their names.
 
     One whose rule stays the same keeps its next fire, and a paused one stays paused. What is due
-    under an old rule fires before the new one takes its place.
+    under an old rule fires before the new one takes its place, as the schedule said before; what
+    cannot be stored then is owed, and upkeep makes it as soon as that can be.
     """
 
     def steps() -> Steps[Sequence[Put]]:
@@ -270,12 +329,16 @@ def _put(new: NewSchedule, store: Store) -> Steps[Put]:
     topics: set[str] = set()
     same_rule = not added and all(columns[c] == getattr(found, c) for c in ("cron", "tz", "every"))
     if added or any(value != getattr(found, column) for column, value in columns.items()):
-        last_at, next_at = found.last_at, found.next_at
+        last_at, next_at, error = found.last_at, found.next_at, None
         if not same_rule:
-            last_at, topics = yield from _fired_before(found, store)
-            moved = msgspec.structs.replace(found, last_at=last_at)
-            next_at = moved.next_after_now(new.rule)
-        yield sql["change"](**columns, next_at=next_at, last_at=last_at)
+            plan = _due_before(found)
+            if plan is not None:
+                topics, error = yield from _fired_before(plan, store)
+                last_at = plan.last_at
+            if plan is not None or not found.is_due:
+                moved = msgspec.structs.replace(found, last_at=last_at)
+                next_at = moved.next_after_now(new.rule)
+        yield sql["change"](**columns, next_at=next_at, last_at=last_at, error=error)
         [found] = _all((yield sql["get"](name=new.name)))
     return Put(found.schedule(), topics)
 
@@ -290,20 +353,34 @@ def _added(columns: dict[str, Any]) -> Steps[tuple[bool, Found]]:
     raise Conflict(msg)
 
 
-def _fired_before(found: Found, store: Store) -> Steps[tuple[int | None, set[str]]]:
-    """Fire what is due of a schedule that is about to change; one that cannot fire is lost."""
-    if found.next_at is None or found.next_at > found.now:
-        return found.last_at, set()
+def _due_before(found: Found) -> Plan | None:
+    """Return what is due of a schedule that is about to change; None if it cannot be read here.
+
+    Then it remains due, and its fire is the first one of the new rule.
+    """
     try:
-        plan = planned(found)
+        return planned(found) if found.is_due else None
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it is about to be mended
-        return found.last_at, set()
+        return None
+
+
+def _fired_before(plan: Plan, store: Store) -> Steps[tuple[set[str], str | None]]:
+    """Fire what is due of a schedule that is about to change, or owe it and say why."""
     [fired] = yield from _stored([plan], store)
-    return (found.last_at if fired.error else plan.last_at), fired.topics
+    if fired.error is None:
+        return fired.topics, None
+    found = plan.found
+    yield sql["owe"](
+        [
+            {"schedule": found.name, "fire_at": job.run_at, "topic": job.topic, "job": found.job}
+            for job in fired.left
+        ]
+    )
+    return fired.topics, f"{type(fired.error).__name__}: {fired.error}"
 
 
 def pause(name: str) -> Operation[None]:
-    """Fire no more until it is resumed."""
+    """Fire no more until it is resumed; what is due or owed is forgotten."""
 
     def steps() -> Steps[None]:
         if not (yield sql["pause"](name=name)):

@@ -9,10 +9,16 @@ on conflict do nothing returning name;
 -- name: change
 update towpath.schedule
    set topic = :topic, cron = :cron, tz = :tz, every = :every, catch_up = :catch_up, job = :job,
-       next_at = :next_at, last_at = :last_at, error = null, epoch = epoch + 1
+       next_at = :next_at, last_at = :last_at, error = :error, epoch = epoch + 1
  where name = :name;
 
--- name: pause
+-- name: pause [sqlite]
+delete from towpath.owed_fire where schedule = :name;
+update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
+ where name = :name returning name;
+
+-- name: pause [postgres]
+with forgotten as (delete from towpath.owed_fire where schedule = :name)
 update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
  where name = :name returning name;
 
@@ -20,7 +26,12 @@ update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
 update towpath.schedule set paused = false, next_at = :next_at, error = null, epoch = epoch + 1
  where name = :name;
 
--- name: delete
+-- name: delete [sqlite]
+delete from towpath.owed_fire where schedule = :name;
+delete from towpath.schedule where name = :name returning name;
+
+-- name: delete [postgres]
+with forgotten as (delete from towpath.owed_fire where schedule = :name)
 delete from towpath.schedule where name = :name returning name;
 
 -- name: report
@@ -70,3 +81,29 @@ update towpath.schedule s
    set next_at = i.next_at, last_at = i.last_at, error = null, epoch = s.epoch + 1
   from json_to_recordset(cast(:items as json)) as i(name text, next_at bigint, last_at bigint)
  where s.name = i.name;
+
+-- name: owe [sqlite]
+insert into towpath.owed_fire (schedule, fire_at, topic, job)
+values (:schedule, :fire_at, :topic, :job) on conflict do nothing;
+
+-- name: owe [postgres]
+insert into towpath.owed_fire (schedule, fire_at, topic, job)
+select schedule, fire_at, topic, job from json_to_recordset(cast(:items as json)) as i(
+       schedule text, fire_at bigint, topic text, job text)
+on conflict do nothing;
+
+-- name: owed
+select schedule, fire_at, topic, job from towpath.owed_fire
+ where (schedule, fire_at) > (cast(:schedule as text), cast(:fire_at as bigint))
+ order by schedule, fire_at limit cast(:limit as bigint);
+
+-- A fire that another process is making at this moment is left to that one.
+-- name: claim_owed [sqlite]
+select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at;
+
+-- name: claim_owed [postgres]
+select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at
+   for update skip locked;
+
+-- name: forget_owed
+delete from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at;
