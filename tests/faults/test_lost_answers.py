@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from tests.faults.books import Books
+from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
 from towpath.database.wakeups import PostgresBell
@@ -87,6 +88,29 @@ def test_many_jobs_whose_answer_is_lost_are_stored_once(make_app, colour, proxy,
     assert [job.payload for job in jobs] == list(range(250))
     assert books.ids() == {job.id for job in jobs}
     books.check()
+
+
+@pytest.mark.parametrize("unique", ["update", "debounce"])
+@pytest.mark.parametrize("end", ["begins", "completes"])
+def test_a_job_that_moves_on_while_the_answer_to_its_change_is_lost_has_no_second(
+    make_app, threads, proxy, books, unique, end
+):
+    app, other = make_app(), make_app()
+    first = app.jobs.enqueue("mail", 1, key="k")
+    options = {"key": "k", "unique": unique, "delay": 0}
+    proxy.lose_answer(COMMIT)
+
+    # Only a repeated enqueue asks this.
+    enqueue = Gate(app, threads).before("rewritten_before", app.jobs.enqueue, "mail", 2, **options)
+    with enqueue as enqueued:
+        [lease] = other.jobs.reserve("mail")
+        if end == "completes":
+            other.jobs.complete(lease)
+
+    assert proxy.happened.is_set()
+    assert lease.job.payload == 2
+    assert enqueued.result().id == first.id
+    assert books.ids() == {first.id}
 
 
 def test_an_enqueue_that_fills_the_topic_and_loses_its_answer_succeeds(

@@ -20,7 +20,7 @@ from towpath.statement import Statement, load
 
 sql: Final = load(__name__)
 
-VERSION: Final = 4
+VERSION: Final = 3
 """The newest migration that this code knows."""
 
 # Read together with this module: a process may give up the right to read it later.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from towpath.statement import load
 from towpath.store import jobs, tickets
 from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
-from towpath.store.rows import stored_options
+from towpath.store.rows import stored_options, uuid_from
 from towpath.store.runs import offer
 from towpath.store.runs import sql as runs
 from towpath.store.tickets import hold, let_follow, place_in_line, put_back
@@ -31,16 +32,27 @@ def enqueue_over(
     """Store jobs one by one; the one that holds the key of each gives way as told."""
     woken: set[str] = set()
 
-    def steps() -> Steps[list[Answer[Job]]]:
+    def steps(*, again: bool = False) -> Steps[list[Answer[Job]]]:
         answers: list[Answer[Job]] = []
         for job in new:
-            answer = yield from _stored(job, unique, enqueue, woken)
+            rewritten = (yield from _rewritten_before(job)) if again else None
+            answer = rewritten or (yield from _stored(job, unique, enqueue, woken))
             answers.append(answer)
         return answers
 
     return Operation(
-        "enqueue_over", steps, holds=True, wakes=lambda answers: topics_of(answers) | woken
+        "enqueue_over",
+        steps,
+        restart=partial(steps, again=True),
+        holds=True,
+        wakes=lambda answers: topics_of(answers) | woken,
     )
+
+
+def _rewritten_before(new: NewJob) -> Steps[Job | None]:
+    """Return the job that this enqueue has changed, in a try whose answer was lost."""
+    rows = yield sql["rewritten_before"](topic=new.topic, key=new.key, by=str(new.id))
+    return (yield from get(uuid_from(rows[0][0])).start()) if rows else None
 
 
 def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> Steps[Answer[Job]]:
@@ -91,7 +103,7 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
     changes: dict[str, Any] = {name: item[name] for name in ("priority", "limit_key")}
     content = {name: item[name] for name in ("payload", "encoding", "ttr")}
     content["options"] = stored_options((yield from _from_now(new.options)))
-    yield sql["rewrite"](seq=job.seq, **content, **changes)
+    yield sql["rewrite"](seq=job.seq, by=str(new.id), **content, **changes)
     if new.options.runs:
         yield from offer(job.seq, job.topic, new.priority, new.options.runs)
     state, run_at = job.state, instant(job.run_at)

@@ -4,11 +4,19 @@
 -- name: let_go
 update towpath.lease set key = null where seq = :seq and epoch = :epoch returning seq;
 
+-- The ids of the last eight enqueues that did so stay, the newest first.
 -- name: rewrite
 update towpath.job
    set payload = :payload, encoding = :encoding, ttr = :ttr, options = :options,
-       priority = :priority, limit_key = :limit_key
+       priority = :priority, limit_key = :limit_key,
+       rewritten_by = substr(cast(:by as text) || ' ' || coalesce(rewritten_by, ''), 1, 8 * 37)
  where seq = :seq;
+
+-- Reads all jobs of the key, but only after an answer was lost.
+-- name: rewritten_before
+select id from towpath.job
+ where topic = :topic and key = :key and rewritten_by like '%' || cast(:by as text) || '%'
+ order by seq desc limit 1;
 
 -- Not the new one itself: where the answer was lost, it may have been stored and have finished.
 -- name: forget_finished [sqlite]

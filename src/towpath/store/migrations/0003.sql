@@ -1,4 +1,4 @@
--- A primary key for the tally; fires that are owed.
+-- A primary key for the tally; owed fires; remote workers; repeated changes of a job.
 -- oldest: 1
 
 -- Logical replication refuses to delete from a table without a primary key. An identity: each batch
@@ -28,3 +28,18 @@ create table towpath.owed_fire (
     job      text   not null, -- as the schedule said before
     primary key (schedule, fire_at)
 ) {without_rowid};
+
+-- Whom a lease was given to; null where its session says so, or the worker has no name.
+alter table towpath.lease add column worker text;
+
+-- Rows are written seldom, and forgotten when a worker is silent for long.
+create table towpath.remote_worker (
+    worker     text   not null primary key,
+    started_at bigint not null,
+    heard_at   bigint not null,
+    topics     text   not null
+) {without_rowid};
+create index towpath_remote_worker_age on towpath.remote_worker (heard_at);
+
+-- An enqueue that changes a waiting job leaves its id here: repeated after a lost answer, it finds it.
+alter table towpath.job add column rewritten_by text;
