@@ -741,7 +741,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whether the database answers, and the worker of this process consumes */
+        /** Say whether the database takes writes, and the worker of this process consumes */
         get: operations["readiness"];
         put?: never;
         post?: never;
@@ -5651,7 +5651,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Say whether the database answers, and the worker of this process consumes */
+            /** @description Say whether the database takes writes, and the worker of this process consumes */
             200: {
                 headers: {
                     [name: string]: unknown;

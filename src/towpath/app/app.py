@@ -25,7 +25,7 @@ from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
 from towpath.app.queue import Queue
 from towpath.app.queues import Queues
 from towpath.app.schedules import Declaration, Schedules
-from towpath.app.sessions import Sessions
+from towpath.app.sessions import Sessions, new_number
 from towpath.app.storing import Storing
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
@@ -40,7 +40,7 @@ from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
-from towpath.store import schema, stats
+from towpath.store import schema, sessions, stats
 
 T = TypeVar("T")
 
@@ -203,6 +203,14 @@ class App:
             with self._making_tables():
                 await self._database.arun(schema.migrate())
         self._migrated = True
+
+    def probe(self) -> None:
+        """Write something and take it back; raise what keeps the database from taking writes."""
+        self.run(sessions.write_in_vain(new_number()))
+
+    async def aprobe(self) -> None:
+        """Write something and take it back; raise what keeps the database from taking writes."""
+        await self.arun(sessions.write_in_vain(new_number()))
 
     def recovery(self) -> Recovery:
         """Say what is stored and unfinished; after a restart it is all there, as it was."""

@@ -8,6 +8,7 @@ from towpath.model.access import Access
 from towpath.server.asks import Ask
 from towpath.server.callers import NOBODY, Callers
 from towpath.server.metrics import Metrics
+from towpath.server.readiness import Readiness
 from towpath.server.requests import Bodies, Receive, Scope
 from towpath.worker import Worker
 
@@ -20,6 +21,7 @@ class Gate:
         self.bodies = Bodies()
         self.metrics = Metrics()
         self.heard: dict[str, float] = {}  # when a worker without a session was noted
+        self.readiness = Readiness(app)
         self.closing = asyncio.Event()  # nobody is to wait any longer for what may come
         self.document: dict[str, Any] = {}  # the OpenAPI document
         self.set_up_token: str | None = None  # while the first superuser may be made

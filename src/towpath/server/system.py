@@ -4,7 +4,7 @@ import hmac
 from ipaddress import ip_address
 from typing import Any, Final
 
-from towpath.errors import InvalidState, TowpathError
+from towpath.errors import InvalidState
 from towpath.server.accounts import Email, LoggedIn, Password
 from towpath.server.asked import Asked
 from towpath.server.asks import Ask
@@ -54,11 +54,9 @@ async def health(_: Ask) -> Health:
 
 @routes.get("/readyz", is_open=True, errors=("unavailable",))
 async def readiness(ask: Ask) -> Health:
-    """Say whether the database answers, and the worker of this process consumes."""
-    try:
-        await ask.app.access.aversion()
-    except TowpathError as error:
-        raise Refusal(503, "unavailable", f"the database is away: {error.code}") from error
+    """Say whether the database takes writes, and the worker of this process consumes."""
+    if why := await ask.gate.readiness.obstacle():
+        raise Refusal(503, "unavailable", f"the database takes no writes: {why}")
     if ask.gate.worker is not None and (why := ask.gate.worker.sick):
         raise Refusal(503, "unavailable", f"the worker does not consume: {why}")
     return Health(status="ok")
