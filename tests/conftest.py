@@ -46,6 +46,9 @@ class Clock:
     def advance(self, duration: timedelta | float | str) -> None:
         self.us += microseconds(duration)
 
+    def set_back(self, duration: timedelta | float | str) -> None:
+        self.us -= microseconds(duration)
+
     @property
     def now(self) -> datetime:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.us)

@@ -30,7 +30,7 @@ from towpath.store import (
     topics,
     upkeep,
 )
-from towpath.store.schedules import Fired, Found, Owed, Plan
+from towpath.store.schedules import Fired, Found, Move, Owed, Plan
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -63,6 +63,8 @@ class Upkeep:
         self._seen: dict[int, Seen] = {}
         self._looked_at: int | None = None
         self._away = False  # the database, in this round
+        self._clock: int | None = None  # of the database, at the last round
+        self._set_back = True  # the clock; what lies too far ahead since is not all brought near
         self._pruned_at = 0
         self._topics_kept_until = 0
         self._fires_at = NEVER  # the next schedule, as far as is known
@@ -84,6 +86,9 @@ class Upkeep:
         While the database is away the round is left out, and so is the rest of one that is stopped.
         """
         self._away = False
+        now: int | None = self._do(upkeep.clock())
+        if now is not None:
+            self._heed(now)
         self._fire()
         self._come_due()
         self._free()
@@ -91,7 +96,8 @@ class Upkeep:
         self._watch_sessions()
         self._do(sessions.adopt_orphans())
         self._do(stats.roll_up())
-        self._forget()
+        if now is not None:
+            self._forget(now)
 
     def start(self) -> None:
         """Do a round every second or oftener, in a thread."""
@@ -144,6 +150,31 @@ class Upkeep:
         for _ in range(MOST_BATCHES):
             if not step():
                 return
+
+    def _heed(self, now: int) -> None:
+        """Notice that the clock was set back. Before the first round it may have been, too."""
+        if self._clock is not None and now < self._clock:
+            log.warning("the database's clock went back by %g s", (self._clock - now) / 1e6)
+            self._set_back = True
+            self._looked_at = None  # sessions are watched from here on
+            self._pruned_at = self._topics_kept_until = 0
+        self._clock = now
+        if self._set_back:
+            self._set_back = not self._brought_near()
+
+    def _brought_near(self) -> bool:
+        """Bring near what lies further ahead than it can; say whether nothing is left."""
+        left = [self._do(leases.move_near()), self._do(limits.move_near())]
+        found: list[Found] | None = self._do(schedules.find_all())
+        moves = [move for each in found or () if (move := self._moved_near(each))]
+        moved: int | None = self._do(schedules.move_near(moves)) if moves else 0
+        return left == [0, 0] and found is not None and moved == len(moves)
+
+    def _moved_near(self, found: Found) -> Move | None:
+        try:
+            return schedules.moved_near(found)
+        except Exception:  # noqa: BLE001 - one that cannot be read is reported when it is due
+            return None
 
     def _come_due(self) -> None:
         names: list[str] = self._do(topics.due()) or []
@@ -217,11 +248,8 @@ class Upkeep:
             log.error("schedule %r could not fire: %s", found.name, text)
             self._do(schedules.report(found, text))
 
-    def _forget(self) -> None:
+    def _forget(self, now: int) -> None:
         """Forget what is old or empty, but seldom: looking for it reads more than its own rows."""
-        now: int | None = self._do(upkeep.clock())
-        if now is None:
-            return
         seldom = now - self._pruned_at >= PRUNE_EVERY
         if seldom:
             self._repeat(lambda: self._do(upkeep.prune()))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -24,6 +24,7 @@ CatchUp = Literal["skip", "latest", "all"]
 MOST_CAUGHT_UP: Final = 1_000  # fires of one schedule at once
 GRACE: Final = 60 * 10**6  # a fire is not missed before it is so late
 SHORTEST: Final = 10**6
+CORRECTION: Final = 3 * 3600 * 10**6  # a clock that is set back by more was wrong
 
 _MINUTE: Final = 60 * 10**6
 _DAY: Final = timedelta(days=1)
@@ -35,6 +36,7 @@ class Every(Struct, frozen=True):
     """Fires at each multiple of a duration since 1970, so that nobody's restart shifts it."""
 
     us: int
+    follows_the_clock: ClassVar[bool] = True  # also where it is set back
 
     def after(self, at: int) -> int | None:
         """Return the first fire after an instant."""
@@ -71,18 +73,34 @@ class Cron(Struct, frozen=True):
         first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
         second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
         if first < second:
-            return [first, second] if self._follows_the_clock else [first]
+            return [first, second] if self.follows_the_clock else [first]
         if first == second:
             return [first]
-        return [] if self._follows_the_clock else [_end_of_leap(wall, zone)]
+        return [] if self.follows_the_clock else [_end_of_leap(wall, zone)]
 
     @property
-    def _follows_the_clock(self) -> bool:
+    def follows_the_clock(self) -> bool:
+        """Whether the rule fires again where the clock shows its times again."""
         minute, hour, *_ = self.text.split()
         return minute.startswith("*") or hour.startswith("*")
 
 
 Rule = Every | Cron
+
+
+def next_fire(rule: Rule, now: int, last_at: int | None) -> int | None:
+    """Return the first fire after now, also where the clock was set back behind the last fire.
+
+    As in Debian's cron: a rule that follows the clock fires by the new time; one with a fixed time
+    does not fire again, unless the clock was wrong by more than three hours. A fire that was just
+    made is not repeated.
+    """
+    if last_at is None or last_at <= now:
+        return rule.after(now)
+    if not rule.follows_the_clock and last_at - now <= CORRECTION:
+        return rule.after(last_at)
+    next_at = rule.after(now)
+    return rule.after(last_at) if next_at == last_at else next_at
 
 
 def _earliest_wall(since: datetime, zone: ZoneInfo) -> datetime:
@@ -223,12 +241,13 @@ def name_of(name: Any) -> str:
     return name
 
 
-def fire_id(name: str, fire_at: int) -> UUID:
+def fire_id(name: str, epoch: int, fire_at: int) -> UUID:
     """Return the id of the job of one fire: always the same, so that there is never a second one.
 
-    It is a UUIDv7 of the fire's time whose random bits are a hash.
+    It is a UUIDv7 of the fire's time whose random bits are a hash. The schedule's epoch is part of
+    it: a clock that was set back may show the time of another fire again.
     """
-    random = int.from_bytes(sha256(f"{fire_at} {name}".encode()).digest()[:10], "big")
+    random = int.from_bytes(sha256(f"{fire_at} {epoch} {name}".encode()).digest()[:10], "big")
     number = (max(fire_at, 0) // 1000) << 80 | random
     number = number & ~(0xF000 << 64) | (0x7000 << 64)  # version
     return UUID(int=number & ~(0xC000 << 48) | (0x8000 << 48))  # variant

@@ -254,6 +254,20 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
     return Operation("rescue", steps, holds=True, wakes=topics_back)
 
 
+def move_near() -> Operation[int]:
+    """Begin the time of leases again that were given before the clock was set back.
+
+    Returns how many another transaction holds, which are left as they are.
+    """
+
+    def steps() -> Steps[int]:
+        yield sql["move_near"]()
+        [[left]] = yield sql["count_ahead"]()
+        return int(left)
+
+    return Operation("move_leases", steps)
+
+
 def give_back(
     leases: Sequence[Lease], others: Sequence[Outcome]
 ) -> Operation[list[Answer[Settled]]]:

@@ -228,3 +228,26 @@ select e.seq, e.epoch, (select j.options from towpath.job j where j.seq = e.seq)
        lateral (select l.seq, l.epoch from towpath.lease l
                  where l.topic = i.topic and l.until <= {now} order by l.until
                  limit cast(:limit as bigint) for update skip locked) e;
+
+-- A lease that was given or touched after now is from before the clock was set back: its whole time
+-- begins again. PostgreSQL does not wait for a lease that another transaction holds.
+-- name: move_near [sqlite]
+update towpath.lease
+   set until = case when coalesce(touched_at, reserved_at) > :now
+                    then :now + until - coalesce(touched_at, reserved_at) else until end,
+       reserved_at = min(reserved_at, :now), touched_at = min(touched_at, :now)
+ where reserved_at > :now or touched_at > :now;
+
+-- name: move_near [postgres]
+with picked as materialized (
+    select seq from towpath.lease where reserved_at > {now} or touched_at > {now}
+       for update skip locked)
+update towpath.lease l
+   set until = case when coalesce(touched_at, reserved_at) > {now}
+                    then {now} + until - coalesce(touched_at, reserved_at) else until end,
+       reserved_at = least(reserved_at, {now}),
+       touched_at = case when touched_at > {now} then {now} else touched_at end
+ where l.seq = any(array(select seq from picked));
+
+-- name: count_ahead
+select count(*) from towpath.lease where reserved_at > {now} or touched_at > {now};

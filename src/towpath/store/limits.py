@@ -104,6 +104,20 @@ def free(keys: Sequence[str]) -> Operation[set[str]]:
     return Operation("free", lambda: freed(keys), holds=True, wakes=lambda topics: topics)
 
 
+def move_near() -> Operation[int]:
+    """Bring near what lies too far ahead because the clock was set back.
+
+    Returns how many limits another transaction holds, which are left as they are.
+    """
+
+    def steps() -> Steps[int]:
+        yield sql["move_near"]()
+        [[left]] = yield sql["count_ahead"]()
+        return int(left)
+
+    return Operation("move_limits", steps)
+
+
 def list_limits() -> Operation[list[LimitInUse]]:
     """Read every limit that is in use."""
 

@@ -202,6 +202,25 @@ insert into towpath.ready ({ticket}) select {ticket} from gone returning topic;
 -- name: due_limits
 select key from towpath.limits where free_at <= {now} order by free_at limit :limit;
 
+-- No start moves `tat` further ahead than a whole burst, and none waits longer than one pace. What
+-- lies further ahead is from before the clock was set back.
+-- name: move_near [sqlite]
+update towpath.limits
+   set tat = min(tat, :now + burst * pace), free_at = min(free_at, :now + pace)
+ where tat > :now + burst * pace or free_at > :now + pace;
+
+-- name: move_near [postgres]
+with picked as materialized (
+    select key from towpath.limits where tat > {now} + burst * pace or free_at > {now} + pace
+       for update skip locked)
+update towpath.limits l
+   set tat = least(tat, {now} + burst * pace),
+       free_at = case when free_at > {now} + pace then {now} + pace else free_at end
+ where l.key = any(array(select key from picked));
+
+-- name: count_ahead
+select count(*) from towpath.limits where tat > {now} + burst * pace or free_at > {now} + pace;
+
 -- Every key that somebody waits for, by jumps.
 -- name: blocked_keys
 with recursive found(key) as (

@@ -26,6 +26,7 @@ from towpath.model.schedule import (
     catch_up_of,
     due,
     fire_id,
+    next_fire,
     rule_of,
 )
 from towpath.operation import Answer, Mode, Operation, Row, Steps, answered
@@ -96,8 +97,8 @@ class Found(Struct, frozen=True):
         return self.next_at is not None and self.next_at <= self.now
 
     def next_after_now(self, rule: Rule) -> int | None:
-        """Return its next fire; a clock that was set back does not bring one back."""
-        return None if self.paused else rule.after(max(self.now, self.last_at or 0))
+        """Return its next fire."""
+        return None if self.paused else next_fire(rule, self.now, self.last_at)
 
     def schedule(self) -> Schedule:
         """Return it as callers see it."""
@@ -162,7 +163,7 @@ def planned(found: Found) -> Plan:
         msg = f"schedule {found.name!r} is not due"
         raise Conflict(msg)
     fires = due(found.rule(), catch_up_of(found.catch_up), found.next_at, found.now)
-    jobs = [found.new_job(fire_id(found.name, at), at) for at in fires.fires]
+    jobs = [found.new_job(fire_id(found.name, found.epoch, at), at) for at in fires.fires]
     return Plan(found, fires, jobs)
 
 
@@ -285,6 +286,45 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
         return topics
 
     return Operation("fire_owed", steps, wakes=lambda topics: topics, fresh=set)
+
+
+class Move(Struct, frozen=True):
+    """A schedule whose next fire comes nearer."""
+
+    found: Found
+    next_at: int
+
+
+def moved_near(found: Found) -> Move | None:
+    """Say when it fires next, if it lies too far ahead since the clock was set back."""
+    if found.next_at is None:
+        return None
+    next_at = found.next_after_now(found.rule())
+    return None if next_at is None or next_at >= found.next_at else Move(found, next_at)
+
+
+def find_all() -> Operation[list[Found]]:
+    """Read every schedule as it is stored."""
+
+    def steps() -> Steps[list[Found]]:
+        return _all((yield sql["list"]()))
+
+    return Operation("find_schedules", steps, Mode.SCAN, whole=True)
+
+
+def move_near(moves: Sequence[Move]) -> Operation[int]:
+    """Bring next fires nearer, unless a schedule has fired or changed meanwhile."""
+
+    def steps() -> Steps[int]:
+        moved = 0
+        for move in moves:
+            name, epoch, was = move.found.name, move.found.epoch, move.found.next_at
+            moved += len(
+                (yield sql["move_near"](name=name, epoch=epoch, was=was, next_at=move.next_at))
+            )
+        return moved
+
+    return Operation("move_schedules", steps)
 
 
 def report(found: Found, error: str) -> Operation[None]:

@@ -37,6 +37,10 @@ delete from towpath.schedule where name = :name returning name;
 -- name: report
 update towpath.schedule set error = :error where name = :name and epoch = :epoch;
 
+-- name: move_near
+update towpath.schedule set next_at = :next_at, epoch = epoch + 1
+ where name = :name and epoch = :epoch and next_at = :was returning name;
+
 -- name: get
 select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
   from towpath.schedule where name = :name;
