@@ -169,7 +169,7 @@ def new_place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Plac
     return server.url(), {"schema": request.getfixturevalue("postgres_schema")}
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

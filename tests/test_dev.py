@@ -89,7 +89,7 @@ def test_flakes_ends_well_if_nothing_failed(tmp_path):
 
 def test_flakes_ends_its_busy_loops_at_ctrl_c_and_tells_what_failed_so_far(tmp_path):
     with flakes(tmp_path, HANGING, "9") as running:
-        eventually((tmp_path / "mark").exists, 60)
+        eventually((tmp_path / "mark").exists)
         children = psutil.Process(running.pid).children()
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does
         said, _ = running.communicate(timeout=60)
@@ -102,13 +102,13 @@ def test_flakes_ends_its_busy_loops_at_ctrl_c_and_tells_what_failed_so_far(tmp_p
 
 def test_flakes_ends_its_busy_loops_when_it_is_killed(tmp_path):
     with flakes(tmp_path, HANGING, "9") as running:
-        eventually((tmp_path / "mark").exists, 60)
+        eventually((tmp_path / "mark").exists)
         children = psutil.Process(running.pid).children()
         running.kill()
         *loops, pytest = sorted(children, key=lambda child: "pytest" in child.cmdline())
         pytest.kill()
 
-        eventually(lambda: not any(map(is_alive, loops)), 60)
+        eventually(lambda: not any(map(is_alive, loops)))
 
 
 def test_flakes_says_how_it_is_called(tmp_path):

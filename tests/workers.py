@@ -21,10 +21,10 @@ def working(app: App, **options) -> Iterator[Worker]:
         finally:
             eventually(lambda: worker._loop)
             worker.stop()
-            running.result(20)
+            running.result(60)
 
 
 def ended(app: App, job: Job) -> Job:
     """Wait until a job has ended, and read it."""
-    eventually(lambda: app.jobs.get(job.id).status not in {"pending", "processing"}, 20)
+    eventually(lambda: app.jobs.get(job.id).status not in {"pending", "processing"})
     return app.jobs.get(job.id)

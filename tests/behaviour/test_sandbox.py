@@ -133,7 +133,7 @@ def test_a_sandboxed_task_that_is_cancelled_is_killed(tasks, working, tmp_path):
     note = tmp_path / "note"
     with working(tasks):
         job = tasks.hang.enqueue(str(note), "sleep")
-        eventually(note.exists, 60)
+        eventually(note.exists)
         tasks.app.jobs.cancel(job.id)
         eventually(lambda: tasks.app.jobs.get(job.id).state == "cancelled")
         pids = [int(pid) for pid in note.read_text().split()]
@@ -146,7 +146,7 @@ def test_dq_14_a_sandboxed_task_that_outlasts_the_grace_period_is_killed_and_giv
     note = tmp_path / "note"
     with working(tasks, grace=0.1):
         job = tasks.hang.enqueue(str(note), "sleep")
-        eventually(note.exists, 60)
+        eventually(note.exists)
 
     found = tasks.app.jobs.get(job.id)
     assert (found.state, found.retries, found.crashes) == ("ready", 0, 0)

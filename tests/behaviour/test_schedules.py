@@ -846,7 +846,7 @@ def test_ms_10_a_worker_stores_fires_and_runs_what_is_declared(real, working):  
         runs.append((ctx.job.run_at, word))
 
     with working(real):
-        eventually(lambda: len(runs) >= 3, 20)
+        eventually(lambda: len(runs) >= 3)
 
     times = [at for at, _ in runs]
     assert len(set(times)) == len(times)
@@ -861,7 +861,7 @@ def test_a_schedule_fires_at_its_time_and_not_when_upkeep_comes_round(make_app, 
     app.schedules.set("tick", topic="report", every="1s")
 
     app.upkeep.start()
-    eventually(lambda: app.jobs.stats().ready >= 3, 20)
+    eventually(lambda: app.jobs.stats().ready >= 3)
     app.upkeep.stop()
 
 

@@ -398,7 +398,7 @@ def test_what_was_reserved_ahead_is_given_back_when_nothing_moves(app, working, 
     with working(app, concurrency=1):
         eventually(lambda: app.jobs.stats().reserved == 6)
         ahead[0] = 0
-        eventually(lambda: app.jobs.stats().reserved == 1, 30)
+        eventually(lambda: app.jobs.stats().reserved == 1)
         gate.set()
         for job in jobs:
             job.result(30)

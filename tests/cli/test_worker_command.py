@@ -69,7 +69,7 @@ def test_us2_1_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
     assert (started["worker"], started["concurrency"]) == ("ada's", 3)
     assert started["topics"] == ["mail", "slow"]
     assert started["database"] in towpath.environment["TOWPATH_DATABASE"]
-    eventually(lambda: returned(app, job) == "sent to ada", 30)
+    eventually(lambda: returned(app, job) == "sent to ada")
 
     [found] = towpath.json("workers")["workers"]
     assert (found["worker"], found["topics"], found["live"]) == ("ada's", ["mail", "slow"], True)
@@ -85,7 +85,7 @@ def test_dq_14_sigterm_lets_what_runs_end(app, start):
     assert banner[0].startswith("worker ")
     assert banner[1].split() == ["topics", "mail,", "slow,", "endless"]
     assert banner[2].split() == ["concurrency", "10"]
-    eventually(lambda: app.jobs.get(job.id).state == "reserved", 30)
+    eventually(lambda: app.jobs.get(job.id).state == "reserved")
     worker.terminate()
 
     assert worker.wait(30) == 0
@@ -96,7 +96,7 @@ def test_dq_14_sigterm_lets_what_runs_end(app, start):
 def test_a_second_signal_gives_back_at_once_and_the_end_is_good(app, start, tmp_path):
     job = app.jobs.enqueue("endless", {})
     worker = start("--grace", "10m")
-    eventually((tmp_path / "begun").exists, 30)
+    eventually((tmp_path / "begun").exists)
     worker.send_signal(signal.SIGTERM)
     worker.send_signal(signal.SIGINT)
 
@@ -155,23 +155,23 @@ def test_it_starts_again_when_a_file_changes(app, start, module):
     worker = start("--reload")
     assert "worker" in worker.stdout.readline()
     first = app.jobs.enqueue("mail", {"to": "ada"})
-    eventually(lambda: returned(app, first) == "sent to ada", 30)
+    eventually(lambda: returned(app, first) == "sent to ada")
     running = app.jobs.enqueue("slow", {})
-    eventually(lambda: app.jobs.get(running.id).state == "reserved", 30)
+    eventually(lambda: app.jobs.get(running.id).state == "reserved")
 
     module.write_text(MODULE.replace("sent to", "flown to"))
     assert "shop.py has changed" in next(line for line in worker.stderr if "changed" in line)
     assert any("worker" in line for line in worker.stdout)  # the next one: the first has ended
     second = app.jobs.enqueue("mail", {"to": "bob"})
-    eventually(lambda: returned(app, second) == "flown to bob", 30)
+    eventually(lambda: returned(app, second) == "flown to bob")
     assert (returned(app, running), app.jobs.get(running.id).epoch) == ("slept", 1)
 
     module.write_text("def")
     assert any("could not be imported" in line for line in worker.stderr)
-    eventually(lambda: not psutil.Process(worker.pid).children(), 30)
+    eventually(lambda: not psutil.Process(worker.pid).children())
     module.write_text(MODULE.replace("sent to", "swum to"))
     third = app.jobs.enqueue("mail", {"to": "eve"})
-    eventually(lambda: returned(app, third) == "swum to eve", 30)
+    eventually(lambda: returned(app, third) == "swum to eve")
 
     worker.terminate()
     assert worker.wait(30) == 0

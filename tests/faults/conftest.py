@@ -14,7 +14,7 @@ from tests.faults.processes import Program
 from tests.faults.sizes import many
 from towpath.database import sqlite_lanes
 
-MOST_SECONDS = 60  # that one test may take before it counts as hanging
+MOST_SECONDS = 300  # that one test may take before it counts as hanging, on a loaded machine
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -84,14 +84,14 @@ class Program(subprocess.Popen[str]):
                     stream.close()
 
 
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Await a condition that another process, thread or task makes true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - nobody who makes it true could tell
             await asyncio.sleep(0.005)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait for a condition that another process or thread makes true."""
     deadline = time.monotonic() + seconds
     while not condition():

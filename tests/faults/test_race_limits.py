@@ -153,7 +153,7 @@ def test_workers_that_hold_many_limits_do_not_wait_for_each_other_in_a_circle(
     with contextlib.ExitStack() as workers:
         for _ in range(3):
             workers.enter_context(working(make_task().app, concurrency=20))
-        eventually(lambda: len(done) == count, 50)
+        eventually(lambda: len(done) == count, 250)
 
     assert sorted(done) == list(range(count))
     assert "deadlock detected" not in postgres.log[before:]

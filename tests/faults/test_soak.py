@@ -107,4 +107,4 @@ def finish_everything(app):
         stats = app.jobs.stats()
         return not (stats.pending or stats.reserved or stats.buried)
 
-    wait_until(is_finished, 60)
+    wait_until(is_finished)

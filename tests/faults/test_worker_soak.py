@@ -92,7 +92,7 @@ def test_us10_4_whatever_befalls_workers_every_job_is_done_once(
         elif server:
             server.restart("immediate")
 
-    wait_until(lambda: app.jobs.stats().completed == len(jobs), 45)
+    wait_until(lambda: app.jobs.stats().completed == len(jobs))
     books.check_completions()
     done = books.done()
     assert set(done) == {job.id for job in jobs}

@@ -103,7 +103,7 @@ def test_us5_4_the_job_of_a_killed_worker_is_taken_over(app, start):
     assert app.jobs.get(job.id).status == "processing"
     start()
 
-    wait_until(lambda: state(app, job) == "completed", 30)
+    wait_until(lambda: state(app, job) == "completed")
     found = app.jobs.get(job.id)
     assert (found.returned, found.epoch) == ("slept", 2)
     assert found.crashes <= 1
@@ -114,12 +114,12 @@ def test_a_job_that_kills_its_workers_is_buried_and_its_neighbours_are_done(app,
     others = [app.jobs.enqueue("note", {"number": n}) for n in range(20)]
     for _ in range(5):
         worker = start()
-        wait_until(lambda w=worker: w.poll() is not None or state(app, poison) == "buried", 30)
+        wait_until(lambda w=worker: w.poll() is not None or state(app, poison) == "buried")
         if worker.poll() is None:
             break
         wait_until(lambda: app.jobs.stats().reserved == 0, 30)  # its session was called dead
 
-    wait_until(lambda: all(state(app, job) == "completed" for job in others), 30)
+    wait_until(lambda: all(state(app, job) == "completed" for job in others))
     assert state(app, poison) == "buried"
     assert app.jobs.get(poison.id).crashes == 2
 
@@ -128,7 +128,7 @@ def test_a_task_that_keeps_the_loop_busy_does_not_look_dead(app, start):
     job = app.jobs.enqueue("spin", {"seconds": 4})
     start()
 
-    wait_until(lambda: state(app, job) == "completed", 30)
+    wait_until(lambda: state(app, job) == "completed")
     assert app.jobs.get(job.id).epoch == 1
 
 
@@ -164,12 +164,12 @@ def test_a_worker_that_was_frozen_and_called_dead_begins_anew(app, start):
     worker = start()
     wait_until(lambda: state(app, job) == "reserved")
     worker.send_signal(signal.SIGSTOP)
-    wait_until(lambda: state(app, job) == "ready", 30)
+    wait_until(lambda: state(app, job) == "ready")
     app.jobs.delete(job.id)
     worker.send_signal(signal.SIGCONT)
 
     later = app.jobs.enqueue("note", {"number": 7})
-    wait_until(lambda: state(app, later) == "completed", 30)
+    wait_until(lambda: state(app, later) == "completed")
     assert worker.poll() is None
 
 
@@ -181,7 +181,7 @@ def test_ms_4_a_worker_that_was_pre_empted_is_told_and_its_result_is_refused(app
     wait_until(lambda: state(app, job) == "reserved")
     frozen.send_signal(signal.SIGSTOP)
     start()
-    wait_until(lambda: state(app, job) == "completed", 30)
+    wait_until(lambda: state(app, job) == "completed")
     finished_at = app.jobs.get(job.id).finished_at
     frozen.send_signal(signal.SIGCONT)
 
@@ -213,7 +213,7 @@ def test_a_sandbox_of_a_killed_worker_dies_with_it(app, start, tmp_path):
     note = tmp_path / "note"
     app.jobs.enqueue("seize", {"file": str(note)})
     worker = start()
-    wait_until(note.exists, 40)
+    wait_until(note.exists)
     sandbox = int(note.read_text())
     assert not is_gone(sandbox)
 
@@ -224,7 +224,7 @@ def test_a_sandbox_of_a_killed_worker_dies_with_it(app, start, tmp_path):
 def test_a_sandbox_finds_a_task_of_the_main_program_and_idles_until_its_worker_dies(app, start):
     job = app.jobs.enqueue("identify", {})
     worker = start()
-    wait_until(lambda: state(app, job) == "completed", 40)
+    wait_until(lambda: state(app, job) == "completed")
     sandbox = app.jobs.get(job.id).returned
     assert not is_gone(sandbox)
     assert sandbox != worker.pid
@@ -269,7 +269,7 @@ def test_an_outage_longer_than_dead_after_rescues_nobody_and_loses_nothing(serve
         threading.Event().wait(3 * dead_after)
         server.start()
 
-        wait_until(lambda: app.jobs.stats().completed == 1 + len(through) + len(later), 45)
+        wait_until(lambda: app.jobs.stats().completed == 1 + len(through) + len(later))
         found = [app.jobs.get(job.id) for job in through]
         assert [(job.epoch, job.crashes, job.returned) for job in found] == [(1, 0, "slept")] * 6
         assert {name for name, _ in sessions(app)} == before
@@ -301,7 +301,7 @@ def test_a_worker_that_is_cancelled_while_the_database_is_away_ends(server, capl
         assert "1 outcomes were not written; those jobs run again" in caplog.text
         server.start()
         app.upkeep.start()
-        wait_until(lambda: state(app, job) == "ready", 30)
+        wait_until(lambda: state(app, job) == "ready")
 
 
 def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog):

@@ -501,7 +501,7 @@ def test_a_worker_runs_tasks_and_leaves_no_connection_of_djangos_open(backend, o
         try:
             with transaction.atomic():
                 result = users_tasks.write.enqueue(orders)
-            eventually(lambda: result.refresh() or result.is_finished, 30)
+            eventually(lambda: result.refresh() or result.is_finished)
         finally:
             worker.stop()
             running.result(30)

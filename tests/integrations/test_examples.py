@@ -74,7 +74,7 @@ def test_us1_5_the_shop_of_django(shop):
     )
     try:
         with contextlib.closing(sqlite3.connect(shop / "shop.db")) as db:
-            eventually(lambda: _orders(db) == [("rope", True)] or worker.poll() is not None, 60)
+            eventually(lambda: _orders(db) == [("rope", True)] or worker.poll() is not None)
             assert _orders(db) == [("rope", True)]
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0

@@ -43,7 +43,7 @@ def uvicorn(name, durable_place, directory):
             stderr=log,
         )
     try:
-        eventually(lambda: _address(directory) or server.poll() is not None, 60)
+        eventually(lambda: _address(directory) or server.poll() is not None)
         assert server.poll() is None, (directory / "log").read_text()
         yield server, _address(directory)
     finally:
@@ -74,9 +74,9 @@ def app(durable_place):
 def test_the_job_that_runs_at_sigterm_is_finished_before_the_end(app, durable_place, tmp_path):
     with uvicorn("tests.integrations.api_program:api", durable_place, tmp_path) as (server, url):
         id = httpx.post(f"{url}/jobs", params={"name": "go"}, timeout=30).json()
-        eventually(lambda: app.jobs.get(id).state == "reserved", 30)
+        eventually(lambda: app.jobs.get(id).state == "reserved")
         server.send_signal(signal.SIGTERM)
-        eventually(lambda: not _answers(url), 30)
+        eventually(lambda: not _answers(url))
         assert app.jobs.get(id).state == "reserved"
         (tmp_path / "go").touch()
 
@@ -98,7 +98,7 @@ def test_the_example_reports_what_it_was_asked_for(durable_place, tmp_path):
     with uvicorn("examples.fastapi_reports:api", durable_place, tmp_path) as (server, url):
         with httpx.Client(base_url=url, timeout=30) as client:
             id = client.post("/reports", params={"title": "boats"}).json()["id"]
-            eventually(lambda: client.get(f"/reports/{id}").json()["status"] == "completed", 30)
+            eventually(lambda: client.get(f"/reports/{id}").json()["status"] == "completed")
 
             assert client.get(f"/reports/{id}").json()["report"] == "All about boats"
             assert client.get(f"/reports/{uuid.uuid4()}").status_code == 404
