@@ -243,12 +243,13 @@ class Owed(Struct, frozen=True):
 
     schedule: str
     fire_at: int
+    epoch: int  # of the schedule before the change
     topic: str
     job: str
 
     def new_job(self) -> NewJob:
         """Return its job, as the schedule said before the change."""
-        return _new_job(self.job, fire_id(self.schedule, self.fire_at), self.fire_at)
+        return _new_job(self.job, fire_id(self.schedule, self.epoch, self.fire_at), self.fire_at)
 
 
 def owed(after: Owed | None) -> Operation[list[Owed]]:
@@ -285,7 +286,7 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
                 topics.add(each.topic)
         return topics
 
-    return Operation("fire_owed", steps, wakes=lambda topics: topics, fresh=set)
+    return Operation("fire_owed", steps, holds=True, wakes=lambda topics: topics, fresh=set)
 
 
 class Move(Struct, frozen=True):
@@ -410,12 +411,8 @@ def _fired_before(plan: Plan, store: Store) -> Steps[tuple[set[str], str | None]
     if fired.error is None:
         return fired.topics, None
     found = plan.found
-    yield sql["owe"](
-        [
-            {"schedule": found.name, "fire_at": job.run_at, "topic": job.topic, "job": found.job}
-            for job in fired.left
-        ]
-    )
+    owed = {"schedule": found.name, "epoch": found.epoch, "job": found.job}
+    yield sql["owe"]([{**owed, "fire_at": job.run_at, "topic": job.topic} for job in fired.left])
     return fired.topics, f"{type(fired.error).__name__}: {fired.error}"
 
 

@@ -87,17 +87,17 @@ update towpath.schedule s
  where s.name = i.name;
 
 -- name: owe [sqlite]
-insert into towpath.owed_fire (schedule, fire_at, topic, job)
-values (:schedule, :fire_at, :topic, :job) on conflict do nothing;
+insert into towpath.owed_fire (schedule, fire_at, epoch, topic, job)
+values (:schedule, :fire_at, :epoch, :topic, :job) on conflict do nothing;
 
 -- name: owe [postgres]
-insert into towpath.owed_fire (schedule, fire_at, topic, job)
-select schedule, fire_at, topic, job from json_to_recordset(cast(:items as json)) as i(
-       schedule text, fire_at bigint, topic text, job text)
+insert into towpath.owed_fire (schedule, fire_at, epoch, topic, job)
+select schedule, fire_at, epoch, topic, job from json_to_recordset(cast(:items as json)) as i(
+       schedule text, fire_at bigint, epoch bigint, topic text, job text)
 on conflict do nothing;
 
 -- name: owed
-select schedule, fire_at, topic, job from towpath.owed_fire
+select schedule, fire_at, epoch, topic, job from towpath.owed_fire
  where (schedule, fire_at) > (cast(:schedule as text), cast(:fire_at as bigint))
  order by schedule, fire_at limit cast(:limit as bigint);
 

@@ -24,6 +24,7 @@ select at, completed, failed, duration, topic from towpath.tally_of_before;
 create table towpath.owed_fire (
     schedule text   not null,
     fire_at  bigint not null,
+    epoch    bigint not null,
     topic    text   not null,
     job      text   not null, -- as the schedule said before
     primary key (schedule, fire_at)
