@@ -51,7 +51,7 @@ def test_ms_1_update_changes_a_pending_job_in_its_place(app):
 
 
 @pytest.mark.parametrize("unique", ["update", "debounce"])
-def test_ms_1_a_job_that_runs_is_followed_by_the_new_one(app, clock, unique):
+def test_ms_1_beside_a_job_that_runs_a_new_one_is_stored(app, clock, unique):
     """What was asked while it ran is not lost, and both end by themselves."""
     first = app.jobs.enqueue("mail", 1, key="a")
     [lease] = app.jobs.reserve("mail")
@@ -67,6 +67,29 @@ def test_ms_1_a_job_that_runs_is_followed_by_the_new_one(app, clock, unique):
     clock.advance(5)
     [lease] = app.jobs.reserve("mail", limit=5)
     assert lease.job.payload == 3
+
+
+@pytest.mark.parametrize("unique", ["replace", "update", "debounce"])
+def test_a_new_job_may_run_beside_the_one_that_had_its_key(app, unique):
+    app.jobs.enqueue("mail", 1, key="a")
+    app.jobs.reserve("mail")
+
+    app.jobs.enqueue("mail", 2, key="a", unique=unique, delay=0)
+
+    assert [lease.job.payload for lease in app.jobs.reserve("mail")] == [2]
+
+
+@pytest.mark.parametrize("unique", ["replace", "update", "debounce"])
+def test_with_a_limit_of_one_a_new_job_waits_for_the_one_that_had_its_key(app, unique):
+    options = {"key": "a", "limit": Limit("totals", concurrency=1)}
+    app.jobs.enqueue("mail", 1, **options)
+    [lease] = app.jobs.reserve("mail")
+
+    app.jobs.enqueue("mail", 2, **options, unique=unique, delay=0)
+
+    assert app.jobs.reserve("mail") == []
+    app.jobs.complete(lease)
+    assert [lease.job.payload for lease in app.jobs.reserve("mail", limit=2)] == [2]
 
 
 def test_a_job_that_let_go_of_its_key_does_not_take_it_from_the_other(app):
