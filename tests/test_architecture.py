@@ -1,11 +1,15 @@
 """Imports point down the layers; no module has a name that says nothing."""
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-SOURCE = Path(__file__).parent.parent / "src" / "towpath"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "towpath"
 LAYERS = [  # each imports only from those below; those of one line do not know each other
     {"__main__"},
     {"cli", "demo", "integrations", "testing"},
@@ -70,3 +74,21 @@ def test_only_the_database_layer_talks_to_drivers():
 
     # app/connect.py only asks psycopg whether a URL can be read.
     assert talking <= {"database", "app"}
+
+
+@pytest.mark.parametrize("name", ["psycopg", "uvicorn"])
+def test_a_package_whose_inner_parts_are_used_has_an_upper_bound(name):
+    """Any version of it may change them; the lock is of a version that was tested."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras, groups = project["project"]["optional-dependencies"], project["dependency-groups"]
+    wanted = [each for group in (*extras.values(), *groups.values()) for each in group]
+    found = [each for each in map(Requirement, wanted) if each.name == name]
+    locked = re.search(
+        rf"^{name}==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE
+    )
+
+    assert found
+    for each in found:
+        assert any(bound.operator == "<" for bound in each.specifier), each
+        assert locked
+        assert locked[1] in each.specifier
