@@ -216,14 +216,18 @@ def test_ms_10_looks_that_come_late_still_reach_the_rate_and_never_exceed_it(app
             assert count <= (later - at + 100_000) / 10_000 + 1
 
 
-def test_a_line_keeps_its_order_while_it_makes_up_for_late_looks(app, clock):
-    app.jobs.enqueue_many("mail", range(60), limit=Limit("smtp", rate="100/s"))
-    started = []
-    while len(started) < 60:
-        started += numbers(app.jobs.reserve("mail", limit=4))
-        clock.advance(0.035)
+def test_a_late_look_lets_no_job_overtake_those_that_are_parked(app, clock):
+    limit = Limit("smtp", rate="100/s")
+    app.jobs.enqueue_many("mail", range(20), limit=limit)
+    assert numbers(app.jobs.reserve("mail", limit=20)) == [0]
+    app.jobs.enqueue("mail", 20, limit=limit)  # in line, the others are parked
 
-    assert started == list(range(60))
+    started = []
+    while len(started) < 20:
+        clock.advance(0.035)
+        started += numbers(app.jobs.reserve("mail", limit=4))
+
+    assert started == list(range(1, 21))
 
 
 def test_a_rest_is_not_made_up_for(app, clock):
