@@ -223,3 +223,15 @@ def test_finished_jobs_are_forgotten_by_the_new_time(app, clock):
 
     with pytest.raises(NotFound):
         app.jobs.get(lease.job)
+
+
+def test_a_job_that_ends_right_after_the_step_took_no_time(app, clock):
+    """Its average counts no time backwards."""
+    app.jobs.enqueue_many("mail", range(2))
+    first, second = app.jobs.reserve("mail", limit=2)
+
+    clock.set_back(STEP)
+    app.jobs.complete(first)
+    app.jobs.complete(second)
+
+    assert app.jobs.stats().avg_duration_ms == 0

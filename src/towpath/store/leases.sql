@@ -14,13 +14,13 @@ select {ticket l}, null, i.value ->> 'nth'
   from json_each(:items) i cross join towpath.lease l
     on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
-select {ticket l}, :now, :now + (i.value ->> 'retention'), :now - l.reserved_at, false,
+select {ticket l}, :now, :now + (i.value ->> 'retention'), max(0, :now - l.reserved_at), false,
        i.value ->> 'result'
   from json_each(:items) i cross join towpath.lease l
     on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
  where true on conflict do nothing;
 insert into towpath.minute (minute, topic, completed, failed, duration)
-select :now / 60000000, topic, count(*), 0, sum(:now - reserved_at) from towpath.lease
+select :now / 60000000, topic, count(*), 0, sum(max(0, :now - reserved_at)) from towpath.lease
  where seq in (select value from json_each(:ended)) group by topic
 on conflict (minute, topic) do update
    set completed = completed + excluded.completed, duration = duration + excluded.duration;
@@ -51,7 +51,7 @@ matched as materialized (
 gone as materialized (select * from matched where seq is not null),
 finished as (
     insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
-    select {ticket}, now, now + retention, now - reserved_at, false, result from gone, clock),
+    select {ticket}, now, now + retention, greatest(0, now - reserved_at), false, result from gone, clock),
 unkeyed as (
     delete from towpath.unique_key where ctid = any(array(
         select k.tid from gone g cross join lateral (
@@ -62,7 +62,7 @@ told as (
     select seq, true, result from gone where awaited on conflict do nothing),
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
-    select now, topic, count(*), 0, sum(now - reserved_at) from gone, clock group by now, topic)
+    select now, topic, count(*), 0, sum(greatest(0, now - reserved_at)) from gone, clock group by now, topic)
 select {ticket}, null, nth from gone;
 
 -- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
@@ -78,7 +78,7 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
           case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
-          :now - reserved_at as duration, :nth as nth, priority <> :priority as repriced;
+          max(0, :now - reserved_at) as duration, :nth as nth, priority <> :priority as repriced;
 /* if repriced */
 update towpath.job set priority = :priority where seq = :seq;
 /* if key and goal is buried, cancelled, gone */
@@ -148,7 +148,7 @@ buried as (
     select {ticket}, now from left_behind, clock where goal = 'buried' order by nth),
 finished as (
     insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
-    select {ticket}, now, now + retention, now - reserved_at, true
+    select {ticket}, now, now + retention, greatest(0, now - reserved_at), true
       from left_behind, clock where goal = 'cancelled'),
 failed as (
     insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
