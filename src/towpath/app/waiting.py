@@ -205,8 +205,8 @@ class WaitingRoom:
             lines = self._lines.items()
             return {topic: len(line) for topic, line in lines if not topic.startswith("@")}
 
-    def close(self, patience: float) -> None:
-        """Wake everybody, end the thread, and wait for that for some seconds."""
+    def close(self, patience: float | None = None) -> None:
+        """Wake everybody and end the thread; with `patience`, wait so many seconds for that."""
         with self._lock:
             self._closing = True
             thread, bell = self._thread, self._bell
