@@ -382,6 +382,15 @@ def fork_and_die(app: App) -> None:
     os._exit(0)
 
 
+def enqueue_when_told(app: App) -> None:
+    """Enqueue each line that is read, and say what came of it."""
+    for line in sys.stdin:
+        try:
+            say(app.jobs.enqueue("mail", line.strip()).payload)
+        except TowpathError as error:
+            say(error.code)
+
+
 def stop_inside(app: App) -> None:
     """Stand still in the middle of a transaction until told to go on."""
     stopping = False
@@ -498,7 +507,7 @@ PROGRAMS = {
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
         fork_after_interrupt, fork_among_threads, fill, stop_inside,
-        wait_among_files, keep_schedules,
+        enqueue_when_told, wait_among_files, keep_schedules,
     )
 }  # fmt: skip
 

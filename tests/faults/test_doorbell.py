@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.processes import wait_until
 from towpath import App
+from towpath.database.opener import Opener
 from towpath.database.wakeups import LOOK_EVERY, PostgresBell, SqliteBell
 from towpath.settings import Settings
 
@@ -96,7 +97,7 @@ def watched(request, monkeypatch, tmp_path):
     if request.param == "elsewhere":
         monkeypatch.setattr(sys, "platform", request.param)
     path = tmp_path / "watched.db"
-    bell = SqliteBell(path, Settings())
+    bell = SqliteBell(Opener(path, Settings(), lambda: None))
     assert bell.wait(0, listening=True) == set()  # it has seen what there is
     assert bell.wait(0, listening=True) == set()
     yield bell, path

@@ -132,8 +132,8 @@ def test_an_interrupt_right_after_begin_leaves_the_file_to_others_and_to_us(
     app.jobs.enqueue("mail")
     lock = app._database._writer._lock
 
-    def interrupted():
-        lock()
+    def interrupted(connection):
+        lock(connection)
         raise Interrupted
 
     with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions
-from towpath.app.connect import open_database, sqlite_path, without_password
+from towpath.app.connect import open_database, without_password
 from towpath.app.doctor import Check, Doctor
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
@@ -31,10 +31,10 @@ from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.app.waiting import WaitingRoom
-from towpath.database import sqlite
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
+from towpath.database.sqlite_lanes import SqliteDatabase
 from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
@@ -89,7 +89,7 @@ class App:
         """Work on this database from here on; one that was attached before is not closed."""
         self.url = url
         self.settings = settings
-        self._database, bell = open_database(url, settings, clock, self._tell)
+        self._database, bell = open_database(url, settings, clock, self._tell, self._forget_tables)
         self.database = without_password(url)
         self._room = WaitingRoom(
             bell,
@@ -244,10 +244,10 @@ class App:
 
         The copy is whole and on the disk when this returns, or it is not there.
         """
-        if self._database.dialect != "sqlite":
+        if not isinstance(self._database, SqliteDatabase) or self._database.path is None:
             msg = f"{self.database} is not a SQLite file: use what its own server has for that"
             raise Invalid(msg)
-        sqlite.backup(sqlite_path(self.url), Path(target), self.settings)
+        self._database.backup(Path(target))
 
     async def abackup(self, target: str | Path) -> None:
         """Copy the SQLite file as it is at one instant, while everybody goes on with their work."""
@@ -308,6 +308,10 @@ class App:
         at: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def _forget_tables(self) -> None:
+        """Have the next call look whether our tables are here."""
+        self._migrated = False
 
     def _tell(self, operation: Operation[T], result: T) -> None:
         """Wake whoever waits for what an operation has changed."""

@@ -47,15 +47,23 @@ class Database(Protocol):
 
 
 def open_database(
-    url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit
+    url: str,
+    settings: Settings,
+    clock: Clock | None,
+    on_commit: OnCommit,
+    on_leave: Callable[[], None],
 ) -> tuple[Database, Callable[[], Bell]]:
-    """Return the database that a URL names, and how to make its bell. Nothing is opened yet."""
+    """Return the database that a URL names, and how to make its bell. Nothing is opened yet.
+
+    `on_leave` is called when a file was deleted or replaced: in the next one anything may be.
+    """
     scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
     if url in {"memory://", "memory:"}:
-        return SqliteDatabase(None, settings, clock, on_commit), QuietBell
+        return SqliteDatabase(None, settings, clock, on_commit, on_leave), QuietBell
     if scheme == "sqlite":
         path = sqlite_path(url)
-        return SqliteDatabase(path, settings, clock, on_commit), lambda: SqliteBell(path, settings)
+        database = SqliteDatabase(path, settings, clock, on_commit, on_leave)
+        return database, lambda: SqliteBell(database.opener)
     if scheme in {"postgresql", "postgres"}:
         return _postgres(url, settings, clock, on_commit), lambda: PostgresBell(url, settings)
     msg = f"{_shown(url)} is not a database: use sqlite:///app.db, memory:// or postgresql://…"

@@ -67,16 +67,53 @@ for _kind in (NoneType, bytes, bool):
     sqlite3.adapters.setdefault((_kind, sqlite3.PrepareProtocol), _as_it_is)
 
 
-def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
+Identity = tuple[int, int]
+"""The device and the inode of a file."""
+
+
+class Connection(sqlite3.Connection):
+    """A connection that knows which file it has open."""
+
+    path: str | None = None  # None: in memory
+    file: Identity | None = None
+
+    def is_in_place(self) -> bool:
+        """Say whether its path still names the file that it has open."""
+        return self.path is None or identity(self.path) == self.file
+
+    def close(self) -> None:
+        """Close the file. If it was moved away, empty its log, which SQLite would leave behind.
+
+        So the file is whole without it, and it does no harm to another file at the same path.
+        """
+        if not self.is_in_place():
+            with contextlib.suppress(sqlite3.Error):
+                self.execute("pragma busy_timeout = 0")
+                self.execute("pragma wal_checkpoint(truncate)").fetchall()
+        super().close()
+
+
+def identity(path: str) -> Identity | None:
+    """Return which file a path names, if any."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path takes longer, and this is done at each commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -> Connection:
     """Open the file, creating it if needed."""
     if path:
         try:
-            _check(path, may_create=settings.migrate)
+            _check(path, may_create=may_create and settings.migrate)
             _create(path)
         except OSError as error:
             raise of_file(error, path) from error
+    file = identity(str(path)) if path else None
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
+        factory=Connection,
         isolation_level=None,
         check_same_thread=False,
         timeout=0,  # we wait by ourselves
@@ -89,10 +126,12 @@ def connect(path: Path | None, settings: Settings) -> sqlite3.Connection:
     except sqlite3.Error:
         connection.close()
         raise
+    if path:
+        connection.path, connection.file = str(path.absolute()), file
     return connection
 
 
-def backup(path: Path, target: Path, settings: Settings) -> None:
+def backup(path: Path, target: Path, opened: Callable[[], Connection]) -> None:
     """Copy the file as it is at one instant to a new one. Nobody waits for it."""
     _check(path, may_create=False)
     try:
@@ -104,7 +143,7 @@ def backup(path: Path, target: Path, settings: Settings) -> None:
     try:
         with (
             translated(target),
-            contextlib.closing(connect(path, settings)) as source,
+            contextlib.closing(opened()) as source,
             contextlib.closing(sqlite3.connect(half)) as copy,
         ):
             source.backup(copy)

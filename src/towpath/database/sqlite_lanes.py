@@ -15,7 +15,16 @@ from towpath.database.calls import LeadingLoopCall, LoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
-from towpath.database.sqlite import connect, execute, is_spent, of_file, patiently, translated
+from towpath.database.opener import Opener
+from towpath.database.sqlite import (
+    Connection,
+    backup,
+    execute,
+    is_spent,
+    of_file,
+    patiently,
+    translated,
+)
 from towpath.database.turns import Turn
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, Row, drive
@@ -34,21 +43,28 @@ class SqliteDatabase:
     """Runs operations on a SQLite file, or on a private database in memory."""
 
     def __init__(
-        self, path: Path | None, settings: Settings, clock: Clock | None, on_commit: OnCommit
+        self,
+        path: Path | None,
+        settings: Settings,
+        clock: Clock | None,
+        on_commit: OnCommit,
+        on_leave: Callable[[], None],
     ) -> None:
         self.path = path
         self._on_commit = on_commit
+        self._on_leave = on_leave  # called when the path names another file than the open one
         self.dialect: Dialect | None = "sqlite" if path else None
         self._settings = settings
         self._clock = clock or machine_clock
         self._closed = False
+        self.opener = Opener(path, settings, on_leave)
         self._start()
         begin_anew_after_fork(self)
         if path is not None:
             hold_still_at_fork(self)
 
     def _start(self) -> None:
-        self._writer = Writer(self.path, self._settings, self._clock)
+        self._writer = Writer(self.opener, self._settings, self._clock)
         self._lanes: Lanes[Writer] = Lanes(
             [self._writer],
             Writer.run,
@@ -60,7 +76,7 @@ class SqliteDatabase:
         self._alone = Alone()
         self._reading = Alone()
         self._together = Together(self._read, self._reading)
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[Connection] = []
         self._readers_lock = Condition()
         self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
         self._thread: ThreadPoolExecutor | None = None
@@ -68,6 +84,8 @@ class SqliteDatabase:
     def start_again(self) -> None:
         """Begin anew in a forked child, where the parent's connections must not be touched."""
         keep_inherited(self._writer, self._readers, self._thread)
+        known = self.opener.known
+        self.opener = Opener(self.opener.path, self._settings, self._on_leave, known=known)
         self._start()
 
     def before_fork(self) -> None:
@@ -76,6 +94,7 @@ class SqliteDatabase:
         self._readers_lock.acquire()
         self._readers_lock.wait_for(lambda: not self._lent, PATIENCE)
         self._close_readers()
+        self.opener.close()
 
     def after_fork(self) -> None:
         """Go on."""
@@ -120,6 +139,11 @@ class SqliteDatabase:
     async def aquiet(self) -> None:
         """Do nothing: whatever comes next is done behind all that was asked for before."""
 
+    def backup(self, target: Path) -> None:
+        """Copy the file as it is at one instant to a new one."""
+        self._check_open()
+        backup(self.path or Path(), target, self.opener.open)
+
     def reconnect(self) -> None:
         """Do nothing: between us and a file there is no line that could be dead."""
 
@@ -135,6 +159,7 @@ class SqliteDatabase:
         self._writer.close()
         with self._readers_lock:
             self._close_readers()
+        self.opener.close()
 
     def _close_readers(self) -> None:
         while self._readers:
@@ -164,13 +189,16 @@ class SqliteDatabase:
 
     def _read(self, operation: Operation[T]) -> T:
         loan = Loan()
-        connection: sqlite3.Connection | None = None
+        connection: Connection | None = None
         try:
             with self._readers_lock:
                 self._lent.add(loan)
+                if self._readers and not self.opener.is_current(self._readers[-1]):
+                    self._close_readers()
                 connection = self._readers.pop() if self._readers else None
             with translated(self.path):
                 connection = connection or self._open_reader()
+                self.opener.check_now_and_then(connection)
                 cursor, now = connection.cursor(), self._clock()
                 if operation.whole:
                     return drive(operation.steps(), lambda query: execute(cursor, query, now))
@@ -186,13 +214,15 @@ class SqliteDatabase:
             raise
         finally:
             with self._readers_lock:
-                if connection:
+                if connection and self.opener.is_current(connection):
                     self._readers.append(connection)
+                elif connection:
+                    connection.close()
                 self._lent.discard(loan)
                 self._readers_lock.notify_all()
 
-    def _open_reader(self) -> sqlite3.Connection:
-        connection = connect(self.path, self._settings)
+    def _open_reader(self) -> Connection:
+        connection = self.opener.open()
         # A reader waits too, while the file is opened for the first or closed by the last.
         connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
         return connection
@@ -263,11 +293,12 @@ class Loan:
 class Writer:
     """The connection that writes, and its place in the line of processes."""
 
-    def __init__(self, path: Path | None, settings: Settings, clock: Clock) -> None:
-        self._path = path
+    def __init__(self, opener: Opener, settings: Settings, clock: Clock) -> None:
+        self._opener = opener
+        self._path = opener.path
         self._settings = settings
         self._clock = clock
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._cursor: sqlite3.Cursor
         self._turn: Turn | None = None
         self._opened = False
@@ -317,7 +348,7 @@ class Writer:
                 if not held:
                     if connection.in_transaction:  # somebody was interrupted: nobody was told of it
                         cursor.execute("rollback")
-                    self._lock()
+                    self._lock(connection)
                 elif not connection.in_transaction:
                     cursor.execute("begin immediate")
                 now = self._clock()
@@ -328,6 +359,8 @@ class Writer:
                 started = time.perf_counter()
                 cursor.execute("commit")
                 self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
+                # After it: what went to a file that was deleted before must not be acknowledged.
+                self._opener.check(connection)
             except BaseException as error:
                 if is_spent(error):
                     self.close()  # the next call opens the file again
@@ -344,7 +377,9 @@ class Writer:
         if not self._in_use.acquire(blocking=False):
             return False
         try:
-            if self._connection is None or (self._turn and not self._turn.take_now()):
+            if self._connection is None or not self._opener.is_current(self._connection):
+                raise BlockingIOError
+            if self._turn and not self._turn.take_now():
                 raise BlockingIOError
             self._connection.execute("begin immediate")
         except (OSError, sqlite3.Error):
@@ -372,25 +407,27 @@ class Writer:
             self._turn.close()
         self._connection = self._turn = None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
+        if self._connection and not self._opener.is_current(self._connection):
+            self.close()
         if self._connection is None:
             self._opened = True
-            connection = connect(self._path, self._settings)
-            if self._path:
+            connection = self._opener.open()
+            if self._opener.path:
                 # Never a lock on the database itself, which is SQLite's own.
                 try:
-                    self._turn = Turn(self._path)
+                    self._turn = Turn(self._opener.path)
                 except OSError as error:
                     connection.close()
-                    raise of_file(error, self._path) from error
+                    raise of_file(error, self._opener.path) from error
             self._connection, self._cursor = connection, connection.cursor()
         return self._connection
 
-    def _lock(self) -> None:
+    def _lock(self, connection: Connection) -> None:
         deadline = time.monotonic() + self._settings.busy_timeout
         try:
             self._take_turn(self._settings.busy_timeout)
-            patiently(self._open(), "begin immediate", max(0, deadline - time.monotonic()))
+            patiently(connection, "begin immediate", max(0, deadline - time.monotonic()))
         except BaseException:
             self._unlock()
             raise

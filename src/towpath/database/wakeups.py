@@ -10,13 +10,13 @@ import select
 import sqlite3
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
-from towpath.database import sqlite
 from towpath.database.forks import hold_still_at_fork
 from towpath.database.inotify import Watch
+from towpath.database.opener import Opener
+from towpath.database.sqlite import Connection
 from towpath.errors import DatabaseError
 from towpath.settings import Settings
 
@@ -124,12 +124,11 @@ class SqliteBell:
     only some time after its first write: so it looks again and again, at twice the time each time.
     """
 
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self._path = path
-        self._settings = settings
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
         self._pipe = Pipe()
         self.interrupt = self._pipe.interrupt
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._log: Watch | None = None
         self._written_at = 0.0  # whence the time to the next look is doubled
         self._rests = False  # it has just rung: many commits are not as many rings
@@ -191,10 +190,12 @@ class SqliteBell:
             return False
         try:
             with self._in_use:
-                if self._connection is None:
-                    self._connection = sqlite.connect(self._path, self._settings)
+                if self._connection:
+                    self._opener.check(self._connection)
+                else:
+                    self._connection = self._opener.open()
                     self._connection.execute("pragma data_version").fetchone()  # now there is a log
-                    self._log = Watch.on(Path(f"{self._path.resolve()}-wal"))
+                    self._log = Watch.on(self._opener.log_path)
                 written = self._log is not None and self._log.was_written()
                 [version] = self._connection.execute("pragma data_version").fetchone()
         except (sqlite3.Error, DatabaseError):
