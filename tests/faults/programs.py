@@ -391,6 +391,17 @@ def enqueue_when_told(app: App) -> None:
             say(error.code)
 
 
+def stop_in_backup(app: App, target: str) -> None:
+    """Stand still when a backup is copied and has no name yet."""
+
+    def stop(*_: object) -> None:
+        say("in the middle")
+        signal.pause()
+
+    os.link = stop  # type: ignore[assignment] # nothing comes after it
+    app.backup(target)
+
+
 def stop_inside(app: App) -> None:
     """Stand still in the middle of a transaction until told to go on."""
     stopping = False
@@ -506,7 +517,7 @@ PROGRAMS = {
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
-        fork_after_interrupt, fork_among_threads, fill, stop_inside,
+        fork_after_interrupt, fork_among_threads, fill, stop_inside, stop_in_backup,
         enqueue_when_told, wait_among_files, keep_schedules,
     )
 }  # fmt: skip

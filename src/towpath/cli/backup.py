@@ -19,7 +19,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     """Say what the command understands."""
     parser.description = (
         "Copy the SQLite file, with your own tables in it, as it is at one instant. Nobody waits "
-        "for it. The copy is whole, or it is not there; a file that is there is not replaced."
+        "for it. The copy is whole, or it is not there; a file that is there is not replaced. What "
+        "a killed backup leaves (.towpath-backup-…) is removed by the next one into the same "
+        "directory."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("file", type=Path, metavar="FILE", help="of the copy")

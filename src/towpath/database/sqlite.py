@@ -1,11 +1,12 @@
 """SQLite: how to open a file, to run our statements on it, and to understand errors."""
 
 import contextlib
+import fcntl
 import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -54,6 +55,7 @@ _STICKING: Final = {
     sqlite3.SQLITE_CANTOPEN,
 }
 _PRIMARY: Final = 0xFF  # the low byte of an extended error code
+_HALF: Final = ".towpath-backup-"  # how the names of unfinished backups begin
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 
@@ -135,26 +137,45 @@ def backup(path: Path, target: Path, opened: Callable[[], Connection]) -> None:
     """Copy the file as it is at one instant to a new one. Nobody waits for it."""
     _check(path, may_create=False)
     try:
-        descriptor, name = mkstemp(prefix=f"{target.name}-", dir=target.parent)  # for us alone
+        _remove_leftovers(target.parent)
+        with _half(target.parent) as half:
+            with (
+                translated(target),
+                contextlib.closing(opened()) as source,
+                contextlib.closing(sqlite3.connect(half)) as copy,
+            ):
+                copy.execute("pragma journal_mode = off")  # it would lie beside the half
+                source.backup(copy)
+            half.chmod(path.stat().st_mode & 0o777)
+            _sync(half)
+            os.link(half, target)  # which, unlike a rename, replaces nothing
+            _sync(target.parent)
     except OSError as error:
         raise _not_written(target, error) from error
-    os.close(descriptor)
-    half = Path(name)
+
+
+@contextlib.contextmanager
+def _half(directory: Path) -> Generator[Path]:
+    """Make a file for our eyes only; its lock shows that it is no leftover."""
+    descriptor, name = mkstemp(prefix=_HALF, dir=directory)
     try:
-        with (
-            translated(target),
-            contextlib.closing(opened()) as source,
-            contextlib.closing(sqlite3.connect(half)) as copy,
-        ):
-            source.backup(copy)
-        half.chmod(path.stat().st_mode & 0o777)
-        _sync(half)
-        os.link(half, target)  # which, unlike a rename, replaces nothing
-        _sync(target.parent)
-    except OSError as error:
-        raise _not_written(target, error) from error
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if identity(name) is None:  # another backup was quicker, and took it for a leftover
+            with _half(directory) as half:
+                yield half
+        else:
+            yield Path(name)
     finally:
-        half.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the halves of backups whose processes were killed."""
+    for half in directory.glob(f"{_HALF}*"):
+        with contextlib.suppress(OSError), half.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            half.unlink(missing_ok=True)
 
 
 def _not_written(target: Path, error: OSError) -> Invalid:
