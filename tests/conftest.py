@@ -15,7 +15,7 @@ import pytest
 from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
-from tests.schemas import Schemas
+from tests.schemas import GivenPostgres, Schemas
 from tests.servers import PostgresServer
 from towpath import App
 from towpath.app.queue import Queue, Reservation
@@ -107,10 +107,23 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for this test process."""
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that this test process started."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(request) -> Iterator[PostgresServer | GivenPostgres]:
+    """A PostgreSQL server for this test process: its own, or the one that a variable names.
+
+    Tests of what only a server of their own can do set this fixture to `own_postgres`.
+    """
+    if url := os.environ.get("TOWPATH_TEST_POSTGRES"):
+        with GivenPostgres(url) as given:
+            yield given
+    else:
+        yield request.getfixturevalue("own_postgres")
 
 
 @pytest.fixture
@@ -118,10 +131,10 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def schemas(postgres) -> Schemas:
     """Schemas that tests hand on."""
-    return Schemas(postgres)
+    return Schemas.of(postgres)
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 """Schemas of PostgreSQL that tests hand on, clean: to make one takes longer than most tests."""
 
+import functools
 import itertools
 import os
-from typing import Any, NamedTuple
+import secrets
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.sql import SQL, Composable, Identifier
@@ -32,8 +35,43 @@ select md5(string_agg(line, ',' order by line)) from (
 AGAIN = """
 insert into {0} overriding system value select * from jsonb_populate_recordset(null::{0}, %s)
 """
+ABANDONED = r"""
+select datname from pg_database database
+ where datname like 'towpath\_test\_%' and datdba = current_user::regrole
+   and not exists (select from pg_stat_activity where datname = database.datname)
+"""
 TABLES = "select tablename from pg_tables where schemaname = %s order by 1"
 SEQUENCES = "select sequencename from pg_sequences where schemaname = %s order by 1"
+
+
+class GivenPostgres:
+    """A database of its own on the server at a URL, dropped at the end with all that is in it.
+
+    What a killed run left behind is dropped by the next run.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server: Final = server
+        self._database: Final = f"towpath_test_{secrets.token_hex(8)}"
+
+    def url(self) -> str:
+        """Return where clients connect to the database."""
+        return urlsplit(self._server)._replace(path=f"/{self._database}").geturl()
+
+    def __enter__(self) -> Self:
+        with psycopg.connect(self._server, autocommit=True) as admin:
+            # One process at a time: a database that is made but not yet used looks abandoned.
+            admin.execute("select pg_advisory_lock(hashtext('towpath_test'))")
+            for name in _asked(admin, ABANDONED):
+                admin.execute(_about("drop database if exists {}", name))
+            admin.execute(_about("create database {}", self._database))
+            self._in_use = psycopg.connect(self.url())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._in_use.close()
+        with psycopg.connect(self._server, autocommit=True) as admin:
+            admin.execute(_about("drop database if exists {} with (force)", self._database))
 
 
 class Schema(NamedTuple):
@@ -48,7 +86,13 @@ class Schema(NamedTuple):
 class Schemas:
     """The schemas of one server."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    @classmethod
+    @functools.cache
+    def of(cls, server: PostgresServer | GivenPostgres) -> Self:
+        """Return the same ones for every test on a server."""
+        return cls(server)
+
+    def __init__(self, server: PostgresServer | GivenPostgres) -> None:
         self._server = server
         self._clean: list[Schema] = []
 

@@ -10,7 +10,10 @@ import psutil
 import psycopg
 import pytest
 
+from tests.conftest import eventually
+from tests.schemas import GivenPostgres
 from tests.servers import PgBouncer, PostgresServer, postgres_programs
+from towpath import App
 
 ROOT = Path(__file__).parent.parent
 
@@ -108,6 +111,45 @@ def test_pgbouncer_answers_for_its_server(server, monkeypatch):
         assert answer(bouncer.url(), "show port") == str(server.port)
         server.restart("immediate")
         assert answer(bouncer.url(), "select 1") == 1
+
+
+def databases(server):
+    text = "select string_agg(datname, ' ' order by oid) from pg_database where not datistemplate"
+    return answer(server.url(), text).split()
+
+
+def test_a_given_server_is_left_as_it_was(server):
+    with GivenPostgres(server.url()) as given:
+        with App(given.url(), schema="mine") as app:
+            app.jobs.enqueue("mail")
+        left_open = psycopg.connect(given.url())
+
+        assert answer(given.url(), "select count(*) from mine.job") == 1
+        assert len(databases(server)) == 2
+    left_open.close()
+
+    assert databases(server) == ["postgres"]
+
+
+def test_what_a_killed_run_left_on_a_given_server_is_dropped_by_the_next(server):
+    killed = GivenPostgres(server.url()).__enter__()
+    with GivenPostgres(server.url()) as other:
+        assert len(databases(server)) == 3
+        killed._in_use.close()
+        eventually(
+            lambda: (
+                answer(
+                    server.url(),
+                    "select count(*) from pg_stat_activity where datname like 'towpath%'",
+                )
+                == 1
+            )
+        )
+        with GivenPostgres(server.url()):
+            assert len(databases(server)) == 3
+
+        assert answer(other.url(), "select 1") == 1
+    assert databases(server) == ["postgres"]
 
 
 def family(pid):

@@ -273,7 +273,10 @@ def test_who_sets_up_waits_for_another_who_has_not_committed_yet(postgres, postg
             second = pool.submit(app.accounts.create_first, "toor@example.com", PASSWORD)
 
             def waits():
-                waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+                waiting = (
+                    "select 1 from pg_stat_activity"
+                    " where wait_event_type = 'Lock' and datname = current_database()"
+                )
                 return second.done() or watch.execute(waiting).fetchall()
 
             eventually(waits)

@@ -21,6 +21,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.faults.sizes import many
+from tests.servers import PostgresServer
 from towpath import App, State, Status, UnreadableJob, errors
 from towpath.errors import (
     AppClosed,
@@ -45,6 +46,12 @@ SECRET = "hunter2"
 def kind(request) -> str:
     """The kind of database; nobody else can spoil one in memory."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def postgres(own_postgres) -> PostgresServer:
+    """A server whose roles and rules of access a test may change."""
+    return own_postgres
 
 
 @pytest.fixture

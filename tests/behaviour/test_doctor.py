@@ -9,11 +9,18 @@ import psycopg
 import pytest
 
 from tests.conftest import eventually
+from tests.servers import PostgresServer
 from towpath import App
 from towpath.app import doctor
 from towpath.errors import NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
+
+
+@pytest.fixture(scope="session")
+def postgres(own_postgres) -> PostgresServer:
+    """A server where all transactions are ours: the doctor looks at those of every database."""
+    return own_postgres
 
 
 def found(app, name, **options):

@@ -8,13 +8,19 @@ import psycopg
 import pytest
 
 from tests.conftest import eventually
-from tests.servers import PgBouncer
+from tests.servers import PgBouncer, PostgresServer
 from towpath import App, State
 from towpath.errors import DatabaseBusy
 
 pytestmark = pytest.mark.skipif(
     PgBouncer.program() is None, reason="the program pgbouncer is not installed"
 )
+
+
+@pytest.fixture(scope="session")
+def postgres(own_postgres) -> PostgresServer:
+    """A server that lets PgBouncer in."""
+    return own_postgres
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,16 @@ import pytest
 from tests.faults.books import Books
 from tests.faults.processes import Program
 from tests.faults.sizes import many
+from tests.servers import PostgresServer
 from towpath.database import sqlite_lanes
 
 MOST_SECONDS = 300  # that one test may take before it counts as hanging, on a loaded machine
+
+
+@pytest.fixture(scope="session")
+def postgres(own_postgres) -> PostgresServer:
+    """A server that no other program uses: tests read its log and cut off all its clients."""
+    return own_postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
