@@ -247,3 +247,22 @@ def test_the_working_directory_may_change(path, monkeypatch):
         app.jobs.enqueue("mail", "there")
         assert len(app.jobs.list()) == 2
     assert payloads(path) == {"here", "there"}
+
+
+def test_a_lock_file_that_cannot_be_opened_is_told_as_an_error_of_the_database(
+    live, path, tmp_path
+):
+    live.jobs.enqueue("mail")
+    live.backup(tmp_path / "backup.db")
+    (tmp_path / "backup.db").replace(path)
+    turn = Path(f"{path}-turn")
+    turn.unlink()
+    turn.mkdir()
+    with pytest.raises(DatabaseUnavailable, match="replaced"):
+        live.jobs.enqueue("mail")
+
+    with pytest.raises(DatabaseUnavailable, match=r"test\.db-turn"):
+        live.jobs.enqueue("mail")
+
+    turn.rmdir()
+    live.jobs.enqueue("mail")

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from towpath.database.sqlite import Connection, Identity, connect, identity
+from towpath.database.sqlite import Connection, Identity, connect, identity, of_file
 from towpath.database.turns import Turn
-from towpath.errors import DatabaseBusy, DatabaseUnavailable
+from towpath.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.settings import Settings
 
 LOOK_EVERY: Final = 1.0  # seconds between two looks of the readers
@@ -91,7 +91,7 @@ class Opener:
 
     def close(self) -> None:
         """Leave no log behind that SQLite would take for that of a new file."""
-        with self._lock, contextlib.suppress(DatabaseUnavailable, DatabaseBusy, OSError):
+        with self._lock, contextlib.suppress(DatabaseError):
             self._leave_moved()
         _close(self._log)
         self._log = None
@@ -105,22 +105,28 @@ class Opener:
         there = identity(str(self.path)) if self.path else None
         if there is None or self._file is None or there == self._file:
             return
+        try:
+            self._remove_log(self.path or Path())
+        except OSError as error:
+            raise of_file(error, self.path) from error
+        self._file = None
+        if not self._moved:
+            self._on_leave()
+            raise self._refused()
+
+    def _remove_log(self, path: Path) -> None:
         # Another process may do the same, and then make a log of the new file.
-        with contextlib.closing(Turn(self.path or Path())) as turn:
+        with contextlib.closing(Turn(path)) as turn:
             if not turn.take(self._settings.busy_timeout):
                 msg = (
-                    f"{self.path} was replaced while in use, and another process holds the lock on "
-                    f"{self.path}-turn: end it, and try again"
+                    f"{path} was replaced while in use, and another process holds the lock on "
+                    f"{path}-turn: end it, and try again"
                 )
                 raise DatabaseBusy(msg)
             log = self.log_path
             if self._log is not None and identity(str(log)) == _identity_of(self._log):
                 log.unlink()
                 log.with_name(f"{log.name.removesuffix('wal')}shm").unlink(missing_ok=True)
-        self._file = None
-        if not self._moved:
-            self._on_leave()
-            raise self._refused()
 
     def _refused(self) -> DatabaseUnavailable:
         if self.path and self.path.exists():
