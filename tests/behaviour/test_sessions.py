@@ -5,6 +5,7 @@ import pytest
 from tests.conftest import eventually
 from towpath import App, State
 from towpath.errors import DatabaseReadOnly, LeaseLost
+from towpath.store.sessions import adopt_orphans
 
 
 def silence(app, clock, seconds):
@@ -220,6 +221,20 @@ def test_a_lease_taken_while_its_session_died_is_not_lost(app):
     app.upkeep.run()
 
     assert app.jobs.get(lease.job).state is State.READY
+
+
+def test_leases_whose_session_is_gone_are_taken_back_in_portions(app):
+    app.jobs.enqueue_many("mail", range(5))
+    session = app.sessions.start()
+    app.sessions.end(session)
+    app.jobs.reserve("mail", limit=5, session=session)
+
+    ready, upto = [], 0
+    for _ in range(3):
+        upto = app.run(adopt_orphans(upto, limit=2)).upto
+        ready.append(app.jobs.stats().ready)
+
+    assert (ready, upto) == ([2, 4, 5], 0)
 
 
 def test_a_beat_tells_which_jobs_are_to_stop(app):

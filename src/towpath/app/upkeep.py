@@ -31,6 +31,7 @@ from towpath.store import (
     upkeep,
 )
 from towpath.store.schedules import Fired, Found, Move, Owed, Plan
+from towpath.store.sessions import Adopted
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -69,6 +70,7 @@ class Upkeep:
         self._topics_kept_until = 0
         self._fires_at = NEVER  # the next schedule, as far as is known
         self._freed_upto = ""  # the last key of a limit that was looked at
+        self._adopted_upto = 0  # the last lease whose session was looked for
         self._start()
         begin_anew_after_fork(self)
 
@@ -94,7 +96,7 @@ class Upkeep:
         self._free()
         self._do(dependencies.tell_all())
         self._watch_sessions()
-        self._do(sessions.adopt_orphans())
+        self._adopt()
         self._do(stats.roll_up())
         if now is not None:
             self._forget(now)
@@ -188,6 +190,11 @@ class Upkeep:
         self._freed_upto = keys[-1] if len(keys) == limits.KEYS_AT_ONCE else ""
         if keys:
             self._do(limits.free(keys))
+
+    def _adopt(self) -> None:
+        """Take back leases whose session is gone: some leases in each round, in turn."""
+        adopted: Adopted | None = self._do(sessions.adopt_orphans(self._adopted_upto))
+        self._adopted_upto = adopted.upto if adopted else 0
 
     def _fire(self) -> None:
         """Fire the schedules that are due, and find out when the next one is."""

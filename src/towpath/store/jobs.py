@@ -276,7 +276,8 @@ def enqueue_within(
                     )
                     raise MaxTopicsReached(msg)
             if max_jobs:
-                [[jobs]] = yield sql["count_unfinished"](topic=topic)
+                # As far as it matters.
+                [[jobs]] = yield sql["count_unfinished"](topic=topic, most=max_jobs)
                 if jobs + count > max_jobs:
                     msg = f"topic {topic!r} holds {jobs} jobs; {max_jobs} are allowed"
                     raise MaxJobsReached(msg)

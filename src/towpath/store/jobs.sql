@@ -189,9 +189,26 @@ select count(*) from towpath.topic;
 -- name: topic_exists
 select 1 from towpath.topic where name = :topic;
 
+-- In the order of an index, so that PostgreSQL reads that and never a whole table. With `=` instead
+-- of `between` it might read the primary key, which has the same order but is not by topic.
 -- name: count_unfinished
-select (select count(*) from towpath.ready where topic = :topic)
-     + (select count(*) from towpath.delayed where topic = :topic)
-     + (select count(*) from towpath.blocked where topic = :topic)
-     + (select count(*) from towpath.lease where topic = :topic)
-     + (select count(*) from towpath.buried where topic = :topic);
+select count(*) from (
+    select 1 as one from (select 1 from towpath.ready where topic = :topic
+                           order by priority, seq limit :most) as found_r
+    union all
+    select 1 from (select 1 from towpath.delayed where topic = :topic
+                    order by run_at, seq limit :most) as found_d
+    union all
+    select 1 from (select 1 from towpath.blocked where topic = :topic
+                    order by seq limit :most) as found_w
+    union all
+    select 1 from (select 1 from towpath.buried where topic between :topic and :topic
+                    order by topic, no limit :most) as found_b
+    union all
+    select 1 from (select 1 from towpath.lease where topic = :topic and until is not null
+                    order by until limit :most) as found_e
+    union all
+    select 1 from (select 1 from towpath.lease
+                    where topic between :topic and :topic and until is null
+                    order by topic, seq limit :most) as found_s
+     limit :most) as found;

@@ -19,6 +19,8 @@ from towpath.store.rows import known_options
 from towpath.store.upkeep import sql as upkeep
 
 sql: Final = load(__name__)
+
+LEASES_AT_ONCE: Final = 1_000
 _topics: Final = msgspec.json.Decoder(tuple[str, ...])
 
 PRUNE_AT_ONCE: Final = 1_000
@@ -189,14 +191,27 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     return Operation("bury_session", steps, holds=True, wakes=topics_back)
 
 
-def adopt_orphans() -> Operation[list[Settled]]:
-    """Take back leases whose session is gone."""
+class Adopted(Struct, frozen=True):
+    """What became of orphans, and the number of the last lease that was looked at."""
 
-    def steps() -> Steps[list[Settled]]:
-        rows = yield sql["orphans"]()
-        return (yield from _released([session for (session,) in rows], crashed=True))
+    settled: list[Settled] = []
+    upto: int = 0  # 0: there are no more
 
-    return Operation("adopt_orphans", steps, holds=True, wakes=topics_back)
+
+def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[Adopted]:
+    """Take back leases whose session is gone, of the next so many behind a number."""
+
+    def steps() -> Steps[Adopted]:
+        [[number, upto]] = yield sql["next_leases"](after=after, limit=limit)
+        if not number:
+            return Adopted()
+        rows = yield sql["orphans"](after=after, upto=upto)
+        settled = yield from _taken_back(rows, crashed=True)
+        return Adopted(settled, upto if number == limit else 0)
+
+    return Operation(
+        "adopt_orphans", steps, holds=True, wakes=lambda adopted: topics_back(adopted.settled)
+    )
 
 
 def _released(sessions: Sequence[int], *, crashed: bool) -> Steps[list[Settled]]:
@@ -204,6 +219,10 @@ def _released(sessions: Sequence[int], *, crashed: bool) -> Steps[list[Settled]]
     rows: list[Row] = []
     for session in sessions:
         rows += yield sql["leases_of"](session=session)
+    return (yield from _taken_back(rows, crashed=crashed))
+
+
+def _taken_back(rows: Sequence[Row], *, crashed: bool) -> Steps[list[Settled]]:
     outcomes: list[Outcome] = []
     for seq, epoch, _, started, crashes, options in rows:
         crash = crashed and bool(started)

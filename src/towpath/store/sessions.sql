@@ -59,7 +59,13 @@ returning id;
 select l.seq, l.epoch, l.topic, l.started, coalesce(l.crashes, 0), j.options
   from towpath.lease l join towpath.job j on j.seq = l.seq where l.session = :session;
 
+-- name: next_leases
+select count(*), max(seq) from (
+    select seq from towpath.lease where seq > :after order by seq limit :limit) as found;
+
 -- A reservation may have been on its way while its session died.
 -- name: orphans
-select distinct session from towpath.lease l where session is not null
+select l.seq, l.epoch, l.topic, l.started, coalesce(l.crashes, 0), j.options
+  from towpath.lease l join towpath.job j on j.seq = l.seq
+ where l.seq > :after and l.seq <= :upto and l.session is not null
    and not exists (select 1 from towpath.session s where s.id = l.session);

@@ -44,3 +44,7 @@ create index towpath_remote_worker_age on towpath.remote_worker (heard_at);
 
 -- An enqueue that changes a waiting job leaves its id here: repeated after a lost answer, it finds it.
 alter table towpath.job add column rewritten_by text;
+
+-- The other leases of a topic: each is here or in the index of those that end by themselves, so that
+-- the jobs of one topic can be counted without reading the leases of all.
+create index towpath_lease_topic on towpath.lease (topic, seq) where until is null;
