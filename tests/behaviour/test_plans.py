@@ -61,7 +61,7 @@ HOT = {
     "cancelled_of", "lock_limits", "count_running", "count_before", "park", "park_ready", "unpark",
     "topics_of_blocked", "due_limits", "note_completed", "hold_children", "with_all_parents",
     "let_in", "forget_ended", "depend", "hold_back", "await_ready", "count_unfinished",
-    "next_leases", "orphans",
+    "may_expire", "next_leases", "orphans",
 }  # fmt: skip
 
 
@@ -363,7 +363,9 @@ def new_job(key: str | None = None, topic: str = "mail") -> jobs.NewJob:
 
 def within(topic: str) -> Operation:
     """Return what stores a job in a topic that may hold so many as a portion has."""
-    enqueue = jobs.enqueue_within([new_job(topic=topic)], max_topics=0, max_jobs=PORTION)
+    enqueue = jobs.enqueue_within(
+        [new_job(topic=topic)], max_topics=0, max_jobs=PORTION, make_room=tickets.expire
+    )
 
     def steps() -> Steps[None]:
         asked = enqueue.start()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import eventually
 from towpath import Limit, State
-from towpath.errors import Invalid, InvalidState
+from towpath.errors import Invalid, InvalidState, MaxJobsReached
 
 
 def ready(app, topic="mail"):
@@ -161,6 +161,51 @@ def test_a_job_that_was_too_late_can_be_requeued(app, clock):
     app.jobs.requeue(job)
 
     assert ready(app) == ["x"]
+
+
+@pytest.mark.parametrize("where", ["ready", "delayed", "blocked"])
+def test_a_job_that_is_too_late_takes_no_place_in_a_full_topic(make_app, colour, clock, where):
+    app = colour(make_app(clock=clock, max_jobs_per_topic=2))
+    parent = app.jobs.enqueue("post")
+    options = {"delayed": {"delay": 3_600}, "blocked": {"after": [parent]}}.get(where, {})
+    late = app.jobs.enqueue("mail", "late", key="k", expires_after=60, **options)
+    app.jobs.enqueue("mail", "stays")
+    assert late.state == where
+    with pytest.raises(MaxJobsReached):
+        app.jobs.enqueue("mail", "too many")
+
+    clock.advance(60)
+    app.jobs.enqueue("mail", "new", key="k")
+
+    late = app.jobs.get(late)
+    assert late.state is State.CANCELLED
+    assert "had to begin before" in late.last_error
+    assert [failure.kind for failure in app.jobs.failures(late)] == ["expired"]
+    assert ready(app) == ["stays", "new"]
+
+
+def test_what_waits_for_a_job_that_was_too_late_in_a_full_topic_fails(make_app, colour, clock):
+    app = colour(make_app(clock=clock, max_jobs_per_topic=1))
+    late = app.jobs.enqueue("mail", expires_after=60)
+    child = app.jobs.enqueue("post", after=[late])
+    clock.advance(60)
+    app.jobs.enqueue("mail")
+
+    app.upkeep.run()
+
+    assert app.jobs.get(child).state is State.BURIED
+
+
+def test_a_job_that_was_begun_in_time_keeps_its_place_in_a_full_topic(make_app, colour, clock):
+    app = colour(make_app(clock=clock, max_jobs_per_topic=1))
+    app.jobs.enqueue("mail", "begun", expires_after=60)
+    app.jobs.release(app.jobs.reserve("mail")[0])
+    clock.advance(60)
+
+    with pytest.raises(MaxJobsReached):
+        app.jobs.enqueue("mail")
+
+    assert ready(app) == ["begun"]
 
 
 @pytest.mark.parametrize("token", [None, 7])

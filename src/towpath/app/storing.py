@@ -12,7 +12,7 @@ from towpath.model.job import Job
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation
 from towpath.settings import Settings
-from towpath.store import jobs
+from towpath.store import jobs, tickets
 from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
 from towpath.store.jobs import NewJob
 from towpath.store.unique import enqueue_over
@@ -101,7 +101,10 @@ class Storing:
         settings = self._settings
         if settings.max_topics or settings.max_jobs_per_topic:
             return jobs.enqueue_within(
-                new, max_topics=settings.max_topics, max_jobs=settings.max_jobs_per_topic
+                new,
+                max_topics=settings.max_topics,
+                max_jobs=settings.max_jobs_per_topic,
+                make_room=tickets.expire,
             )
         return jobs.enqueue_all(
             new, batch_size=settings.batch_size, batch_bytes=settings.batch_bytes

@@ -189,11 +189,16 @@ def _add_standing(
 
 
 def _is_too_late(job: Job) -> Steps[bool]:
-    """Say whether a job waits that can never begin."""
-    if job.status is not Status.PENDING or job.expires_at is None or was_begun(job, job.epoch):
+    if job.expires_at is None:
         return False
     [[now]] = yield sql["clock"]()
-    return bool(instant(job.expires_at) <= now)
+    return is_too_late(job, now)
+
+
+def is_too_late(job: Job, now: int) -> bool:
+    """Say whether a job waits that can never begin."""
+    waits = job.status is Status.PENDING and not was_begun(job, job.epoch)
+    return waits and job.expires_at is not None and instant(job.expires_at) <= now
 
 
 def stored_before(new: Sequence[NewJob]) -> Steps[set[int]]:
@@ -256,8 +261,12 @@ def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequen
     yield new[start:]
 
 
+MakeRoom: TypeAlias = Callable[[str, int], Steps[bool]]
+"""What ends jobs of a full topic that can never begin, looking at so many; says if it ended any."""
+
+
 def enqueue_within(
-    new: Sequence[NewJob], *, max_topics: int, max_jobs: int
+    new: Sequence[NewJob], *, max_topics: int, max_jobs: int, make_room: MakeRoom
 ) -> Operation[list[Answer[Job]]]:
     """Store jobs unless one would break a limit; that is checked before anything is stored."""
 
@@ -265,7 +274,12 @@ def enqueue_within(
         yield sql["lock_topics"]()
         # What is stored already, by an enqueue whose answer was lost, is no further job.
         rows = yield sql["standing"]([job.as_item(nth) for nth, job in enumerate(new)])
-        standing = {row[0] for row in rows}
+        standing: set[int] = set()
+        for row in rows:
+            nth: int = row[0]
+            job = job_from(row[1:])
+            if job.id == new[nth].id or not (yield from _is_too_late(job)):
+                standing.add(nth)
         counts = Counter(job.topic for nth, job in enumerate(new) if nth not in standing)
         for opened, (topic, count) in enumerate(counts.items()):
             if max_topics and not (yield sql["topic_exists"](topic=topic)):
@@ -276,8 +290,9 @@ def enqueue_within(
                     )
                     raise MaxTopicsReached(msg)
             if max_jobs:
-                # As far as it matters.
-                [[jobs]] = yield sql["count_unfinished"](topic=topic, most=max_jobs)
+                jobs = yield from _counted(topic, max_jobs)
+                if jobs + count > max_jobs and (yield from make_room(topic, max_jobs)):
+                    jobs = yield from _counted(topic, max_jobs)
                 if jobs + count > max_jobs:
                     msg = f"topic {topic!r} holds {jobs} jobs; {max_jobs} are allowed"
                     raise MaxJobsReached(msg)
@@ -286,10 +301,16 @@ def enqueue_within(
     return Operation(
         "enqueue_within",
         steps,
-        holds=are_keyed(new),
+        holds=True,  # all topics
         wakes=topics_of,
         fresh=lambda: lines_of(new),
     )
+
+
+def _counted(topic: str, most: int) -> Steps[int]:
+    """Count the jobs of a topic that have not finished, up to the number that matters."""
+    [[jobs]] = yield sql["count_unfinished"](topic=topic, most=most)
+    return int(jobs)
 
 
 def _standing(new: NewJob, job: Job) -> Answer[Job]:

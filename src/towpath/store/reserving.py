@@ -18,7 +18,7 @@ from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, back, give_back, rescue
 from towpath.store.limits import admitted, due_freed
-from towpath.store.rows import known_options, lease_from, was_begun
+from towpath.store.rows import known_options, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
 
 sql: Final = load(__name__)
@@ -258,7 +258,7 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
         retention=microseconds(lease.job.options.retention),
         limited=lease.job.options.limit is not None,
         kind=FailureKind.EXPIRED,
-        error=f"it had to begin before {at.isoformat(timespec='seconds')}",
+        error=why_too_late(at),
     )
 
 

@@ -1,5 +1,6 @@
 """From rows to values."""
 
+from datetime import datetime
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -61,6 +62,11 @@ def job_from(row: Row) -> Job:
         row[25],
         *row[27:29],  # the row of a reservation ends before: this run has not said anything yet
     )
+
+
+def why_too_late(at: datetime) -> str:
+    """Return what is said of a job that has not begun in time."""
+    return f"it had to begin before {at.isoformat(timespec='seconds')}"
 
 
 def was_begun(job: Job, before: int) -> bool:

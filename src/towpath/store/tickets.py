@@ -11,16 +11,18 @@ from msgspec import Struct
 
 from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
-from towpath.model.job import Job
+from towpath.model.job import FailureKind, Job
 from towpath.model.states import Action, State, Status, allows
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import IN_LINE, told
 from towpath.store.dependencies import sql as dependencies
+from towpath.store.jobs import is_too_late
+from towpath.store.jobs import sql as jobs
 from towpath.store.leases import is_run
 from towpath.store.limits import freed
 from towpath.store.lookup import get
-from towpath.store.rows import job_from, known_options, ticket_from
+from towpath.store.rows import job_from, known_options, listed_from, ticket_from, why_too_late
 from towpath.store.runs import offer, withdraw
 from towpath.store.runs import sql as runs
 
@@ -29,6 +31,7 @@ sql: Final = load(__name__)
 T = TypeVar("T")
 
 KICK_AT_ONCE: Final = 1_000
+EXPIRE_AT_ONCE: Final = 1_000
 _TAKE: Final[Mapping[State, Statement]] = {
     State.READY: sql["take_ready"],
     State.DELAYED: sql["take_delayed"],
@@ -158,6 +161,34 @@ def cancelled(job: Job) -> Steps[set[str] | None]:
         yield dependencies["note_failed"](parent=job.seq)
         yield from told([(job.seq, False)])
     return (yield from let_follow(place_in_line(job, ticket)))
+
+
+def expire(topic: str, most: int) -> Steps[bool]:
+    """Cancel jobs that can never begin, of the first so many in each line; say if there were any.
+
+    What follows, in limits and in flows, is left to upkeep: here it would take contended locks.
+    """
+    rows = yield sql["may_expire"](topic=topic, limit=min(most, EXPIRE_AT_ONCE))
+    if not rows:
+        return False
+    [[now]] = yield jobs["clock"]()
+    found = False
+    for job in map(listed_from, rows):
+        at = job.expires_at
+        if at is None or not is_too_late(job, now) or job.options.runs is not None:
+            continue
+        ticket = yield from take(job)
+        if ticket is None:
+            continue
+        found = True
+        ticket["epoch"] += 1  # as if it were reserved for this: when requeued, it counts as begun
+        yield sql["free_key"](topic=job.topic, key=job.key, id=job.id)
+        yield sql["put_cancelled"](**ticket, retention=microseconds(job.options.retention))
+        failure = {"kind": FailureKind.EXPIRED, "error": why_too_late(at)}
+        yield sql["note_expired"](seq=job.seq, epoch=ticket["epoch"], **failure)
+        if ticket["awaited"]:
+            yield dependencies["note_failed"](parent=job.seq)
+    return found
 
 
 def place_in_line(job: Job, ticket: Mapping[str, Any]) -> set[str]:
