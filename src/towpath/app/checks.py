@@ -45,9 +45,7 @@ class EnqueueOptions(TypedDict, total=False):
     priority: int  # 0 is the most urgent; 50 unless told
     delay: Duration  # not before so long from now
     run_at: datetime  # instead of a delay, with its time zone
-    expires_after: (
-        Duration  # not begun so long from now, it is cancelled, in its turn at the latest
-    )
+    expires_after: Duration  # not begun so long from now, it is cancelled, in its turn at latest
     expires_at: datetime  # instead of that, with its time zone
     ttr: Duration  # how long a lease without a session lives, unless it is touched
     key: str  # while an unfinished job of the topic has it, that job is returned and none is stored
