@@ -68,7 +68,7 @@ def test_us2_1_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
     started = json.loads(worker.stdout.readline())
     assert (started["worker"], started["concurrency"]) == ("ada's", 3)
     assert started["topics"] == ["mail", "slow"]
-    assert started["database"] in towpath.environment["TOWPATH_DATABASE"]
+    assert started["database"] == app.database
     eventually(lambda: returned(app, job) == "sent to ada")
 
     [found] = towpath.json("workers")["workers"]
