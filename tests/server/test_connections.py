@@ -22,13 +22,11 @@ JOB = "/api/jobs/enqueue"
 MB = 2**20
 
 
-@pytest.fixture(
-    scope="module", params=[(), ("--origin", "https://shop.example")], ids=["direct", "ASGI"]
-)
-def module_server(tmp_path_factory, request):
-    """A server for all tests that do no harm to it; with origins, ASGI is spoken inside."""
+@pytest.fixture(scope="module")
+def module_server(tmp_path_factory):
+    """A server for all tests that do no harm to it."""
     path = tmp_path_factory.mktemp("served")
-    server = Served(f"sqlite:///{path}/jobs.db", path, *request.param)
+    server = Served(f"sqlite:///{path}/jobs.db", path)
     try:
         yield server
         server.end()

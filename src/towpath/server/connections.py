@@ -1,13 +1,8 @@
-"""HTTP connections that give a client neither endless time nor endless room.
-
-Where nothing stands between them and our API, they ask it themselves: to say it all in the words of
-ASGI, and to check those, takes as long as half of an answer.
-"""
+"""HTTP connections with bounds: a client gets neither endless time nor endless memory."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import unquote
 
 import httptools
 from msgspec import Struct
@@ -17,14 +12,12 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from towpath.server.api import Api
-from towpath.server.endpoint import ALWAYS, JSON, Headers, Written
+from towpath.server.endpoint import JSON
 from towpath.server.errors import Refusal, body_of
 from towpath.server.requests import PATIENCE
 
 MOST_HEAD: Final = 64 * 2**10  # bytes of the request line and all headers
 OFFERS: Final = {b"upgrade", b"http2-settings"}  # headers of other protocols
-EMPTY: Final = {204, 304}  # statuses of answers that have no body, not even an empty one
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -38,9 +31,8 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Connection(HttpToolsProtocol):
     """uvicorn's connection, with bounds."""
 
-    def __init__(self, *given: Any, patience: Patience, api: Api | None, **more: Any) -> None:
+    def __init__(self, *given: Any, patience: Patience, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._api: Any = api  # if nothing stands between
         self._patience = patience
         self._in_head = self._in_body = self._began = self._told = False
         self._head_size = 0  # bytes of pieces that were nothing but the same head, or its trailers
@@ -124,15 +116,12 @@ class Connection(HttpToolsProtocol):
         self._stop_waiting()
         self._in_head = self._began = True
         self._head_size = self._said = 0
-        if self._api is None:
-            super().on_message_begin()
-        else:
-            self.url, self.headers, self.expect_100_continue = b"", [], False
+        super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Count what is said in one piece, too."""
         self._said += len(url)
-        self.url += url
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count what is said in one piece, too."""
@@ -141,10 +130,7 @@ class Connection(HttpToolsProtocol):
             if self._said > MOST_HEAD:
                 self.transport.close()
             return
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Know the head to be whole."""
@@ -155,33 +141,8 @@ class Connection(HttpToolsProtocol):
             raise self._refusal  # which ends the parsing, and comes back below
         parser: Any = self.parser
         self._offered = parser.should_upgrade() and parser.get_method() != b"CONNECT"
-        if self._offered:
-            return
-        if self._api is None:
+        if not self._offered:
             super().on_headers_complete()
-        else:
-            self._ask(parser)
-
-    def _ask(self, parser: Any) -> None:
-        """Have our API answer, when those before it have been."""
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        scope: Any = {
-            "method": parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "query_string": url.query or b"",
-            "headers": self.headers,
-            "client": self.client,
-            "scheme": self.scheme,
-        }
-        before: Any = self.cycle
-        keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        self.cycle = Exchange(self, scope, keep_alive=keep_alive)
-        if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self._api)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self._api))
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, in the one shape of errors."""
@@ -259,63 +220,6 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-class Exchange(RequestResponseCycle):
-    """A request that our API answers, and the answer."""
-
-    disconnected = response_started = response_complete = False
-    more_body = True
-
-    def __init__(self, connection: Connection, scope: Any, *, keep_alive: bool) -> None:  # pyright: ignore[reportMissingSuperCall] - it has more to keep than we use
-        self.scope = scope
-        self.transport = connection.transport
-        self.flow = connection.flow
-        self.default_headers = connection.server_state.default_headers
-        self.on_response = connection.on_response_complete
-        self.waiting_for_100_continue = connection.expect_100_continue
-        self.keep_alive = keep_alive
-        self.message_event = asyncio.Event()
-        self.body = bytearray()
-
-    async def run_asgi(self, app: Any) -> None:
-        """Ask, and write the answer."""
-        try:
-            written: Written = await app.answer(self.scope, self.receive)
-            if self.flow.write_paused and not self.disconnected:
-                await self.flow.drain()
-            if not self.disconnected:
-                self._write(*written)
-        except BaseException:
-            self.transport.close()
-            raise
-        finally:
-            self.on_response = _nothing  # or nothing but the collector would end the two of them
-
-    def _write(self, status: int, media: bytes, body: bytes, headers: Headers) -> None:
-        lines = [STATUS_LINE[status]]
-        for name, value in (*self.default_headers, *ALWAYS, *headers):
-            if name == b"connection":
-                self.keep_alive = False
-            else:
-                lines += (name, b": ", value, b"\r\n")
-        if media:
-            lines += (b"content-type: ", media, b"\r\n")
-        if status not in EMPTY:
-            lines.append(b"content-length: %d\r\n" % len(body))
-        lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
-        if self.scope["method"] != "HEAD":
-            lines.append(body)
-        self.transport.write(b"".join(lines))
-        self.response_started = self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _head_too_large() -> Refusal:

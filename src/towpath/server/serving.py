@@ -132,8 +132,7 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
-        direct = None if self.origins or self.proxies else api
-        connection: Any = partial(Connection, patience=self.patience, api=direct)
+        connection: Any = partial(Connection, patience=self.patience)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
             http=connection,
