@@ -23,20 +23,6 @@ T = TypeVar("T")
 AnyCall = ThreadCall[L] | LeadingLoopCall | OrphanCall[L]
 
 
-class Held(list[L]):
-    """Lanes in the hands of a thread; handed on if an interrupt takes it away from them."""
-
-    __slots__ = ("_lanes",)
-
-    def __init__(self, lanes: "Lanes[L]") -> None:  # pyright: ignore[reportMissingSuperCall] - a list is empty by itself
-        self._lanes = lanes
-
-    def __del__(self) -> None:
-        if self:  # by another thread, for this one may hold the mutex just now
-            with contextlib.suppress(RuntimeError):
-                Thread(target=self._lanes.let_go, args=(list(self),), daemon=True).start()
-
-
 class Lanes(Generic[L]):
     """Some lanes and their inbox, for threads and event loops alike."""
 
@@ -63,7 +49,7 @@ class Lanes(Generic[L]):
 
     def run(self, operation: Operation[T], *, last: bool = False) -> T:
         """Run an operation, alone or with those that wait beside it."""
-        held = Held(self)
+        held: list[L] = []
         try:
             if last or not self._take_resting(held):
                 return self._run_in_line(operation, held, last=last)
@@ -78,7 +64,7 @@ class Lanes(Generic[L]):
         self, operation: Operation[T], before: Callable[[L], bool], after: Callable[[L], None]
     ) -> list[T]:
         """Run an operation if a lane rests and is ready; return its result, or nothing."""
-        held = Held(self)
+        held: list[L] = []
         try:
             if not self._take_resting(held) or not before(held[0]):
                 return []
@@ -133,10 +119,12 @@ class Lanes(Generic[L]):
 
     def take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that nobody waits for."""
-        held = Held(self)
-        with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
-            self._put(OrphanCall(operation, self._lead_in_thread), held)
-        self.let_go(held)
+        held: list[L] = []
+        try:
+            with contextlib.suppress(AppClosed):  # then what it would undo ends by itself
+                self._put(OrphanCall(operation, self._lead_in_thread), held)
+        finally:
+            self.let_go(held)
 
     def _lead_in_thread(self, lane: L) -> bool:
         """Lead for those who cannot: nobody waits, or their loops stand still."""
@@ -192,9 +180,7 @@ class Lanes(Generic[L]):
 
         Returns how many were served.
         """
-        held = Held(self)
-        held.append(lane)
-        return self._lead(held, after)
+        return self._lead([lane], after)
 
     def _lead(self, held: list[L], after: Callable[[], None] = lambda: None) -> int:
         batch: list[AnyCall[L]] = []
