@@ -1,4 +1,4 @@
-"""Many jobs that differ in nothing but id and payload: how they get to PostgreSQL soonest.
+"""Many jobs of one call: how they get to PostgreSQL soonest.
 
 Each way stores 10,000 jobs in one transaction, a thousand in each statement, and learns their
 numbers.
@@ -19,7 +19,6 @@ from towpath.store.jobs import sql
 COUNT: Final = 10_000
 PART: Final = 1_000
 ROUNDS: Final = 20
-SHARED: Final = ("topic", "priority", "limit_key", "encoding", "ttr", "options", "run_at", "delay")
 
 
 def parts() -> list[list[dict[str, Any]]]:
@@ -27,22 +26,15 @@ def parts() -> list[list[dict[str, Any]]]:
     return [new[start : start + PART] for start in range(0, COUNT, PART)]
 
 
-def by_statement(spot: PostgresSpot, connection: Any, name: str) -> None:
+def by_statement(spot: PostgresSpot, connection: Any) -> None:
     schema = spot.settings["schema"]
     with connection.transaction(), connection.pipeline():
         asked: list[Any] = []
         for part in parts():
             query = sql["enqueue"](part)
-            if name == "enqueue_alike":
-                few = [{"id": item["id"], "payload": item["payload"]} for item in part]
-                query = sql[name](few, **{column: part[0][column] for column in SHARED})
             text = rendered(query.statement, schema)
             asked.append(connection.cursor().execute(text, bound(query, None)))
-        found = [each.fetchall() for each in asked]
-        assert (
-            sum(len(each[0][0]) if name == "enqueue_alike" else len(each) for each in found)
-            == COUNT
-        )
+        assert sum(len(each.fetchall()) for each in asked) == COUNT
 
 
 def by_copy(spot: PostgresSpot, connection: Any) -> None:
@@ -69,8 +61,7 @@ def by_copy(spot: PostgresSpot, connection: Any) -> None:
 
 def main() -> None:
     ways: dict[str, Callable[[PostgresSpot, Any], None]] = {
-        "every column of every job, on conflict": lambda s, c: by_statement(s, c, "enqueue"),
-        "what is alike once, no conflict": lambda s, c: by_statement(s, c, "enqueue_alike"),
+        "statements with one JSON parameter": by_statement,
         "two COPYs": by_copy,
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}

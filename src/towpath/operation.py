@@ -7,7 +7,7 @@ operation is one transaction; `yield from` makes one operation out of several.
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from enum import Enum, auto
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -45,10 +45,7 @@ class Operation(Struct, Generic[T], frozen=True):
     wakes: Callable[[T], Iterable[str]] | None = (
         None  # topics in which its result has changed something
     )
-    fresh: Callable[[], Iterable[str]] | None = (
-        None  # it only adds to the end of lines; names one for each ready job
-    )
-    parts: "Sequence[Operation[Any]]" = ()  # the same as several operations, their results joined
+    appends: bool = False  # only adds jobs behind those that are there: marks stay right
     items: Sequence[Any] = ()  # of a plural operation
     # The same for more items. Calls with one and the same function here run as one operation.
     merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None
@@ -75,7 +72,8 @@ def answered(answer: Answer[T]) -> T:
 def plural(
     whole: Callable[[Sequence[Any]], bool] = lambda _: True,
     wakes: Callable[[Any], Iterable[str]] | None = None,
-    fresh: Callable[[Any], Iterable[str]] | None = None,
+    *,
+    appends: bool = False,
     holds: Callable[[Sequence[Any]], bool] = lambda _: False,
 ) -> Callable[
     [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
@@ -84,8 +82,7 @@ def plural(
     """Turn a generator function over items into operations that can be merged.
 
     It answers for each item in turn and raises only what concerns them all. `whole` says for which
-    items it is a single write, `holds` for which it holds rows, `fresh` which lines they are added
-    to.
+    items it is a single write, `holds` for which it holds rows.
     """
 
     def decorate(
@@ -99,7 +96,7 @@ def plural(
                 whole=whole(items),
                 holds=holds(items),
                 wakes=wakes,
-                fresh=fresh and partial(fresh, items),
+                appends=appends,
                 items=items,
                 merge=make,
             )

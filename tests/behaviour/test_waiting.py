@@ -16,8 +16,6 @@ import pytest
 from tests.conftest import InLoop, eventually
 from towpath import App, Limit
 from towpath.app.waiting import ThreadWaiter, WaitingRoom
-from towpath.database.postgres_lane import AsyncLane
-from towpath.database.sqlite_lanes import Writer
 from towpath.database.wakeups import QuietBell
 from towpath.errors import JobExists, TooManyWaiters
 
@@ -38,9 +36,9 @@ class Counting:
         self.asked.append(operation.name)
         return self._database.run(operation)
 
-    async def arun(self, operation, **company):
+    async def arun(self, operation):
         self.asked.append(operation.name)
-        return await self._database.arun(operation, **company)
+        return await self._database.arun(operation)
 
     def settle(self, seconds=0.15):
         """Wait until nobody asks any more, and begin to count anew."""
@@ -255,9 +253,9 @@ def test_dq_7_a_put_between_the_first_look_and_getting_in_line_is_seen(app, othe
                 other.jobs.enqueue("mail")
             return result
 
-        async def arun(self, operation, **company):
+        async def arun(self, operation):
             first = not self.asked
-            result = await super().arun(operation, **company)
+            result = await super().arun(operation)
             if first:
                 await other.jobs.aenqueue("mail")
             return result
@@ -305,46 +303,6 @@ def test_dq_7_one_put_wakes_one_of_a_hundred(app, other, start):
     other.jobs.enqueue_many("mail", range(99))
     leases = [lease for future in waiting for lease in future.result()]
     assert len({lease.job.seq for lease in leases}) == 100
-
-
-@pytest.mark.parametrize("colour", ["async"], indirect=True)
-def test_dq_7_a_task_that_waits_looks_in_the_same_commit_as_the_put(app, start, loop, monkeypatch):
-    """One turn of the disk for both, where the other way it would take two."""
-    app._database = counting = Counting(app._database)
-    waiting = start(app)
-    waits(app)
-    counting.settle()
-    commits: list[list[str]] = []
-    for kind in (Writer, AsyncLane):
-
-        def run(self, operations, *more, run=kind._run):
-            commits.append([operation.name for operation in operations])
-            return run(self, operations, *more)
-
-        monkeypatch.setattr(kind, "_run", run)
-
-    job = asyncio.run_coroutine_threadsafe(app.jobs.aenqueue("mail"), loop).result()
-
-    [lease] = waiting.result()
-    assert lease.job.id == job.id
-    assert commits[0] == ["enqueue", "reserve"]
-
-
-@pytest.mark.parametrize("colour", ["async"], indirect=True)
-def test_dq_7_as_many_tasks_look_in_that_commit_as_there_are_jobs(app, start, loop):
-    app._database = counting = Counting(app._database)
-    waiting = [start(app) for _ in range(10)]
-    waits(app, 10)
-    counting.settle()
-
-    many = app.jobs.aenqueue_many("mail", range(6))
-    asyncio.run_coroutine_threadsafe(many, loop).result()
-    asked = counting.asked.copy()
-    eventually(lambda: sum(future.done() for future in waiting) == 6)
-
-    assert asked[:7].count("reserve") == 6  # before the answer of the enqueue
-    app.jobs.enqueue_many("mail", range(4))
-    assert [len(future.result()) for future in waiting] == [1] * 10
 
 
 @pytest.mark.parametrize("colour", ["async"], indirect=True)
@@ -473,7 +431,7 @@ def test_a_waiter_cancelled_as_its_ring_comes_passes_it_on(app, other, loop):
         first = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
         second = asyncio.create_task(app.jobs.areserve("mail", timeout=20))
         await asyncio.to_thread(waits, app, 2)
-        job = await other.jobs.aenqueue("mail")
+        job = other.jobs.enqueue("mail")  # blocking: neither task runs before the cancellation
         first.cancel()
         return job, await second
 
@@ -486,13 +444,13 @@ def test_a_reserve_cancelled_under_way_gives_its_job_to_the_next(app, other, sta
     class CancelsTheWinner(Counting):
         armed = False
 
-        async def arun(self, operation, **company):
+        async def arun(self, operation):
             if self.armed and operation.name == "reserve":
                 self.armed = False
                 # In a moment: the statement is on its way by then, and cannot be called back.
                 loop, task = asyncio.get_running_loop(), asyncio.current_task()
                 loop.call_soon(loop.call_soon, task.cancel)
-            return await super().arun(operation, **company)
+            return await super().arun(operation)
 
     app._database = cancelling = CancelsTheWinner(app._database)
     waiting = [start(app), start(app)]

@@ -91,7 +91,7 @@ def test_a_line_that_ends_while_nobody_waits_is_noticed_at_once(make_app, postgr
 
 
 def test_an_error_of_one_statement_leaves_the_connection_usable(make_app, colour):
-    """In the middle of what is asked together: those behind it are not run, and say so."""
+    """Its transaction, which began in the same send, is rolled back."""
     app = colour(make_app(lanes=1))
     app.jobs.enqueue("mail")
 
@@ -99,7 +99,7 @@ def test_an_error_of_one_statement_leaves_the_connection_usable(make_app, colour
         yield sql["enqueue"]([{"nth": "no number"}])
 
     with pytest.raises(DatabaseError, match="no number"):
-        app.run(Operation("mine", fails, parts=[Operation("a part", fails)] * 3))
+        app.run(Operation("mine", fails))
 
     assert app.jobs.enqueue("mail").state is State.READY
 

@@ -178,8 +178,7 @@ class App:
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()
-        called = operation.fresh is not None and self._room.call_ahead(operation.fresh)
-        return await self._database.arun(operation, company=called)
+        return await self._database.arun(operation)
 
     def migrate(self) -> None:
         """Make sure that our tables are here and up to date."""
@@ -315,10 +314,10 @@ class App:
 
     def _tell(self, operation: Operation[T], result: T) -> None:
         """Wake whoever waits for what an operation has changed."""
-        if operation.wakes is None or (operation.fresh and not self._room.hears):
+        if operation.wakes is None or (operation.appends and not self._room.hears):
             return
         topics = operation.wakes(result)
-        if operation.fresh is None:
+        if not operation.appends:
             self._marks.drop(topics)
         self._room.ring(topics)
 

@@ -29,8 +29,8 @@ class Database(Protocol):
         """Run an operation and block until it is committed."""
         ...
 
-    async def arun(self, operation: Operation[T], *, company: bool = False) -> T:
-        """Run an operation and await its commit; `company` that is to share it comes this tick."""
+    async def arun(self, operation: Operation[T]) -> T:
+        """Run an operation and await its commit."""
         ...
 
     async def aquiet(self) -> None:

@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Final
@@ -31,7 +29,6 @@ class Waiter:
         self.topics = topics
         self.wake = wake
         self.rung = False
-        self.loop = running_loop()
 
 
 class ThreadWaiter(Waiter):
@@ -159,27 +156,6 @@ class WaitingRoom:
             soon = self._wakes_at <= time.monotonic() + COALESCE
         if not soon:
             bell.interrupt()
-
-    def call_ahead(self, topics: Callable[[], Iterable[str]]) -> bool:
-        """Wake who waits in this event loop for what will be stored, to look in the same commit.
-
-        One for each job; says whether there was any. Who comes too early after all is not the last
-        to be woken: the commit rings as well.
-        """
-        lines = self._lines
-        awaited = [topic for topic in topics() if topic in lines] if lines else None
-        if not awaited:
-            return False
-        loop, called = running_loop(), False
-        for topic, jobs in Counter(awaited).items():
-            with self._lock:
-                waiting = (one for one in self._lines.get(topic, ()) if not one.rung)
-                for waiter in islice(waiting, jobs):
-                    if waiter.loop is not loop:
-                        break  # its turn is next, by the ring
-                    waiter.rung = called = True
-                    waiter.wake()
-        return called
 
     def ring_here(self, topics: Iterable[str]) -> None:
         """Wake whoever is first in line in this process."""

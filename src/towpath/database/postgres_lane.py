@@ -108,18 +108,12 @@ class Connected:
         self, operations: Operations, begin: Sequence[Asked], *, again: bool
     ) -> Exchanges[list[Any]]:
         """Begin and run operations: all of them ask before the first is answered."""
-        started = [
-            [part.steps(again=again) for part in operation.parts or (operation,)]
-            for operation in operations
-        ]
-        first = (self._database.asked(next(steps)) for parts in started for steps in parts)
-        answers = iter((yield chain(begin, first))[len(begin) :])
+        started = [operation.steps(again=again) for operation in operations]
+        first = (self._database.asked(next(steps)) for steps in started)
+        answers = (yield chain(begin, first))[len(begin) :]
         results: list[Any] = []
-        for parts in started:
-            ends: list[Any] = []
-            for steps in parts:
-                ends.append((yield from self._finished(steps, next(answers))))  # noqa: PERF401 - it yields
-            results.append(ends[0] if len(ends) == 1 else [one for end in ends for one in end])
+        for steps, answer in zip(started, answers, strict=True):
+            results.append((yield from self._finished(steps, answer)))  # noqa: PERF401 - it yields
         return results
 
     def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:

@@ -66,7 +66,7 @@ class PostgresDatabase:
         self.check_open()
         return (self._lanes if _by_key(operation) else self._scans).run(operation)
 
-    async def arun(self, operation: Operation[T], *, company: bool = False) -> T:  # noqa: ARG002 - as others do
+    async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit, which it shares with the others of this tick."""
         self.check_open()
         loop = asyncio.get_running_loop()

@@ -113,14 +113,14 @@ class SqliteDatabase:
             return self._lanes.run(operation)
         return self._read(operation)
 
-    async def arun(self, operation: Operation[T], *, company: bool = False) -> T:
-        """Run an operation and await its commit; `company` that is to share it comes this tick."""
+    async def arun(self, operation: Operation[T]) -> T:
+        """Run an operation and await its commit."""
         self._check_open()
-        if operation.parts:  # too long for one tick
+        if len(operation.items) > self._settings.batch_size:  # too long for one tick
             return await asyncio.to_thread(self.run, operation)
         if operation.mode is WRITE or self.path is None:
             loop = asyncio.get_running_loop()
-            if not company and self._writer.quick and self._alone.may_go(loop):
+            if self._writer.quick and self._alone.may_go(loop):
                 results = self._lanes.run_now(operation, Writer.try_lock, Writer.unlock)
                 if results:
                     return results[0]

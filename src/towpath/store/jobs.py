@@ -59,16 +59,6 @@ class NewJob(Struct, frozen=True, kw_only=True):
             "delay": self.delay,
         }
 
-    def is_like(self, other: NewJob) -> bool:
-        """Say whether two jobs differ in nothing but id and payload, and none has a key."""
-        return self.key is other.key is None and (
-            self.topic, self.priority, self.encoding, self.ttr, self.run_at, self.delay,
-            self.options,
-        ) == (
-            other.topic, other.priority, other.encoding, other.ttr, other.run_at, other.delay,
-            other.options,
-        )  # fmt: skip
-
 
 Enqueue: TypeAlias = Callable[[Sequence[NewJob]], Operation[list[Answer[Job]]]]
 """What stores jobs, within the limits of the settings."""
@@ -98,17 +88,12 @@ def topics_of(answers: Iterable[Answer[Job]]) -> set[str]:
     return {answer.topic for answer in answers if isinstance(answer, Job)}
 
 
-def lines_of(new: Iterable[NewJob]) -> list[str]:
-    """Name the topic of each that will be ready at once."""
-    return [job.topic for job in new if not job.delay and job.run_at is None]
-
-
 def are_keyed(new: Iterable[NewJob]) -> bool:
     """Say whether any of these jobs has a key, and so claims it."""
     return any(job.key is not None for job in new)
 
 
-@plural(wakes=topics_of, fresh=lines_of)
+@plural(wakes=topics_of, appends=True)
 def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs without keys, in order.
 
@@ -118,7 +103,7 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     return (yield from _enqueued(new))
 
 
-@plural(wakes=topics_of, fresh=lines_of, holds=lambda _: True)
+@plural(wakes=topics_of, appends=True, holds=lambda _: True)
 def enqueue_keyed(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs with keys, in order; an unfinished job that holds a key is the answer for it.
 
@@ -229,26 +214,7 @@ def enqueue_all(
             answers += yield from _enqueued(part)
         return answers
 
-    alike = all(map(new[0].is_like, new))
-    parts = [_enqueue_alike(part) for part in every] if alike else []
-    return Operation("enqueue_all", steps, wakes=topics_of, fresh=set, parts=parts, holds=keyed)
-
-
-def _enqueue_alike(new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
-    """Store jobs that differ in nothing but id and payload, and are not stored yet."""
-
-    def steps() -> Steps[list[Answer[Job]]]:
-        shared = new[0].as_item(0)
-        for differs in ("nth", "id", "payload", "key"):
-            del shared[differs]
-        items = [{"id": job.id, "payload": job.body} for job in new]
-        [[numbers, created, due]] = yield sql["enqueue_alike"](items, **shared)
-        return [
-            _stored(job, (seq, created, due, None)) for job, seq in zip(new, numbers, strict=True)
-        ]
-
-    # Once an answer was lost they may be stored.
-    return Operation("enqueue_alike", steps, restart=lambda: _enqueued(new))
+    return Operation("enqueue_all", steps, holds=keyed, wakes=topics_of, appends=True, items=new)
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
@@ -298,13 +264,8 @@ def enqueue_within(
                     raise MaxJobsReached(msg)
         return (yield from _enqueued(new))
 
-    return Operation(
-        "enqueue_within",
-        steps,
-        holds=True,  # all topics
-        wakes=topics_of,
-        fresh=lambda: lines_of(new),
-    )
+    # It locks all topics.
+    return Operation("enqueue_within", steps, holds=True, wakes=topics_of, appends=True)
 
 
 def _counted(topic: str, most: int) -> Steps[int]:

@@ -48,32 +48,6 @@ select seq, created_at, run_at,
        case when (select count(*) from made) < (select count(*) from item) then id end
   from made order by seq;
 
--- Many jobs that differ in nothing but id and payload, and whose ids nobody else can know: so none
--- is in the way, and half the time is saved. SQLite gains nothing by it.
--- name: enqueue_alike [postgres]
-with clock as materialized (select {now} as now),
-opened as (
-    insert into towpath.topic (name, created_at)
-    select cast(:topic as text), now from clock
-     where not exists (select from towpath.topic t where t.name = :topic)
-    on conflict do nothing),
-made as (
-    insert into towpath.job
-           (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
-    select id, :topic, :priority, :limit_key, payload, :encoding, :ttr, :options, now,
-           coalesce(cast(:run_at as bigint), now + :delay)
-      from clock, rows from (json_to_recordset(cast(:items as json)) as (id uuid, payload text))
-           with ordinality as item(id, payload, nth)
-     order by nth
-    returning seq, topic, priority, limit_key, created_at, run_at),
-readied as (
-    insert into towpath.ready (seq, topic, priority, limit_key)
-    select seq, topic, priority, limit_key from made where run_at <= created_at),
-postponed as (
-    insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
-    select seq, topic, priority, limit_key, run_at from made where run_at > created_at)
-select array_agg(seq order by seq), min(created_at), min(run_at) from made;
-
 -- The key is taken before the job is made, by the id that the job will have.
 -- name: enqueue_keyed [sqlite]
 insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;

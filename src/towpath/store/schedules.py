@@ -203,7 +203,7 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
         return fired
 
     holds = are_keyed(job for plan in plans for job in plan.jobs)
-    return Operation("fire", steps, holds=holds, wakes=_topics, fresh=set)
+    return Operation("fire", steps, holds=holds, wakes=_topics, appends=True)
 
 
 def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
@@ -286,7 +286,7 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
                 topics.add(each.topic)
         return topics
 
-    return Operation("fire_owed", steps, holds=True, wakes=lambda topics: topics, fresh=set)
+    return Operation("fire_owed", steps, holds=True, wakes=lambda topics: topics, appends=True)
 
 
 class Move(Struct, frozen=True):
