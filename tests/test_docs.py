@@ -1,4 +1,4 @@
-"""Documentation that runs: snippets are executed, generated pages are fresh."""
+"""Documentation that runs: snippets are executed, generated pages and verbs are fresh."""
 
 import re
 import subprocess
@@ -25,6 +25,10 @@ def test_the_quick_start_is_short():
 
 def test_the_reference_is_fresh():
     subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=True)
+
+
+def test_the_blocking_verbs_are_fresh():
+    subprocess.run([sys.executable, ROOT / "tools" / "blocking.py", "--check"], check=True)
 
 
 def test_every_file_that_the_map_names_exists():

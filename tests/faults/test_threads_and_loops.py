@@ -286,7 +286,7 @@ def test_what_was_acknowledged_is_in_force_though_a_thread_has_led(make_app, thr
             for number in range(300):
                 rule = f"@request.auth.id = '{number}'"
                 await app.access.aset(enqueue_rule=rule)
-                assert (await app.access.acurrent()).enqueue_rule == rule
+                assert (await app.access.current()).enqueue_rule == rule
         finally:
             done.set()
 

@@ -38,13 +38,35 @@ class AccessVerbs:
         self._app = app
         self._current = CurrentAccess(app, room)
 
-    def get(self) -> Access:
-        """Read the rules."""
-        return self._app.run(access.get())
-
     async def aget(self) -> Access:
         """Read the rules."""
         return await self._app.arun(access.get())
+
+    async def aset(self, **changes: Unpack[AccessChanges]) -> Access:
+        """Change what is named, and leave the rest. A rule that cannot be read is refused.
+
+        `topics` replaces the rules of the topics that it names; None takes those of a topic away.
+        """
+        return await self._app.arun(access.change(_changing(changes)))
+
+    @property
+    def known(self) -> Access | None:
+        """The rules as they are now, if that is known without a look at the database."""
+        return self._current.known
+
+    async def current(self) -> Access:
+        """Return the rules as they are now; changes by other processes ring within moments."""
+        return await self._current.get()
+
+    async def aversion(self) -> int:
+        """Read a number that grows with every change of an account, a token, a key or a rule."""
+        return await self._app.arun(access.version())
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def get(self) -> Access:
+        """Read the rules."""
+        return self._app.run(access.get())
 
     def set(self, **changes: Unpack[AccessChanges]) -> Access:
         """Change what is named, and leave the rest. A rule that cannot be read is refused.
@@ -53,26 +75,9 @@ class AccessVerbs:
         """
         return self._app.run(access.change(_changing(changes)))
 
-    async def aset(self, **changes: Unpack[AccessChanges]) -> Access:
-        """Change what is named, and leave the rest. A rule that cannot be read is refused."""
-        return await self._app.arun(access.change(_changing(changes)))
-
-    @property
-    def known(self) -> Access | None:
-        """The rules as they are now, if that is known without a look at the database."""
-        return self._current.known
-
-    async def acurrent(self) -> Access:
-        """Return the rules as they are now; changes by other processes ring within moments."""
-        return await self._current.get()
-
     def version(self) -> int:
         """Read a number that grows with every change of an account, a token, a key or a rule."""
         return self._app.run(access.version())
-
-    async def aversion(self) -> int:
-        """Read a number that grows with every change of an account, a token, a key or a rule."""
-        return await self._app.arun(access.version())
 
 
 def check_rule(name: str, text: str) -> str:

@@ -30,7 +30,7 @@ class Accounts:
         self._app = app
         self._lifetime = int(app.settings.token_lifetime * 10**6)
 
-    def create(
+    async def acreate(
         self,
         collection: str,
         email: str,
@@ -45,62 +45,20 @@ class Accounts:
         Addresses are stored in lower case. `fields` are its own and can be used in rules.
         """
         new, hash = _new(collection, email, name, fields), _hash(password)
-        return self._app.run(accounts.create(new, hashing.run(hash)), connection)
-
-    async def acreate(
-        self,
-        collection: str,
-        email: str,
-        password: str,
-        *,
-        name: str = "",
-        fields: Mapping[str, Any] | None = None,
-        connection: object = None,
-    ) -> Account:
-        """Add an account to `users` or `_superusers`. AccountExists if its address is taken."""
-        new, hash = _new(collection, email, name, fields), _hash(password)
         return await self._app.arun(accounts.create(new, await hashing.arun(hash)), connection)
-
-    def create_first(self, email: str, password: str) -> Account:
-        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
-        new, hash = _new(Collection.SUPERUSERS, email), _hash(password)
-        return self._app.run(accounts.create(new, hashing.run(hash), first=True))
 
     async def acreate_first(self, email: str, password: str) -> Account:
         """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
         new, hash = _new(Collection.SUPERUSERS, email), _hash(password)
         return await self._app.arun(accounts.create(new, await hashing.arun(hash), first=True))
 
-    def get(self, collection: str, id_or_email: str) -> Account:
-        """Read an account by its id or its e-mail address."""
-        return self._app.run(_get(collection, id_or_email))
-
     async def aget(self, collection: str, id_or_email: str) -> Account:
         """Read an account by its id or its e-mail address."""
         return await self._app.arun(_get(collection, id_or_email))
 
-    def count(self, collection: str) -> int:
-        """Count the accounts of a collection."""
-        return self._app.run(accounts.count(collection_of(collection)))
-
     async def acount(self, collection: str) -> int:
         """Count the accounts of a collection."""
         return await self._app.arun(accounts.count(collection_of(collection)))
-
-    def update(
-        self,
-        collection: str,
-        id: str,
-        *,
-        email: str | None = None,
-        password: str | None = None,
-        name: str | None = None,
-        fields: Mapping[str, Any] | None = None,
-    ) -> Account:
-        """Change what is given; a field of None is taken away. A new password ends every token."""
-        place, changes = _place(collection, id), _changes(email, name, fields)
-        hash = None if password is None else hashing.run(_hash(password))
-        return self._app.run(accounts.update(*place, changes, hash))
 
     async def aupdate(
         self,
@@ -117,15 +75,11 @@ class Accounts:
         hash = None if password is None else await hashing.arun(_hash(password))
         return await self._app.arun(accounts.update(*place, changes, hash))
 
-    def delete(self, collection: str, id: str) -> None:
-        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
-        self._app.run(accounts.delete(*_place(collection, id)))
-
     async def adelete(self, collection: str, id: str) -> None:
         """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
         await self._app.arun(accounts.delete(*_place(collection, id)))
 
-    def login(
+    async def alogin(
         self, collection: str, email: str, password: str, *, client: str = ""
     ) -> tuple[Account, str]:
         """Return the account and a token.
@@ -135,59 +89,27 @@ class Accounts:
         """
         place = collection_of(collection), _typed(email)
         costs = logins.charges(*place, client)
-        found = self._app.run(logins.attempt(*place, costs))
-        who, rehashed = hashing.run(partial(_let_in, found, password))
-        if rehashed:
-            who = self._app.run(logins.rehash(who, rehashed))
-        return self._app.run(logins.succeed(who, costs, self._lifetime))
-
-    async def alogin(
-        self, collection: str, email: str, password: str, *, client: str = ""
-    ) -> tuple[Account, str]:
-        """Return the account and a token."""
-        place = collection_of(collection), _typed(email)
-        costs = logins.charges(*place, client)
         found = await self._app.arun(logins.attempt(*place, costs))
         who, rehashed = await hashing.arun(partial(_let_in, found, password))
         if rehashed:
             who = await self._app.arun(logins.rehash(who, rehashed))
         return await self._app.arun(logins.succeed(who, costs, self._lifetime))
 
-    def token(self, account: Account) -> str:
-        """Return a new token for an account."""
-        return self._app.run(accounts.sign(account, self._lifetime))
-
     async def atoken(self, account: Account) -> str:
         """Return a new token for an account."""
         return await self._app.arun(accounts.sign(account, self._lifetime))
-
-    def verify(self, token: str) -> Account:
-        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
-        return self._app.run(accounts.verify(token))
 
     async def averify(self, token: str) -> Account:
         """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
         return await self._app.arun(accounts.verify(token))
 
-    def refresh(self, token: str) -> tuple[Account, str]:
-        """Return the account of a token and a new one of the same login; the old one holds too."""
-        return self._app.run(accounts.refresh(token, self._lifetime))
-
     async def arefresh(self, token: str) -> tuple[Account, str]:
         """Return the account of a token and a new one of the same login; the old one holds too."""
         return await self._app.arun(accounts.refresh(token, self._lifetime))
 
-    def revoke(self, token: str) -> None:
-        """Log out: end a token, and all that were refreshed from the same login."""
-        self._app.run(accounts.revoke(token, self._lifetime))
-
     async def arevoke(self, token: str) -> None:
         """Log out: end a token, and all that were refreshed from the same login."""
         await self._app.arun(accounts.revoke(token, self._lifetime))
-
-    def revoke_all(self, account: Account) -> None:
-        """End every token of an account."""
-        self._app.run(accounts.end_tokens(*_place(account.collection, account.id)))
 
     async def arevoke_all(self, account: Account) -> None:
         """End every token of an account."""
@@ -197,7 +119,93 @@ class Accounts:
         """Read accounts, the oldest first."""
         return await self._app.arun(_list(collection, limit, offset))
 
-    # Last, because from here on the name is taken.
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def create(
+        self,
+        collection: str,
+        email: str,
+        password: str,
+        *,
+        name: str = "",
+        fields: Mapping[str, Any] | None = None,
+        connection: object = None,
+    ) -> Account:
+        """Add an account to `users` or `_superusers`. AccountExists if its address is taken.
+
+        Addresses are stored in lower case. `fields` are its own and can be used in rules.
+        """
+        new, hash = (_new(collection, email, name, fields), _hash(password))
+        return self._app.run(accounts.create(new, hashing.run(hash)), connection)
+
+    def create_first(self, email: str, password: str) -> Account:
+        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
+        new, hash = (_new(Collection.SUPERUSERS, email), _hash(password))
+        return self._app.run(accounts.create(new, hashing.run(hash), first=True))
+
+    def get(self, collection: str, id_or_email: str) -> Account:
+        """Read an account by its id or its e-mail address."""
+        return self._app.run(_get(collection, id_or_email))
+
+    def count(self, collection: str) -> int:
+        """Count the accounts of a collection."""
+        return self._app.run(accounts.count(collection_of(collection)))
+
+    def update(
+        self,
+        collection: str,
+        id: str,
+        *,
+        email: str | None = None,
+        password: str | None = None,
+        name: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Account:
+        """Change what is given; a field of None is taken away. A new password ends every token."""
+        place, changes = (_place(collection, id), _changes(email, name, fields))
+        hash = None if password is None else hashing.run(_hash(password))
+        return self._app.run(accounts.update(*place, changes, hash))
+
+    def delete(self, collection: str, id: str) -> None:
+        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
+        self._app.run(accounts.delete(*_place(collection, id)))
+
+    def login(
+        self, collection: str, email: str, password: str, *, client: str = ""
+    ) -> tuple[Account, str]:
+        """Return the account and a token.
+
+        LoginRefused, whatever was wrong; TooManyLogins after too many failures with this address
+        or from this client (its network address), which a success forgives.
+        """
+        place = (collection_of(collection), _typed(email))
+        costs = logins.charges(*place, client)
+        found = self._app.run(logins.attempt(*place, costs))
+        who, rehashed = hashing.run(partial(_let_in, found, password))
+        if rehashed:
+            who = self._app.run(logins.rehash(who, rehashed))
+        return self._app.run(logins.succeed(who, costs, self._lifetime))
+
+    def token(self, account: Account) -> str:
+        """Return a new token for an account."""
+        return self._app.run(accounts.sign(account, self._lifetime))
+
+    def verify(self, token: str) -> Account:
+        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
+        return self._app.run(accounts.verify(token))
+
+    def refresh(self, token: str) -> tuple[Account, str]:
+        """Return the account of a token and a new one of the same login; the old one holds too."""
+        return self._app.run(accounts.refresh(token, self._lifetime))
+
+    def revoke(self, token: str) -> None:
+        """Log out: end a token, and all that were refreshed from the same login."""
+        self._app.run(accounts.revoke(token, self._lifetime))
+
+    def revoke_all(self, account: Account) -> None:
+        """End every token of an account."""
+        self._app.run(accounts.end_tokens(*_place(account.collection, account.id)))
+
     def list(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
         """Read accounts, the oldest first."""
         return self._app.run(_list(collection, limit, offset))

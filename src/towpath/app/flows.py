@@ -75,13 +75,15 @@ class Step(Flow, Generic[R]):
         plan.nodes.append(Node(new, before.nodes))
         return Before((len(plan.nodes) - 1,), many=False)
 
-    def enqueue(self) -> "TaskJob[R]":
-        """Store this call."""
-        return Chain((), self).enqueue()
-
     async def aenqueue(self) -> "TaskJob[R]":
         """Store this call."""
         return await Chain((), self).aenqueue()
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def enqueue(self) -> "TaskJob[R]":
+        """Store this call."""
+        return Chain((), self).enqueue()
 
 
 class Chain(Flow, Generic[R]):
@@ -101,14 +103,6 @@ class Chain(Flow, Generic[R]):
             before = part.build(plan, before)
         return before
 
-    def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
-        """Store all of its calls; return the last one, whose result is that of the chain."""
-        task = self._last.task
-        with ExitStack() as around:
-            operation = task.app.storing.flow(self.nodes(around))
-            jobs = task.app.run(operation, connection)
-        return task.job(answered(jobs[-1]))
-
     async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store all of its calls; return the last one, whose result is that of the chain."""
         task = self._last.task
@@ -125,6 +119,16 @@ class Chain(Flow, Generic[R]):
             msg = "one id cannot name several steps of a flow"
             raise Invalid(msg)
         return plan.nodes
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
+        """Store all of its calls; return the last one, whose result is that of the chain."""
+        task = self._last.task
+        with ExitStack() as around:
+            operation = task.app.storing.flow(self.nodes(around))
+            jobs = task.app.run(operation, connection)
+        return task.job(answered(jobs[-1]))
 
 
 class Group(Flow):

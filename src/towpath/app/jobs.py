@@ -57,19 +57,6 @@ class Jobs:
 
     # ------------------------------------------------------------ in
 
-    def enqueue(
-        self,
-        topic: str,
-        payload: object = None,
-        *,
-        connection: object = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> Job:
-        """Store a job. With a connection it shares the fate of that transaction."""
-        with self._app.middleware.around_enqueue(topic, options) as carried:
-            operation = self._storing.stored(topic, (payload,), carried)
-            return answered(self._app.run(operation, connection)[0])
-
     async def aenqueue(
         self,
         topic: str,
@@ -82,21 +69,6 @@ class Jobs:
         with self._app.middleware.around_enqueue(topic, options) as carried:
             operation = self._storing.stored(topic, (payload,), carried)
             return answered((await self._app.arun(operation, connection))[0])
-
-    def enqueue_many(
-        self,
-        topic: str,
-        payloads: Iterable[object],
-        *,
-        connection: object = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> list[Job]:
-        """Store a job for each payload: all of them or none."""
-        with self._app.middleware.around_enqueue(topic, options) as carried:
-            every = [*payloads]
-            operation = self._storing.stored(topic, every, carried)
-            answers = self._app.run(operation, connection) if every else []
-            return [answered(answer) for answer in answers]
 
     async def aenqueue_many(
         self,
@@ -113,12 +85,6 @@ class Jobs:
             answers = await self._app.arun(operation, connection) if every else []
             return [answered(answer) for answer in answers]
 
-    def enqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
-        """Store a job for each topic, payload and options: all of them or none."""
-        with contextlib.ExitStack() as around:
-            operation = self._storing.all_of(calls, self._app.middleware, around)
-            return [answered(answer) for answer in self._app.run(operation)]
-
     async def aenqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
         """Store a job for each topic, payload and options: all of them or none."""
         with contextlib.ExitStack() as around:
@@ -126,6 +92,237 @@ class Jobs:
             return [answered(answer) for answer in await self._app.arun(operation)]
 
     # ------------------------------------------------------------ out
+
+    async def areserve(
+        self,
+        topics: str | Iterable[str],
+        *,
+        limit: int = 1,
+        timeout: float | None = 0,
+        session: int | None = None,
+        token: int | None = None,
+        most: Mapping[str, int] | None = None,
+        worker: str | None = None,
+        expires: bool = False,
+    ) -> list[Lease]:
+        """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
+
+        None waits for ever. What is ready at once is returned, even if more could be had by looking
+        again. Repeated with the same token, it returns the same leases. Of a topic that `most`
+        names, it leases at most so many. Jobs that choose their workers are given to a `worker` by
+        its name. A lease of a session lives while that does; if it `expires`, not beyond its ttr.
+        """
+        at_least_one(limit, "limit")
+        named = None if worker is None else worker_of(worker)
+        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
+        return await self._reservations.atake(wish, seconds(timeout))
+
+    # ------------------------------------------------------------ with a lease
+
+    async def acomplete(
+        self, lease: Lease, result: object = None, *, connection: object = None
+    ) -> None:
+        """Finish a job. With a connection it shares the fate of that transaction."""
+        operation = store.complete([self._completion(lease, result)])
+        answered((await self._app.arun(operation, connection))[0])
+
+    async def acomplete_many(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Finish jobs; return the leases that were lost."""
+        answers = await self._app.arun(store.complete([self._completion(each) for each in leases]))
+        return outcomes.lost(leases, answers)
+
+    async def afail(
+        self,
+        lease: Lease,
+        error: BaseException | str,
+        delay: Duration | None = None,
+        *,
+        traceback: str | None = None,
+    ) -> None:
+        """Say that this try failed: the job backs off, or is buried if it was the last.
+
+        An exception brings its own traceback.
+        """
+        await self._asettle(outcomes.failure(lease, error, delay, traceback))
+
+    async def arelease(
+        self, lease: Lease, delay: Duration = 0, priority: int | None = None
+    ) -> None:
+        """Give a job back, uncounted."""
+        await self._asettle(outcomes.release(lease, delay, priority))
+
+    async def abury(
+        self,
+        lease: Lease,
+        priority: int | None = None,
+        *,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Put a job aside as failed, until somebody kicks, requeues or deletes it.
+
+        With an error, this try counts as failed by it.
+        """
+        await self._asettle(outcomes.burial(lease, priority, error))
+
+    async def atouch(self, lease: Lease) -> Lease:
+        """Extend a lease by its ttr, from now; return it as it is then."""
+        [answer] = await self._app.arun(store.touch([outcomes.touch(lease)]))
+        return outcomes.touched(lease, answer)
+
+    async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
+        """Keep what a run says of itself: how far it is, lines and events.
+
+        `said` is how many lines and events it has said before: a repeated call keeps nothing
+        twice. Once the lease has ended, nothing is kept.
+        """
+        found = notes_of(lease, said, words, self._app.settings.max_payload)
+        answered((await self._app.arun(notes.write(found)))[0])
+
+    async def _asettle(self, outcome: Outcome) -> None:
+        answered((await self._app.arun(store.settle([outcome])))[0])
+
+    def _completion(self, lease: Lease, result: object = None) -> Completion:
+        return outcomes.completion(lease, result, self._app.settings.max_result)
+
+    # ------------------------------------------------------------ looking
+
+    async def aget(self, job: JobRef, *, connection: object = None) -> Job:
+        """Read a job. With a connection, as that transaction sees it."""
+        return answered((await self._app.arun(lookup.get_all([job_id(job)]), connection))[0])
+
+    async def anumbered(self, seq: int) -> Job:
+        """Read the job of this number."""
+        return await self._app.arun(lookup.numbered(seq_of(seq)))
+
+    async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
+        """Read the failed tries among the last hundred of a job, oldest first."""
+        return await self._app.arun(lookup.failures(job_id(job)), connection)
+
+    async def aruns(self, job: JobRef) -> list[Run]:
+        """Read what each worker made of a job that chooses its workers, in the order they began."""
+        return await self._app.arun(runs.list_runs(job_id(job)))
+
+    async def alogs(self, job: JobRef) -> list[LogLine]:
+        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
+        return await self._app.arun(notes.lines(job_id(job)))
+
+    async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
+        """Read what the runs of a job have published, oldest first, at most 1,000 at once.
+
+        `after` is the cursor of the last event that is known already.
+        """
+        return await self._app.arun(notes.events(job_id(job), count(after, "after", FOREVER)))
+
+    async def apeek(self, topic: str, state: State | str = State.READY) -> Job | None:
+        """Read the next ready, delayed or buried job of a topic, without taking it."""
+        return await self._app.arun(lookup.peek(checked(topic), peekable(state)))
+
+    async def astats(self) -> Stats:
+        """Count every job."""
+        return await self._app.arun(counts.overall())
+
+    async def astats_topic(self, topic: str) -> TopicStats:
+        """Count the jobs of one topic."""
+        return (await self._app.arun(counts.by_topic(checked(topic))))[0]
+
+    async def astats_waiting(self) -> dict[str, int]:
+        """Count the callers of this process that wait in `reserve`, by topic."""
+        return self._room.waiting()
+
+    async def athroughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
+        """Count the outcomes of each of the last minutes, up to 32 days back."""
+        return await self._app.arun(_throughput(topic, minutes))
+
+    # ------------------------------------------------------------ without a lease
+
+    async def arequeue(self, job: JobRef) -> Job:
+        """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
+        return await self._app.arun(tickets.requeue(job_id(job)))
+
+    async def acancel(self, job: JobRef) -> Job:
+        """Stop a job; a running one is asked to stop, and ends when its holder answers."""
+        return await self._app.arun(tickets.cancel(job_id(job)))
+
+    async def adelete(self, job: JobRef | Lease) -> None:
+        """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
+        if isinstance(job, Lease):
+            await self._asettle(outcomes.discard(job))
+        else:
+            await self._app.arun(tickets.delete(job_id(job)))
+
+    async def akick(self, topic: str, limit: int = 1) -> int:
+        """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
+        return await self._app.arun(tickets.kick(checked(topic), at_least_one(limit, "limit")))
+
+    async def akick_job(self, job: JobRef) -> Job:
+        """Make one buried or delayed job ready, counters kept."""
+        return await self._app.arun(tickets.kick_job(job_id(job)))
+
+    async def areprioritise(self, job: JobRef, priority: int) -> Job:
+        """Give a pending job another priority."""
+        return await self._app.arun(tickets.change(job_id(job), change_of(priority=priority)))
+
+    async def areschedule(
+        self,
+        job: JobRef,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+    ) -> Job:
+        """Let a pending job run at another time; with a delay of 0, now."""
+        change = change_of(delay=delay, run_at=run_at, priority=priority)
+        return await self._app.arun(tickets.change(job_id(job), change))
+
+    async def apurge(self, topic: str) -> int:
+        """Forget the pending and failed jobs of a topic; return how many there were."""
+        total = 0
+        while gone := await self._app.arun(tickets.purge(checked(topic), PURGE_AT_ONCE)):
+            total += gone
+        return total
+
+    async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
+        """Read a page of jobs, newest first; `before` continues after the last one of a page.
+
+        One that only a newer version can read is shown as an UnreadableJob.
+        """
+        return await self._app.arun(lookup.list_jobs(page(filters)))
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def enqueue(
+        self,
+        topic: str,
+        payload: object = None,
+        *,
+        connection: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Job:
+        """Store a job. With a connection it shares the fate of that transaction."""
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            operation = self._storing.stored(topic, (payload,), carried)
+            return answered(self._app.run(operation, connection)[0])
+
+    def enqueue_many(
+        self,
+        topic: str,
+        payloads: Iterable[object],
+        *,
+        connection: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> list[Job]:
+        """Store a job for each payload: all of them or none."""
+        with self._app.middleware.around_enqueue(topic, options) as carried:
+            every = [*payloads]
+            operation = self._storing.stored(topic, every, carried)
+            answers = self._app.run(operation, connection) if every else []
+            return [answered(answer) for answer in answers]
+
+    def enqueue_all(self, calls: Iterable[tuple[str, object, EnqueueOptions]]) -> list[Job]:
+        """Store a job for each topic, payload and options: all of them or none."""
+        with contextlib.ExitStack() as around:
+            operation = self._storing.all_of(calls, self._app.middleware, around)
+            return [answered(answer) for answer in self._app.run(operation)]
 
     def reserve(
         self,
@@ -151,46 +348,14 @@ class Jobs:
         wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
         return self._reservations.take(wish, seconds(timeout))
 
-    async def areserve(
-        self,
-        topics: str | Iterable[str],
-        *,
-        limit: int = 1,
-        timeout: float | None = 0,
-        session: int | None = None,
-        token: int | None = None,
-        most: Mapping[str, int] | None = None,
-        worker: str | None = None,
-        expires: bool = False,
-    ) -> list[Lease]:
-        """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one."""
-        at_least_one(limit, "limit")
-        named = None if worker is None else worker_of(worker)
-        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
-        return await self._reservations.atake(wish, seconds(timeout))
-
-    # ------------------------------------------------------------ with a lease
-
     def complete(self, lease: Lease, result: object = None, *, connection: object = None) -> None:
         """Finish a job. With a connection it shares the fate of that transaction."""
         operation = store.complete([self._completion(lease, result)])
         answered(self._app.run(operation, connection)[0])
 
-    async def acomplete(
-        self, lease: Lease, result: object = None, *, connection: object = None
-    ) -> None:
-        """Finish a job. With a connection it shares the fate of that transaction."""
-        operation = store.complete([self._completion(lease, result)])
-        answered((await self._app.arun(operation, connection))[0])
-
     def complete_many(self, leases: Sequence[Lease]) -> list[Lease]:
         """Finish jobs; return the leases that were lost."""
         answers = self._app.run(store.complete([self._completion(each) for each in leases]))
-        return outcomes.lost(leases, answers)
-
-    async def acomplete_many(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Finish jobs; return the leases that were lost."""
-        answers = await self._app.arun(store.complete([self._completion(each) for each in leases]))
         return outcomes.lost(leases, answers)
 
     def fail(
@@ -207,33 +372,12 @@ class Jobs:
         """
         self._settle(outcomes.failure(lease, error, delay, traceback))
 
-    async def afail(
-        self,
-        lease: Lease,
-        error: BaseException | str,
-        delay: Duration | None = None,
-        *,
-        traceback: str | None = None,
-    ) -> None:
-        """Say that this try failed: the job backs off, or is buried if it was the last."""
-        await self._asettle(outcomes.failure(lease, error, delay, traceback))
-
     def release(self, lease: Lease, delay: Duration = 0, priority: int | None = None) -> None:
         """Give a job back, uncounted."""
         self._settle(outcomes.release(lease, delay, priority))
 
-    async def arelease(
-        self, lease: Lease, delay: Duration = 0, priority: int | None = None
-    ) -> None:
-        """Give a job back, uncounted."""
-        await self._asettle(outcomes.release(lease, delay, priority))
-
     def bury(
-        self,
-        lease: Lease,
-        priority: int | None = None,
-        *,
-        error: BaseException | str | None = None,
+        self, lease: Lease, priority: int | None = None, *, error: BaseException | str | None = None
     ) -> None:
         """Put a job aside as failed, until somebody kicks, requeues or deletes it.
 
@@ -241,24 +385,9 @@ class Jobs:
         """
         self._settle(outcomes.burial(lease, priority, error))
 
-    async def abury(
-        self,
-        lease: Lease,
-        priority: int | None = None,
-        *,
-        error: BaseException | str | None = None,
-    ) -> None:
-        """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
-        await self._asettle(outcomes.burial(lease, priority, error))
-
     def touch(self, lease: Lease) -> Lease:
         """Extend a lease by its ttr, from now; return it as it is then."""
         [answer] = self._app.run(store.touch([outcomes.touch(lease)]))
-        return outcomes.touched(lease, answer)
-
-    async def atouch(self, lease: Lease) -> Lease:
-        """Extend a lease by its ttr, from now; return it as it is then."""
-        [answer] = await self._app.arun(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
     def say(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
@@ -270,61 +399,28 @@ class Jobs:
         found = notes_of(lease, said, words, self._app.settings.max_payload)
         answered(self._app.run(notes.write(found))[0])
 
-    async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
-        """Keep what a run says of itself: how far it is, lines and events."""
-        found = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered((await self._app.arun(notes.write(found)))[0])
-
     def _settle(self, outcome: Outcome) -> None:
         answered(self._app.run(store.settle([outcome]))[0])
-
-    async def _asettle(self, outcome: Outcome) -> None:
-        answered((await self._app.arun(store.settle([outcome])))[0])
-
-    def _completion(self, lease: Lease, result: object = None) -> Completion:
-        return outcomes.completion(lease, result, self._app.settings.max_result)
-
-    # ------------------------------------------------------------ looking
 
     def get(self, job: JobRef, *, connection: object = None) -> Job:
         """Read a job. With a connection, as that transaction sees it."""
         return answered(self._app.run(lookup.get_all([job_id(job)]), connection)[0])
 
-    async def aget(self, job: JobRef, *, connection: object = None) -> Job:
-        """Read a job. With a connection, as that transaction sees it."""
-        return answered((await self._app.arun(lookup.get_all([job_id(job)]), connection))[0])
-
     def numbered(self, seq: int) -> Job:
         """Read the job of this number."""
         return self._app.run(lookup.numbered(seq_of(seq)))
-
-    async def anumbered(self, seq: int) -> Job:
-        """Read the job of this number."""
-        return await self._app.arun(lookup.numbered(seq_of(seq)))
 
     def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failed tries among the last hundred of a job, oldest first."""
         return self._app.run(lookup.failures(job_id(job)), connection)
 
-    async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
-        """Read the failed tries among the last hundred of a job, oldest first."""
-        return await self._app.arun(lookup.failures(job_id(job)), connection)
-
     def runs(self, job: JobRef) -> list[Run]:
         """Read what each worker made of a job that chooses its workers, in the order they began."""
         return self._app.run(runs.list_runs(job_id(job)))
 
-    async def aruns(self, job: JobRef) -> list[Run]:
-        """Read what each worker made of a job that chooses its workers, in the order they began."""
-        return await self._app.arun(runs.list_runs(job_id(job)))
-
     def logs(self, job: JobRef) -> list[LogLine]:
         """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
         return self._app.run(notes.lines(job_id(job)))
-
-    async def alogs(self, job: JobRef) -> list[LogLine]:
-        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
-        return await self._app.arun(notes.lines(job_id(job)))
 
     def events(self, job: JobRef, after: int = 0) -> list[JobEvent]:
         """Read what the runs of a job have published, oldest first, at most 1,000 at once.
@@ -333,39 +429,19 @@ class Jobs:
         """
         return self._app.run(notes.events(job_id(job), count(after, "after", FOREVER)))
 
-    async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
-        """Read what the runs of a job have published, oldest first, at most 1,000 at once."""
-        return await self._app.arun(notes.events(job_id(job), count(after, "after", FOREVER)))
-
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
         return self._app.run(lookup.peek(checked(topic), peekable(state)))
-
-    async def apeek(self, topic: str, state: State | str = State.READY) -> Job | None:
-        """Read the next ready, delayed or buried job of a topic, without taking it."""
-        return await self._app.arun(lookup.peek(checked(topic), peekable(state)))
 
     def stats(self) -> Stats:
         """Count every job."""
         return self._app.run(counts.overall())
 
-    async def astats(self) -> Stats:
-        """Count every job."""
-        return await self._app.arun(counts.overall())
-
     def stats_topic(self, topic: str) -> TopicStats:
         """Count the jobs of one topic."""
         return self._app.run(counts.by_topic(checked(topic)))[0]
 
-    async def astats_topic(self, topic: str) -> TopicStats:
-        """Count the jobs of one topic."""
-        return (await self._app.arun(counts.by_topic(checked(topic))))[0]
-
     def stats_waiting(self) -> dict[str, int]:
-        """Count the callers of this process that wait in `reserve`, by topic."""
-        return self._room.waiting()
-
-    async def astats_waiting(self) -> dict[str, int]:
         """Count the callers of this process that wait in `reserve`, by topic."""
         return self._room.waiting()
 
@@ -373,27 +449,13 @@ class Jobs:
         """Count the outcomes of each of the last minutes, up to 32 days back."""
         return self._app.run(_throughput(topic, minutes))
 
-    async def athroughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
-        """Count the outcomes of each of the last minutes, up to 32 days back."""
-        return await self._app.arun(_throughput(topic, minutes))
-
-    # ------------------------------------------------------------ without a lease
-
     def requeue(self, job: JobRef) -> Job:
         """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
         return self._app.run(tickets.requeue(job_id(job)))
 
-    async def arequeue(self, job: JobRef) -> Job:
-        """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
-        return await self._app.arun(tickets.requeue(job_id(job)))
-
     def cancel(self, job: JobRef) -> Job:
         """Stop a job; a running one is asked to stop, and ends when its holder answers."""
         return self._app.run(tickets.cancel(job_id(job)))
-
-    async def acancel(self, job: JobRef) -> Job:
-        """Stop a job; a running one is asked to stop, and ends when its holder answers."""
-        return await self._app.arun(tickets.cancel(job_id(job)))
 
     def delete(self, job: JobRef | Lease) -> None:
         """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
@@ -402,36 +464,17 @@ class Jobs:
         else:
             self._app.run(tickets.delete(job_id(job)))
 
-    async def adelete(self, job: JobRef | Lease) -> None:
-        """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
-        if isinstance(job, Lease):
-            await self._asettle(outcomes.discard(job))
-        else:
-            await self._app.arun(tickets.delete(job_id(job)))
-
     def kick(self, topic: str, limit: int = 1) -> int:
         """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
         return self._app.run(tickets.kick(checked(topic), at_least_one(limit, "limit")))
-
-    async def akick(self, topic: str, limit: int = 1) -> int:
-        """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
-        return await self._app.arun(tickets.kick(checked(topic), at_least_one(limit, "limit")))
 
     def kick_job(self, job: JobRef) -> Job:
         """Make one buried or delayed job ready, counters kept."""
         return self._app.run(tickets.kick_job(job_id(job)))
 
-    async def akick_job(self, job: JobRef) -> Job:
-        """Make one buried or delayed job ready, counters kept."""
-        return await self._app.arun(tickets.kick_job(job_id(job)))
-
     def reprioritise(self, job: JobRef, priority: int) -> Job:
         """Give a pending job another priority."""
         return self._app.run(tickets.change(job_id(job), change_of(priority=priority)))
-
-    async def areprioritise(self, job: JobRef, priority: int) -> Job:
-        """Give a pending job another priority."""
-        return await self._app.arun(tickets.change(job_id(job), change_of(priority=priority)))
 
     def reschedule(
         self,
@@ -445,18 +488,6 @@ class Jobs:
         change = change_of(delay=delay, run_at=run_at, priority=priority)
         return self._app.run(tickets.change(job_id(job), change))
 
-    async def areschedule(
-        self,
-        job: JobRef,
-        *,
-        delay: Duration | None = None,
-        run_at: datetime | None = None,
-        priority: int | None = None,
-    ) -> Job:
-        """Let a pending job run at another time; with a delay of 0, now."""
-        change = change_of(delay=delay, run_at=run_at, priority=priority)
-        return await self._app.arun(tickets.change(job_id(job), change))
-
     def purge(self, topic: str) -> int:
         """Forget the pending and failed jobs of a topic; return how many there were."""
         total = 0
@@ -464,21 +495,6 @@ class Jobs:
             total += gone
         return total
 
-    async def apurge(self, topic: str) -> int:
-        """Forget the pending and failed jobs of a topic; return how many there were."""
-        total = 0
-        while gone := await self._app.arun(tickets.purge(checked(topic), PURGE_AT_ONCE)):
-            total += gone
-        return total
-
-    async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
-        """Read a page of jobs, newest first; `before` continues after the last one of a page.
-
-        One that only a newer version can read is shown as an UnreadableJob.
-        """
-        return await self._app.arun(lookup.list_jobs(page(filters)))
-
-    # Last, because from here on the name is taken.
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 

@@ -23,6 +23,40 @@ class Keys:
     def __init__(self, app: "App") -> None:
         self._app = app
 
+    async def acreate(
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str],
+        topics: Iterable[str] = (),
+        expires_in: Duration | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Make a key. Its secret is returned here and never again.
+
+        Scopes are out of enqueue, manage, work and metrics. Without topics it is for all of them.
+        """
+        secret = new_secret()
+        new = _new(name, secret, scopes, topics, expires_in)
+        return await self._app.arun(keys.create(new)), secret
+
+    async def averify(self, secret: str) -> ApiKey:
+        """Return the key of a secret; InvalidToken if it is unknown, revoked or expired."""
+        return await self._app.arun(keys.verify(_hash(secret)))
+
+    async def aused(self, ids: Iterable[str]) -> None:
+        """Note that keys were used, of each at most once a minute."""
+        await self._app.arun(keys.used([_id(id) for id in ids]))
+
+    async def arevoke(self, id: str) -> None:
+        """End a key at once."""
+        await self._app.arun(keys.revoke(_id(id)))
+
+    async def alist(self) -> list[ApiKey]:
+        """Read every key, the oldest first."""
+        return await self._app.arun(keys.list_keys())
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
     def create(
         self,
         name: str,
@@ -36,50 +70,21 @@ class Keys:
         Scopes are out of enqueue, manage, work and metrics. Without topics it is for all of them.
         """
         secret = new_secret()
-        return self._app.run(keys.create(_new(name, secret, scopes, topics, expires_in))), secret
-
-    async def acreate(
-        self,
-        name: str,
-        *,
-        scopes: Iterable[str],
-        topics: Iterable[str] = (),
-        expires_in: Duration | None = None,
-    ) -> tuple[ApiKey, str]:
-        """Make a key. Its secret is returned here and never again."""
-        secret = new_secret()
         new = _new(name, secret, scopes, topics, expires_in)
-        return await self._app.arun(keys.create(new)), secret
+        return (self._app.run(keys.create(new)), secret)
 
     def verify(self, secret: str) -> ApiKey:
         """Return the key of a secret; InvalidToken if it is unknown, revoked or expired."""
         return self._app.run(keys.verify(_hash(secret)))
 
-    async def averify(self, secret: str) -> ApiKey:
-        """Return the key of a secret; InvalidToken if it is unknown, revoked or expired."""
-        return await self._app.arun(keys.verify(_hash(secret)))
-
     def used(self, ids: Iterable[str]) -> None:
         """Note that keys were used, of each at most once a minute."""
         self._app.run(keys.used([_id(id) for id in ids]))
-
-    async def aused(self, ids: Iterable[str]) -> None:
-        """Note that keys were used, of each at most once a minute."""
-        await self._app.arun(keys.used([_id(id) for id in ids]))
 
     def revoke(self, id: str) -> None:
         """End a key at once."""
         self._app.run(keys.revoke(_id(id)))
 
-    async def arevoke(self, id: str) -> None:
-        """End a key at once."""
-        await self._app.arun(keys.revoke(_id(id)))
-
-    async def alist(self) -> list[ApiKey]:
-        """Read every key, the oldest first."""
-        return await self._app.arun(keys.list_keys())
-
-    # Last, because from here on the name is taken.
     def list(self) -> list[ApiKey]:
         """Read every key, the oldest first."""
         return self._app.run(keys.list_keys())

@@ -16,10 +16,12 @@ class Limits:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def list(self) -> Sequence[LimitInUse]:
-        """Read every limit that binds a job, with how many run and wait."""
-        return self._app.run(limits.list_limits())
-
     async def alist(self) -> Sequence[LimitInUse]:
         """Read every limit that binds a job, with how many run and wait."""
         return await self._app.arun(limits.list_limits())
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def list(self) -> Sequence[LimitInUse]:
+        """Read every limit that binds a job, with how many run and wait."""
+        return self._app.run(limits.list_limits())

@@ -38,14 +38,6 @@ class Queue:
         self._room = room
         self.topic = checked(topic)
 
-    def put(
-        self, payload: object, *, connection: object = None, **options: Unpack[PutOptions]
-    ) -> Job:
-        """Add a job; bytes stay bytes."""
-        return self._app.jobs.enqueue(
-            self.topic, payload, connection=connection, **self._with_ttr(options)
-        )
-
     async def aput(
         self, payload: object, *, connection: object = None, **options: Unpack[PutOptions]
     ) -> Job:
@@ -54,104 +46,57 @@ class Queue:
             self.topic, payload, connection=connection, **self._with_ttr(options)
         )
 
-    def reserve(
-        self, timeout: float | None = None, topics: Iterable[str] | None = None
-    ) -> "Reservation":
-        """Take the most urgent ready job, of this topic or of those named.
-
-        Waits up to `timeout` seconds (None: for ever), then raises ReserveTimeout.
-        """
-        leases = self._app.jobs.reserve(topics or [self.topic], timeout=timeout)
-        return self._reservation(leases, timeout)
-
     async def areserve(
         self,
         timeout: float | None = None,
         topics: Iterable[str] | None = None,
     ) -> "Reservation":
-        """Take the most urgent ready job, of this topic or of those named."""
+        """Take the most urgent ready job, of this topic or of those named.
+
+        Waits up to `timeout` seconds (None: for ever), then raises ReserveTimeout.
+        """
         leases = await self._app.jobs.areserve(topics or [self.topic], timeout=timeout)
         return self._reservation(leases, timeout)
-
-    def kick(self, limit: int = 1) -> int:
-        """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
-        return self._app.jobs.kick(self.topic, limit)
 
     async def akick(self, limit: int = 1) -> int:
         """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
         return await self._app.jobs.akick(self.topic, limit)
 
-    def kick_job(self, job: JobRef) -> Job:
-        """Make one buried or delayed job ready."""
-        return self._app.jobs.kick_job(job)
-
     async def akick_job(self, job: JobRef) -> Job:
         """Make one buried or delayed job ready."""
         return await self._app.jobs.akick_job(job)
-
-    def delete(self, job: JobRef) -> None:
-        """Forget a job that nobody has reserved."""
-        self._app.jobs.delete(job)
 
     async def adelete(self, job: JobRef) -> None:
         """Forget a job that nobody has reserved."""
         await self._app.jobs.adelete(job)
 
-    def peek(self, job: JobRef) -> Job:
-        """Read a job."""
-        return self._app.jobs.get(job)
-
     async def apeek(self, job: JobRef) -> Job:
         """Read a job."""
         return await self._app.jobs.aget(job)
-
-    def peek_ready(self) -> Job:
-        """Read the next ready job."""
-        return self._found(self._app.jobs.peek(self.topic, State.READY), State.READY)
 
     async def apeek_ready(self) -> Job:
         """Read the next ready job."""
         return self._found(await self._app.jobs.apeek(self.topic, State.READY), State.READY)
 
-    def peek_delayed(self) -> Job:
-        """Read the delayed job that is due first."""
-        return self._found(self._app.jobs.peek(self.topic, State.DELAYED), State.DELAYED)
-
     async def apeek_delayed(self) -> Job:
         """Read the delayed job that is due first."""
         return self._found(await self._app.jobs.apeek(self.topic, State.DELAYED), State.DELAYED)
-
-    def peek_buried(self) -> Job:
-        """Read the job that was buried first."""
-        return self._found(self._app.jobs.peek(self.topic, State.BURIED), State.BURIED)
 
     async def apeek_buried(self) -> Job:
         """Read the job that was buried first."""
         return self._found(await self._app.jobs.apeek(self.topic, State.BURIED), State.BURIED)
 
-    def stats(self) -> TopicStats:
-        """Count the jobs of this topic."""
-        return self._app.jobs.stats_topic(self.topic)
-
     async def astats(self) -> TopicStats:
         """Count the jobs of this topic."""
         return await self._app.jobs.astats_topic(self.topic)
-
-    def stats_job(self, job: JobRef) -> Job:
-        """Read a job with its counters."""
-        return self._app.jobs.get(job)
 
     async def astats_job(self, job: JobRef) -> Job:
         """Read a job with its counters."""
         return await self._app.jobs.aget(job)
 
-    def stats_waiting(self) -> int:
-        """Count the callers of this process that wait for this topic."""
-        return self._room.waiting().get(self.topic, 0)
-
     async def astats_waiting(self) -> int:
         """Count the callers of this process that wait for this topic."""
-        return self.stats_waiting()
+        return self._room.waiting().get(self.topic, 0)
 
     def _with_ttr(self, options: PutOptions) -> PutOptions:
         return {"ttr": self._app.settings.queue_ttr, **options}
@@ -167,6 +112,66 @@ class Queue:
             msg = f"topic {self.topic!r} has no {state} job"
             raise NotFound(msg)
         return job
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def put(
+        self, payload: object, *, connection: object = None, **options: Unpack[PutOptions]
+    ) -> Job:
+        """Add a job; bytes stay bytes."""
+        return self._app.jobs.enqueue(
+            self.topic, payload, connection=connection, **self._with_ttr(options)
+        )
+
+    def reserve(
+        self, timeout: float | None = None, topics: Iterable[str] | None = None
+    ) -> "Reservation":
+        """Take the most urgent ready job, of this topic or of those named.
+
+        Waits up to `timeout` seconds (None: for ever), then raises ReserveTimeout.
+        """
+        leases = self._app.jobs.reserve(topics or [self.topic], timeout=timeout)
+        return self._reservation(leases, timeout)
+
+    def kick(self, limit: int = 1) -> int:
+        """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
+        return self._app.jobs.kick(self.topic, limit)
+
+    def kick_job(self, job: JobRef) -> Job:
+        """Make one buried or delayed job ready."""
+        return self._app.jobs.kick_job(job)
+
+    def delete(self, job: JobRef) -> None:
+        """Forget a job that nobody has reserved."""
+        self._app.jobs.delete(job)
+
+    def peek(self, job: JobRef) -> Job:
+        """Read a job."""
+        return self._app.jobs.get(job)
+
+    def peek_ready(self) -> Job:
+        """Read the next ready job."""
+        return self._found(self._app.jobs.peek(self.topic, State.READY), State.READY)
+
+    def peek_delayed(self) -> Job:
+        """Read the delayed job that is due first."""
+        return self._found(self._app.jobs.peek(self.topic, State.DELAYED), State.DELAYED)
+
+    def peek_buried(self) -> Job:
+        """Read the job that was buried first."""
+        return self._found(self._app.jobs.peek(self.topic, State.BURIED), State.BURIED)
+
+    def stats(self) -> TopicStats:
+        """Count the jobs of this topic."""
+        return self._app.jobs.stats_topic(self.topic)
+
+    def stats_job(self, job: JobRef) -> Job:
+        """Read a job with its counters."""
+        return self._app.jobs.get(job)
+
+    def stats_waiting(self) -> int:
+        """Count the callers of this process that wait for this topic."""
+        return self._room.waiting().get(self.topic, 0)
 
 
 class Reservation:
@@ -191,33 +196,17 @@ class Reservation:
         """The job's data."""
         return self.lease.job.payload
 
-    def delete(self) -> None:
-        """Done, and gone without a trace."""
-        self._app.jobs.delete(self.lease)
-
     async def adelete(self) -> None:
         """Done, and gone without a trace."""
         await self._app.jobs.adelete(self.lease)
-
-    def release(self, delay: Duration = 0, priority: int | None = None) -> None:
-        """Give it back."""
-        self._app.jobs.release(self.lease, delay, priority)
 
     async def arelease(self, delay: Duration = 0, priority: int | None = None) -> None:
         """Give it back."""
         await self._app.jobs.arelease(self.lease, delay, priority)
 
-    def bury(self, priority: int | None = None) -> None:
-        """Put it aside until somebody kicks it."""
-        self._app.jobs.bury(self.lease, priority)
-
     async def abury(self, priority: int | None = None) -> None:
         """Put it aside until somebody kicks it."""
         await self._app.jobs.abury(self.lease, priority)
-
-    def touch(self) -> None:
-        """Ask for more time, within the limits of the settings."""
-        answered(self._app.run(self._touching())[0])
 
     async def atouch(self) -> None:
         """Ask for more time, within the limits of the settings."""
@@ -237,3 +226,21 @@ class Reservation:
                 )
             ]
         )
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def delete(self) -> None:
+        """Done, and gone without a trace."""
+        self._app.jobs.delete(self.lease)
+
+    def release(self, delay: Duration = 0, priority: int | None = None) -> None:
+        """Give it back."""
+        self._app.jobs.release(self.lease, delay, priority)
+
+    def bury(self, priority: int | None = None) -> None:
+        """Put it aside until somebody kicks it."""
+        self._app.jobs.bury(self.lease, priority)
+
+    def touch(self) -> None:
+        """Ask for more time, within the limits of the settings."""
+        answered(self._app.run(self._touching())[0])

@@ -53,7 +53,7 @@ class Schedules:
         self._declared: dict[str, NewSchedule] = {}
         self._unstored: set[str] = set()
 
-    def set(
+    async def aset(
         self,
         name: str,
         *,
@@ -74,78 +74,34 @@ class Schedules:
         """
         job = self._job(topic, payload, options)
         new = _new(name, rule_of(cron, every, tz), catch_up, job)
-        return self._app.run(self._put([new]), connection)[0].schedule
-
-    async def aset(
-        self,
-        name: str,
-        *,
-        topic: str,
-        payload: object = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str | None = None,
-        catch_up: CatchUp = "latest",
-        connection: object = None,
-        **options: Unpack[EnqueueOptions],
-    ) -> Schedule:
-        """Store a schedule, or change the one of this name."""
-        job = self._job(topic, payload, options)
-        new = _new(name, rule_of(cron, every, tz), catch_up, job)
         return (await self._app.arun(self._put([new]), connection))[0].schedule
-
-    def pause(self, name: str) -> None:
-        """Fire no more until it is resumed. What falls into the pause is not caught up."""
-        self._app.run(schedules.pause(name_of(name)))
 
     async def apause(self, name: str) -> None:
         """Fire no more until it is resumed. What falls into the pause is not caught up."""
         await self._app.arun(schedules.pause(name_of(name)))
 
-    def resume(self, name: str) -> None:
-        """Fire again, from now on."""
-        self._app.run(schedules.resume(name_of(name)))
-
     async def aresume(self, name: str) -> None:
         """Fire again, from now on."""
         await self._app.arun(schedules.resume(name_of(name)))
-
-    def run(self, name: str) -> Job:
-        """Enqueue its job now, paused or not; its next fire stays where it is."""
-        return self._app.run(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
     async def arun(self, name: str) -> Job:
         """Enqueue its job now, paused or not; its next fire stays where it is."""
         return await self._app.arun(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
-    def delete(self, name: str) -> None:
-        """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
-        self._app.run(schedules.delete(name_of(name)))
-
     async def adelete(self, name: str) -> None:
         """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
         await self._app.arun(schedules.delete(name_of(name)))
-
-    def get(self, name: str) -> Schedule:
-        """Read a schedule: its rule, when it fires next, and why it could not."""
-        return self._app.run(schedules.get(name_of(name)))
 
     async def aget(self, name: str) -> Schedule:
         """Read a schedule: its rule, when it fires next, and why it could not."""
         return await self._app.arun(schedules.get(name_of(name)))
 
-    def declare(self) -> None:
+    async def adeclare(self) -> None:
         """Store what `app.schedule` has declared since the last time; a worker does so.
 
         A schedule that vanished from the code stays until it is deleted by name: during a deploy
         the old code and the new one run side by side.
         """
-        if self._unstored:
-            stored = self._app.run(self._put(self._declared[name] for name in self._unstored))
-            self._unstored.difference_update(put.schedule.name for put in stored)
-
-    async def adeclare(self) -> None:
-        """Store what `app.schedule` has declared since the last time; a worker does so."""
         if self._unstored:
             new = (self._declared[name] for name in self._unstored)
             stored = await self._app.arun(self._put(new))
@@ -182,7 +138,62 @@ class Schedules:
         """Read every schedule, by name."""
         return await self._app.arun(schedules.list_schedules())
 
-    # Last, because from here on the name is taken.
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def set(
+        self,
+        name: str,
+        *,
+        topic: str,
+        payload: object = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        catch_up: CatchUp = "latest",
+        connection: object = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> Schedule:
+        """Store a schedule, or change the one of this name.
+
+        One whose rule stays the same keeps its next fire, and a paused one stays paused. What is
+        due under the old rule is enqueued first, as it was set before; where that cannot be stored
+        now, as in a full topic, it is as soon as it can be. Options are those of `enqueue`.
+        """
+        job = self._job(topic, payload, options)
+        new = _new(name, rule_of(cron, every, tz), catch_up, job)
+        return self._app.run(self._put([new]), connection)[0].schedule
+
+    def pause(self, name: str) -> None:
+        """Fire no more until it is resumed. What falls into the pause is not caught up."""
+        self._app.run(schedules.pause(name_of(name)))
+
+    def resume(self, name: str) -> None:
+        """Fire again, from now on."""
+        self._app.run(schedules.resume(name_of(name)))
+
+    def run(self, name: str) -> Job:
+        """Enqueue its job now, paused or not; its next fire stays where it is."""
+        return self._app.run(schedules.run(name_of(name), uuid7(), self._app.storing.each))
+
+    def delete(self, name: str) -> None:
+        """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
+        self._app.run(schedules.delete(name_of(name)))
+
+    def get(self, name: str) -> Schedule:
+        """Read a schedule: its rule, when it fires next, and why it could not."""
+        return self._app.run(schedules.get(name_of(name)))
+
+    def declare(self) -> None:
+        """Store what `app.schedule` has declared since the last time; a worker does so.
+
+        A schedule that vanished from the code stays until it is deleted by name: during a deploy
+        the old code and the new one run side by side.
+        """
+        if self._unstored:
+            new = (self._declared[name] for name in self._unstored)
+            stored = self._app.run(self._put(new))
+            self._unstored.difference_update(put.schedule.name for put in stored)
+
     def list(self) -> list[Schedule]:
         """Read every schedule, by name."""
         return self._app.run(schedules.list_schedules())

@@ -23,52 +23,28 @@ class Sessions:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def start(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
-        """Begin a session, of a worker that serves these topics."""
-        return self._app.run(_start(worker, topics))
-
     async def astart(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
         """Begin a session, of a worker that serves these topics."""
         return await self._app.arun(_start(worker, topics))
 
-    def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
+    async def abeat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
         """Say that the session lives, and which of its leases have started.
 
         Returns number and epoch of the jobs that were asked to stop; LeaseLost if it is dead.
         """
-        return self._app.run(sessions.beat(session, _places(started)))
-
-    async def abeat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
-        """Say that the session lives, and which of its leases have started."""
         return await self._app.arun(sessions.beat(session, _places(started)))
-
-    def cancelled(self, session: int) -> list[tuple[int, int]]:
-        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
-        return self._app.run(sessions.cancelled(session))
 
     async def acancelled(self, session: int) -> list[tuple[int, int]]:
         """Read number and epoch of the jobs that a session holds and that were asked to stop."""
         return await self._app.arun(sessions.cancelled(session))
 
-    def end(self, session: int) -> None:
-        """End a session; what it still holds is released, uncounted."""
-        self._app.run(sessions.end(session))
-
     async def aend(self, session: int) -> None:
         """End a session; what it still holds is released, uncounted."""
         await self._app.arun(sessions.end(session))
 
-    def hear(self, worker: str, topics: Iterable[str]) -> None:
-        """Note that a worker without a session asks for jobs of these topics."""
-        self._app.run(_hear(worker, topics))
-
     async def ahear(self, worker: str, topics: Iterable[str]) -> None:
         """Note that a worker without a session asks for jobs of these topics."""
         await self._app.arun(_hear(worker, topics))
-
-    def remote(self) -> "list[RemoteWorker]":
-        """Read the workers that have no session: heard within the last hour, or with a lease."""
-        return self._app.run(sessions.list_remote())
 
     async def aremote(self) -> "list[RemoteWorker]":
         """Read the workers that have no session: heard within the last hour, or with a lease."""
@@ -78,7 +54,35 @@ class Sessions:
         """Read the sessions that were not ended, oldest first; a silent one may be dead."""
         return await self._app.arun(sessions.list_sessions())
 
-    # Last, because from here on the name is taken.
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def start(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
+        """Begin a session, of a worker that serves these topics."""
+        return self._app.run(_start(worker, topics))
+
+    def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
+        """Say that the session lives, and which of its leases have started.
+
+        Returns number and epoch of the jobs that were asked to stop; LeaseLost if it is dead.
+        """
+        return self._app.run(sessions.beat(session, _places(started)))
+
+    def cancelled(self, session: int) -> list[tuple[int, int]]:
+        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
+        return self._app.run(sessions.cancelled(session))
+
+    def end(self, session: int) -> None:
+        """End a session; what it still holds is released, uncounted."""
+        self._app.run(sessions.end(session))
+
+    def hear(self, worker: str, topics: Iterable[str]) -> None:
+        """Note that a worker without a session asks for jobs of these topics."""
+        self._app.run(_hear(worker, topics))
+
+    def remote(self) -> "list[RemoteWorker]":
+        """Read the workers that have no session: heard within the last hour, or with a lease."""
+        return self._app.run(sessions.list_remote())
+
     def list(self) -> list[Session]:
         """Read the sessions that were not ended, oldest first; a silent one may be dead."""
         return self._app.run(sessions.list_sessions())

@@ -99,16 +99,6 @@ class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
 
     task: "Task[..., R]"
 
-    def result(self, timeout: Duration = 600) -> R:
-        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
-        deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
-        for pause in _pauses():
-            job = self.task.app.jobs.get(self.id)
-            if _has_ended(job):
-                return self.task.returned_by(job)
-            time.sleep(_rest(deadline, pause, self))
-        raise AssertionError  # pauses never end
-
     async def aresult(self, timeout: Duration = 600) -> R:
         """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
         deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
@@ -118,6 +108,18 @@ class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
                 return self.task.returned_by(job)
             await asyncio.sleep(_rest(deadline, pause, self))
         raise AssertionError  # pauses never end
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def result(self, timeout: Duration = 600) -> R:
+        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
+        deadline = time.monotonic() + microseconds(timeout, "timeout") / 1000000.0
+        for pause in _pauses():
+            job = self.task.app.jobs.get(self.id)
+            if _has_ended(job):
+                return self.task.returned_by(job)
+            time.sleep(_rest(deadline, pause, self))
+        raise AssertionError
 
 
 def _pauses() -> Iterator[float]:
@@ -153,13 +155,15 @@ class Calls(Generic[P, R]):
         """Make a call that is enqueued with others: see `towpath.group` and `|`."""
         return Step(self._task, args, kwargs, self._options)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
-        """Store a call."""
-        return self._task.store([(args, kwargs)], self._options)[0]
-
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
         """Store a call."""
         return (await self._task.astore([(args, kwargs)], self._options))[0]
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return self._task.store([(args, kwargs)], self._options)[0]
 
 
 class Task(Generic[P, R]):
@@ -203,10 +207,6 @@ class Task(Generic[P, R]):
                 raise InvalidArguments(msg) from error
         return self._signature
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
-        """Store a call."""
-        return self.store([(args, kwargs)], {})[0]
-
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
         """Store a call."""
         return (await self.astore([(args, kwargs)], {}))[0]
@@ -214,10 +214,6 @@ class Task(Generic[P, R]):
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
         """Make a call that is enqueued with others: see `towpath.group` and `|`."""
         return Step(self, args, kwargs, {})
-
-    def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
-        """Store a call for each set of named arguments: all of them or none."""
-        return self.store([((), call) for call in calls], {})
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
         """Store a call for each set of named arguments: all of them or none."""
@@ -227,11 +223,6 @@ class Task(Generic[P, R]):
         """Enqueue with other options than the task's own."""
         refuse_unknown(options.keys(), CallOptions.__optional_keys__)
         return Calls(self, options)
-
-    def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
-        """Store calls."""
-        jobs = self.app.jobs.enqueue_many(self.topic, self._bodies(calls), **self._all(options))
-        return [self.job(job) for job in jobs]
 
     async def astore(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
         """Store calls."""
@@ -293,6 +284,22 @@ class Task(Generic[P, R]):
     def job(self, job: Job) -> TaskJob[R]:
         """Return a stored call of this task as what it is."""
         return TaskJob(*astuple(job), task=self)
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+        """Store a call."""
+        return self.store([(args, kwargs)], {})[0]
+
+    def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
+        """Store a call for each set of named arguments: all of them or none."""
+        return self.store([((), call) for call in calls], {})
+
+    def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
+        """Store calls."""
+        bodies = self._bodies(calls)
+        jobs = self.app.jobs.enqueue_many(self.topic, bodies, **self._all(options))
+        return [self.job(job) for job in jobs]
 
 
 def _concurrency(options: TaskOptions) -> int | None:

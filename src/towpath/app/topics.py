@@ -18,25 +18,13 @@ class Topics:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    def pause(self, topic: str, duration: Duration | None = None) -> None:
-        """Hand out no job of this topic for a while, or until it is resumed."""
-        self._app.run(topics.pause(checked(topic), _pause(duration)))
-
     async def apause(self, topic: str, duration: Duration | None = None) -> None:
         """Hand out no job of this topic for a while, or until it is resumed."""
         await self._app.arun(topics.pause(checked(topic), _pause(duration)))
 
-    def resume(self, topic: str) -> None:
-        """Hand out jobs of this topic again."""
-        self._app.run(topics.resume(checked(topic)))
-
     async def aresume(self, topic: str) -> None:
         """Hand out jobs of this topic again."""
         await self._app.arun(topics.resume(checked(topic)))
-
-    def stats(self) -> list[TopicStats]:
-        """Count the jobs of each topic."""
-        return self._app.run(counts.by_topic())
 
     async def astats(self) -> list[TopicStats]:
         """Count the jobs of each topic."""
@@ -46,7 +34,20 @@ class Topics:
         """Name every topic."""
         return await self._app.arun(topics.list_topics())
 
-    # Last, because from here on the name is taken.
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def pause(self, topic: str, duration: Duration | None = None) -> None:
+        """Hand out no job of this topic for a while, or until it is resumed."""
+        self._app.run(topics.pause(checked(topic), _pause(duration)))
+
+    def resume(self, topic: str) -> None:
+        """Hand out jobs of this topic again."""
+        self._app.run(topics.resume(checked(topic)))
+
+    def stats(self) -> list[TopicStats]:
+        """Count the jobs of each topic."""
+        return self._app.run(counts.by_topic())
+
     def list(self) -> list[str]:
         """Name every topic."""
         return self._app.run(topics.list_topics())

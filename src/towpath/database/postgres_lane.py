@@ -113,7 +113,7 @@ class Connected:
         answers = (yield chain(begin, first))[len(begin) :]
         results: list[Any] = []
         for steps, answer in zip(started, answers, strict=True):
-            results.append((yield from self._finished(steps, answer)))  # noqa: PERF401 - it yields
+            results.append((yield from self._finished(steps, answer)))
         return results
 
     def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:

@@ -1,7 +1,7 @@
 """Who asks: nobody, a user, a superuser, or a key.
 
 Whom a token stands for is remembered until anything about accounts, keys or access changes, on
-whatever process: app.access.acurrent() notices.
+whatever process: app.access.current() notices.
 """
 
 import time

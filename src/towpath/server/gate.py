@@ -35,7 +35,7 @@ class Gate:
         headers = dict(scope["headers"])
         if is_open:
             return Ask(self, CLOSED, NOBODY, scope, receive, headers)
-        access = await self.app.access.acurrent()
+        access = await self.app.access.current()
         caller = await self._callers.of(scope, headers, access)
         return Ask(self, access, caller, scope, receive, headers)
 
