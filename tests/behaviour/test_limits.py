@@ -6,6 +6,7 @@ import pytest
 
 from towpath import Limit, State
 from towpath.errors import Invalid
+from towpath.store import reserving
 
 ONE = Limit("printer", concurrency=1)
 
@@ -290,3 +291,23 @@ def test_a_limit_that_makes_no_sense_is_refused(app, limit):
         app.jobs.enqueue("print", limit=limit)
 
     assert app.jobs.stats().pending == 0
+
+
+@pytest.mark.parametrize("topics", [("mail",), ("mail", "post")], ids=len)
+def test_a_look_that_holds_no_limits_takes_nothing_where_some_are(app, topics):
+    """Else it would lease a job to find out, and could be overtaken with it in hand."""
+    app.jobs.enqueue("post")
+    app.jobs.enqueue("mail", limit=Limit("printer", concurrency=1))
+
+    found = app.run(reserving.reserve(topics, limit=9, token=1))
+
+    assert (found.leases, found.limited) == ([], True)
+    assert len(app.jobs.reserve(topics, limit=9)) == len(topics)
+
+
+def test_a_limit_that_comes_by_a_change_counts(app):
+    for key in "ab":
+        app.jobs.enqueue("mail", key=key)
+        app.jobs.enqueue("mail", key=key, unique="update", limit=ONE)
+
+    assert len(app.jobs.reserve("mail", limit=9)) == 1

@@ -16,7 +16,7 @@ from tests.workers import working
 from towpath import Limit
 from towpath.database.clock import machine_clock
 from towpath.errors import DatabaseBusy
-from towpath.store import limits, reserving
+from towpath.store import limits
 
 KEY = "printer"
 
@@ -104,29 +104,6 @@ def test_a_limit_is_not_forgotten_by_one_who_saw_nobody_under_it(
 
     [limit] = [each for each in other.limits.list() if each.key == KEY]
     assert limit.running == 1
-
-
-def test_nobody_is_overtaken_while_one_who_knows_no_limits_yet_has_it_in_hand(
-    make_knowing, make_app, books, threads
-):
-    """It is neither in line nor parked then, and did not run when those who run were counted."""
-    app, other = make_knowing("mail"), make_app()
-    one = Limit(KEY, concurrency=1)
-    first, second = (other.jobs.enqueue("mail", number, limit=one) for number in range(2))
-    unknowing = reserving.reserve(("mail",), limit=1, token=1)
-
-    gate = Gate(app, threads)
-    with (
-        held(books, "ready", first.seq) as somebody,
-        gate.before("count_before", app.jobs.reserve, "mail") as reserved,
-    ):
-        somebody.rollback()
-        met = other.run(unknowing)
-    other.run(reserving.give_back(met.leases, met.unusable))
-
-    assert reserved.result() == []
-    assert [lease.job.id for lease in other.jobs.reserve("mail", limit=2)] == [first.id]
-    assert app.jobs.get(second.id).state == "blocked"
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["completed", "some failed"])

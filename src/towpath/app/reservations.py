@@ -59,7 +59,7 @@ class Reservations:
         self._room = room
         self._marks = marks
         self._asides: set[asyncio.Task[bool]] = set()
-        self._limited: set[str] = set()  # topics in which a job with a limit was met
+        self._limited: set[str] = set()  # topics of looks that met one with limits
         self._busy = False  # the last look found something
         self._offers_at = 0.0  # when offers were last looked at
 
@@ -186,9 +186,11 @@ class Reservations:
                 return reserved
 
     def _is_all(self, wish: Wish, reserved: Reserved, *, aside: bool) -> bool:
-        """Say whether another look is in vain."""
-        # By its token it would find again what was not put aside; but not what a limit decides.
-        same = wish.token is not None and not aside and not reserved.limited
+        """Say whether another look would find no more."""
+        if reserved.limited:
+            return False
+        # By its token it would find again what was not put aside.
+        same = wish.token is not None and not aside
         if not reserved.leases and reserved.unusable and not same:
             return False
         self._marks.note(wish.topics, wish.limit, reserved)

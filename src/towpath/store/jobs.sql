@@ -1,11 +1,14 @@
 -- Storing jobs. Each PostgreSQL chain of CTEs stands beside the SQLite chain of statements that
 -- does the same; what needs no chain is written once.
 
+-- The first job with a limit marks its topic, even where the job itself is not stored: then another one
+-- takes over its limit.
 -- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
 -- comes first: a caller's transaction that had only read could not write after somebody else did.
 -- name: enqueue [sqlite]
 /* each */
-insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;
+insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
+on conflict (name) do update set limited = true where excluded.limited and not limited;
 select coalesce(max(seq), 0) as before from towpath.job;
 /* each */
 insert into towpath.job
@@ -27,10 +30,13 @@ item as materialized (
            nth integer, id uuid, topic text, priority bigint, limit_key text, payload text,
            encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
-    insert into towpath.topic (name, created_at)
-    select topic, now from (select distinct topic, now from item) as named
-     where not exists (select from towpath.topic t where t.name = named.topic)
-    on conflict do nothing),
+    insert into towpath.topic as t (name, created_at, limited)
+    select topic, now, limited from (
+           select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
+     where not exists (select from towpath.topic t
+                        where t.name = named.topic and (t.limited or not named.limited))
+     order by topic collate "C"
+    on conflict (name) do update set limited = true where excluded.limited and not t.limited),
 made as (
     insert into towpath.job
            (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
@@ -50,7 +56,8 @@ select seq, created_at, run_at,
 
 -- The key is taken before the job is made, by the id that the job will have.
 -- name: enqueue_keyed [sqlite]
-insert into towpath.topic (name, created_at) values (:topic, :now) on conflict do nothing;
+insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
+on conflict (name) do update set limited = true where excluded.limited and not limited;
 insert into towpath.unique_key (topic, key, id) select :topic, :key, :id
  where not exists (select 1 from towpath.job where id = :id)
 on conflict do nothing
@@ -73,10 +80,13 @@ item as materialized (
            nth integer, id uuid, topic text, priority bigint, key text, limit_key text,
            payload text, encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
-    insert into towpath.topic (name, created_at)
-    select topic, now from (select distinct topic, now from item) as named
-     where not exists (select from towpath.topic t where t.name = named.topic)
-    on conflict do nothing),
+    insert into towpath.topic as t (name, created_at, limited)
+    select topic, now, limited from (
+           select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
+     where not exists (select from towpath.topic t
+                        where t.name = named.topic and (t.limited or not named.limited))
+     order by topic collate "C"
+    on conflict (name) do update set limited = true where excluded.limited and not t.limited),
 claimed as (
     insert into towpath.unique_key (topic, key, id)
     select topic, key, id from (select distinct on (id) * from item order by id, nth) as first
@@ -164,7 +174,8 @@ select count(*) from towpath.topic;
 select 1 from towpath.topic where name = :topic;
 
 -- In the order of an index, so that PostgreSQL reads that and never a whole table. With `=` instead
--- of `between` it might read the primary key, which has the same order but is not by topic.
+-- of `between` it might read the primary key, which has the same order but is not by topic. Leases of
+-- sessions come last and have no index by topic: there are no more of them than workers run jobs.
 -- name: count_unfinished
 select count(*) from (
     select 1 as one from (select 1 from towpath.ready where topic = :topic
@@ -182,7 +193,6 @@ select count(*) from (
     select 1 from (select 1 from towpath.lease where topic = :topic and until is not null
                     order by until limit :most) as found_e
     union all
-    select 1 from (select 1 from towpath.lease
-                    where topic between :topic and :topic and until is null
-                    order by topic, seq limit :most) as found_s
+    select 1 from (select 1 from towpath.lease where topic = :topic and until is null
+                    order by seq limit :most) as found_s
      limit :most) as found;

@@ -16,7 +16,7 @@ from towpath.model.instants import FOREVER, instant, microseconds
 from towpath.model.job import FailureKind, Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, back, give_back, rescue
+from towpath.store.leases import Outcome, give_back, rescue
 from towpath.store.limits import admitted, due_freed
 from towpath.store.rows import known_options, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
@@ -46,7 +46,7 @@ class Reserved(Struct, frozen=True):
     now: int = 0
     back_in_line: bool = False  # jobs came back into these lines, before others
     unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
-    limited: bool = False  # some of those only because their limits were not looked at
+    limited: bool = False  # without leases: look again, `limited`, for a topic has limits
     again: bool = False  # without leases: there may be some now
     woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
@@ -68,10 +68,10 @@ def reserve(
 
     What is due in these topics is promoted and rescued before. No one else is given the jobs until
     their leases end. Repeated with the same token after a lost answer, it returns the same leases.
-    Jobs with a limit are only given out if it is `limited`, which takes a transaction. That looks
-    but once: to hold the limits of a second look, one would wait in the wrong order. A lease of a
-    session lives while that does; if it `expires`, not beyond its ttr. Without a session, a lease
-    keeps the name of the worker.
+    A topic that has jobs with limits is reserved only if the operation is `limited`, which takes a
+    transaction. That looks but once: a second look would lock the limits in another order. A lease
+    of a session lives while that does; if it `expires`, not beyond its ttr. Without a session, a
+    lease keeps the name of the worker.
     """
     wanted = most or {}
     everywhere = _plain([Range(topic) for topic in topics], wanted)
@@ -79,34 +79,32 @@ def reserve(
 
     def look(where: object) -> Steps[list[Row]]:
         holder = {"token": token, "session": session, "worker": worker, "expires": expires}
-        return _taken(topics, where, limit, wanted, **holder)
+        return _taken(topics, where, limit, wanted, limited=limited, **holder)
 
     def steps() -> Steps[Reserved]:
         where = marked
         while True:
             rows = yield from look(where)
             if rows:
-                found = yield from _admitted(rows, limited=limited)
+                found = yield from _admitted(rows)
                 return replace(found, back_in_line=where != marked)
             if where != everywhere:
                 where = everywhere
                 continue
-            [[due_at, now]] = yield sql["next_due"](topics=topics)
-            if due_at is None or due_at > now:
-                return Reserved([], None if due_at is None else due_at - now, now)
-            where = everywhere  # what comes back into line may sort before the marks
+            nothing = yield from _nothing_due(topics, limited=limited)
+            if nothing:
+                return nothing
             if not (yield from _came_due(topics, limited=limited)):
-                # Somebody else has it in hand: do not wait for them.
+                # Another transaction has it in hand: do not wait for that one.
                 regardless = [Range(topic, due_from=FOREVER) for topic in topics]
                 rows = yield from look(_plain(regardless, wanted))
-                nothing = Reserved([], LOOK_AGAIN, now)
-                return (yield from _admitted(rows, limited=limited)) if rows else nothing
+                return (yield from _admitted(rows)) if rows else Reserved([], LOOK_AGAIN)
             if limited:
-                return Reserved([], now=now, again=True)
+                return Reserved([], again=True)
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows, limited=limited) if rows else (yield from steps())
+        return _reserved(rows) if rows else (yield from steps())
 
     return Operation(
         "reserve",
@@ -130,7 +128,7 @@ def reserve_offered(
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows, limited=True) if rows else Reserved([])
+        return _reserved(rows) if rows else Reserved([])
 
     return Operation(
         "reserve_offered",
@@ -153,6 +151,8 @@ def _taken(
     ranges: object,
     limit: int,
     most: Mapping[str, int],
+    *,
+    limited: bool,
     **holder: object,
 ) -> Steps[list[Row]]:
     """Take the best of these lines: of one in one statement, of several by looking first.
@@ -162,11 +162,16 @@ def _taken(
     """
     if len(topics) == 1:
         limit = min(limit, most.get(topics[0], limit))
-        return (yield sql["reserve"](topic=topics[0], ranges=ranges, limit=limit, **holder))
+        where = {"topic": topics[0], "ranges": ranges, "limit": limit, "limited": limited}
+        return (yield sql["reserve"](**where, **holder))
     tried: set[int] = set()  # what somebody else was quicker to take
     while True:
         places = yield sql["candidates"](
-            topics=topics, ranges=ranges, limit=limit + len(tried), tried=len(tried)
+            topics=topics,
+            ranges=ranges,
+            limit=limit + len(tried),
+            tried=len(tried),
+            limited=limited,
         )
         new = [place for place in places if place[2] not in tried]
         best = _within(most, sorted(new, key=lambda place: (place[1], place[2])))[:limit]
@@ -177,6 +182,16 @@ def _taken(
         rows = yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
         if rows:
             return sorted(rows, key=lambda row: (row[4], row[0]))
+
+
+def _nothing_due(topics: tuple[str, ...], *, limited: bool) -> Steps[Reserved | None]:
+    """Say when to look again, unless something is due by now."""
+    [[due_at, now, has_limits]] = yield sql["next_due"](topics=topics)
+    if has_limits and not limited:
+        return Reserved([], limited=True)
+    if due_at is None:
+        return Reserved([])
+    return Reserved([], due_at - now) if due_at > now else None
 
 
 def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
@@ -192,9 +207,9 @@ def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
     return bool(promoted or rescued or freed or (limited and held))
 
 
-def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
+def _admitted(rows: Sequence[Row]) -> Steps[Reserved]:
     """Read the rows of a reservation, less those that are over a limit."""
-    reserved = _reserved(rows, limited=limited)
+    reserved = _reserved(rows)
     if not any(lease.job.options.limit for lease in reserved.leases):
         return reserved
     leases, woken = yield from admitted(reserved.leases)
@@ -215,11 +230,10 @@ def _within(most: Mapping[str, int], places: Sequence[Row]) -> Sequence[Row]:
     return kept
 
 
-def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
+def _reserved(rows: Sequence[Row]) -> Reserved:
     """Read the rows of a reservation; a job that cannot be used spoils no other."""
     leases: list[Lease] = []
     unusable: list[Outcome] = []
-    missed = False
     now: int = rows[0][19]
     for row in rows:
         try:
@@ -231,9 +245,6 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
                 and not was_begun(lease.job, lease.epoch - 1)
             ):
                 unusable.append(_expired(lease, expires_at))
-            elif lease.job.options.limit and not limited:
-                missed = True
-                unusable.append(back(lease.job.seq, lease.epoch, lease.job.options))
             else:
                 leases.append(lease)
         except IncompatibleData as error:
@@ -247,7 +258,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
                     error=str(error),
                 )
             )
-    return Reserved(leases, now=now, unusable=unusable, limited=missed)
+    return Reserved(leases, now=now, unusable=unusable)
 
 
 def _expired(lease: Lease, at: datetime) -> Outcome:

@@ -2,11 +2,13 @@
 
 -- Two workers must never take the same row. SQLite has one writer at a time; PostgreSQL locks the
 -- rows it picks and steps over those that another worker holds. Neither takes anything while
--- something in these topics is due, which might be more urgent: the operation promotes it first.
+-- something in these topics is due, which might be more urgent: the operation promotes it first. Nor
+-- while one of them has jobs with limits, unless the operation looks at those.
 -- name: reserve [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.ready where topic = :topic order by priority, seq
-     limit case when exists (select 1 from towpath.topic where name = :topic and paused_until > :now)
+     limit case when exists (select 1 from towpath.topic where name = :topic
+                             and (paused_until > :now or limited and not :limited))
                   or exists (select 1 from towpath.delayed where topic = :topic and run_at <= :now)
                   or exists (select 1 from towpath.lease where topic = :topic and until <= :now)
                 then 0 else :limit end)
@@ -41,7 +43,8 @@ range as materialized (
            topic text, priority bigint, seq bigint, upto bigint, due_from bigint)),
 due as materialized (
     select from range r, clock
-     where exists (select from towpath.topic t where t.name = r.topic and t.paused_until > now)
+     where exists (select from towpath.topic t where t.name = r.topic
+                      and (t.paused_until > now or t.limited and not cast(:limited as boolean)))
         or exists (select from towpath.delayed d
                     where d.topic = r.topic and d.run_at between r.due_from and now)
         or exists (select from towpath.lease l
@@ -79,7 +82,9 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
 select 1 where not exists (select 1 from towpath.delayed, json_each(:topics) t
                             where topic = t.value and run_at <= :now)
            and not exists (select 1 from towpath.lease, json_each(:topics) t
-                            where topic = t.value and until <= :now);
+                            where topic = t.value and until <= :now)
+           and (:limited or not exists (select 1 from towpath.topic, json_each(:topics) t
+                                         where name = t.value and limited));
 select t.value as topic from json_each(:topics) t
  where not exists (select 1 from towpath.topic where name = t.value and paused_until > :now);
 select topic, priority, seq from towpath.ready where topic = :topic
@@ -95,7 +100,9 @@ due as materialized (
      where exists (select from towpath.delayed d
                     where d.topic = r.topic and d.run_at between r.due_from and now)
         or exists (select from towpath.lease l
-                    where l.topic = r.topic and l.until between r.due_from and now))
+                    where l.topic = r.topic and l.until between r.due_from and now)
+        or exists (select from towpath.topic t where t.name = r.topic
+                      and t.limited and not cast(:limited as boolean)))
 select c.topic, c.priority, c.seq from range r, clock, lateral (
        select y.topic, y.priority, y.seq from towpath.ready y
         where y.topic = r.topic and (y.priority, y.seq) > (r.priority, r.seq)
@@ -169,9 +176,12 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
 select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
  where t.token = :token order by l.priority, l.seq;
 
--- When something in these topics will next change by itself, and the clock that says so.
+-- When something in these topics will next change by itself, the clock that says so, and whether one
+-- of them has jobs with limits.
 -- name: next_due [sqlite]
-select min(at), :now from (
+select min(at), :now,
+       exists (select 1 from towpath.topic, json_each(:topics) t where name = t.value and limited)
+  from (
     select (select min(run_at) from towpath.delayed where topic = t.value) as at
       from json_each(:topics) t
     union all
@@ -193,7 +203,9 @@ select least((select min(d.at) from json_array_elements_text(cast(:topics as jso
              (select min(p.paused_until) from towpath.topic p
                where p.name in (select value from json_array_elements_text(cast(:topics as json)))
                  and p.paused_until > {now}),
-             (select min(free_at) from towpath.limits where free_at is not null)), {now};
+             (select min(free_at) from towpath.limits where free_at is not null)), {now},
+       exists (select from towpath.topic p where p.limited
+                  and p.name in (select value from json_array_elements_text(cast(:topics as json))));
 
 -- name: promote [sqlite]
 select run_at as last_run_at, seq as last_seq from (

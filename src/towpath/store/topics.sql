@@ -50,7 +50,8 @@ with used as materialized (
      union select topic from towpath.blocked union select topic from towpath.lease union select topic from towpath.buried
      union select topic from towpath.offer union select topic from towpath.done),
 put_back as (
-    insert into towpath.topic (name, created_at) select u.topic, {now} from used u
+    insert into towpath.topic (name, created_at, limited)
+    select u.topic, {now}, true from used u -- limited or not: that costs little, and is never wrong
      where not exists (select from towpath.topic t where t.name = u.topic)
      order by u.topic
     on conflict do nothing)

@@ -1,5 +1,5 @@
--- A primary key for the tally; owed fires; remote workers; repeated changes of a job.
--- oldest: 1
+-- A primary key for the tally; owed fires; remote workers; repeated changes of a job; limited topics.
+-- oldest: 3
 
 -- Logical replication refuses to delete from a table without a primary key. An identity: each batch
 -- of outcomes still inserts a row of its own.
@@ -45,6 +45,8 @@ create index towpath_remote_worker_age on towpath.remote_worker (heard_at);
 -- An enqueue that changes a waiting job leaves its id here: repeated after a lost answer, it finds it.
 alter table towpath.job add column rewritten_by text;
 
--- The other leases of a topic: each is here or in the index of those that end by themselves, so that
--- the jobs of one topic can be counted without reading the leases of all.
-create index towpath_lease_topic on towpath.lease (topic, seq) where until is null;
+-- Set by the first enqueue of a job with a limit: its topic is then reserved in a transaction. Code of
+-- before would not set it.
+alter table towpath.topic add column limited boolean not null default false;
+update towpath.topic set limited = true
+ where name in (select topic from towpath.job where limit_key is not null);
