@@ -107,22 +107,32 @@ def plural(
 
 
 def drive(steps: Generator[Q, A, T], execute: Callable[[Q], A]) -> T:
-    """Run an operation to its end, blocking on each query."""
-    answer: A = None  # type: ignore[assignment] # it starts it
+    """Run steps to their end, blocking on each; what is raised is raised inside them, too."""
     try:
+        step = next(steps)
         while True:
-            answer = execute(steps.send(answer))
+            try:
+                answer = execute(step)
+            except BaseException as error:  # noqa: BLE001 - the steps raise it again
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
 async def adrive(steps: Generator[Q, A, T], execute: Callable[[Q], Awaitable[A]]) -> T:
-    """Run an operation to its end, awaiting each query."""
-    answer: A = None  # type: ignore[assignment] # it starts it
+    """Run steps to their end, awaiting each; what is raised is raised inside them, too."""
     try:
+        step = next(steps)
         while True:
-            answer = await execute(steps.send(answer))
+            try:
+                answer = await execute(step)
+            except BaseException as error:  # noqa: BLE001 - the steps raise it again
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from towpath.app.sessions import new_number
 from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
 from towpath.errors import AppClosed, DatabaseError
 from towpath.model.job import Lease
-from towpath.operation import Operation
+from towpath.operation import Operation, adrive, drive
 from towpath.store import leases, reserving, runs
 from towpath.store.leases import Outcome
 from towpath.store.reserving import Reserved
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from towpath.app.app import App
 
 log: Final = logging.getLogger("towpath")
+
+T = TypeVar("T")
 
 OFFERS_EVERY: Final = 0.1  # seconds between two looks at offers while there is other work
 
@@ -40,15 +42,22 @@ class Wish(Struct, frozen=True):
     expires: bool = False  # at its ttr, though a session holds it
 
 
-@contextlib.contextmanager
-def _telling() -> Generator[list[Exception]]:
-    """Go on where what nobody can use cannot be put aside either: its leases end by themselves."""
-    told: list[Exception] = []
-    try:
-        yield told
-    except (DatabaseError, AppClosed) as error:
-        log.exception("jobs that cannot be run now could not be put aside either")
-        told.append(error)
+class Wait(Struct, frozen=True):
+    """A pause in a verb: until the waiter is rung for, or the time is over."""
+
+    waiter: Any  # of the kind that the driver of these steps can wait for
+    seconds: float
+
+
+class Aside(Struct, frozen=True):
+    """Jobs that were leased and cannot be used: what is to become of them."""
+
+    outcomes: Sequence[Outcome]
+    awaited: bool  # else the caller has leases in hand, and goes on at once
+
+
+Taking: TypeAlias = Generator[Operation[Any] | Wait | Aside, Any, T]
+"""A reservation as steps that run blocking or async."""
 
 
 class Reservations:
@@ -65,123 +74,98 @@ class Reservations:
 
     def take(self, wish: Wish, timeout: float) -> list[Lease]:
         """Lease what there is; wait up to so many seconds for a first one."""
-        reserved = self._look(wish)
-        if reserved.leases or timeout == 0:
-            return reserved.leases
-        deadline = time.monotonic() + timeout
-        waiter = ThreadWaiter(wish.topics)
-        self._room.enter(waiter)
-        try:
-            # Look after getting in line, so that nothing slips in between.
-            while True:
-                begun = time.monotonic()
-                reserved = self._look(wish)
-                if reserved.leases or begun > deadline:
-                    break
-                due = self._wait_until(wish, reserved, begun)
-                rung = waiter.wait(deadline - time.monotonic())
-                if not rung and due > deadline:
-                    return []
-        except BaseException:
-            self._room.ring_here(wish.topics)  # what woke this one may be there for the next
-            raise
-        finally:
-            self._room.leave(waiter)
-        self._room.ring_here(wish.topics)
-        return reserved.leases
+        return drive(self._taken(wish, timeout, ThreadWaiter), self._do)
 
     async def atake(self, wish: Wish, timeout: float) -> list[Lease]:
         """Lease what there is; wait up to so many seconds for a first one."""
-        reserved = await self._alook(wish)
+        return await adrive(self._taken(wish, timeout, TaskWaiter), self._ado)
+
+    def _do(self, step: Operation[Any] | Wait | Aside) -> Any:
+        if isinstance(step, Operation):
+            return self._app.run(step)
+        if isinstance(step, Wait):
+            return step.waiter.wait(step.seconds)
+        with _telling() as told:
+            self._app.run(leases.settle(step.outcomes))
+        return not told
+
+    async def _ado(self, step: Operation[Any] | Wait | Aside) -> Any:
+        if isinstance(step, Operation):
+            return await self._app.arun(step)
+        if isinstance(step, Wait):
+            return await step.waiter.wait(step.seconds)
+        # A task of its own: a caller that is cancelled here would lose the leases in its hand.
+        task = asyncio.create_task(self._put_aside(step.outcomes))
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
+        return await asyncio.shield(task) if step.awaited else True
+
+    async def _put_aside(self, outcomes: Sequence[Outcome]) -> bool:
+        with _telling() as told:
+            await self._app.arun(leases.settle(outcomes))
+        return not told
+
+    def _taken(
+        self, wish: Wish, timeout: float, waiting: type[ThreadWaiter | TaskWaiter]
+    ) -> Taking[list[Lease]]:
+        reserved = yield from self._look(wish)
         if reserved.leases or timeout == 0:
             return reserved.leases
         deadline = time.monotonic() + timeout
-        waiter = TaskWaiter(wish.topics)
+        waiter = waiting(wish.topics)
         self._room.enter(waiter)
         try:
+            # Look after getting in line, so that no job slips in between.
             while True:
                 begun = time.monotonic()
-                reserved = await self._alook(wish)
+                reserved = yield from self._look(wish)
                 if reserved.leases or begun > deadline:
                     break
                 due = self._wait_until(wish, reserved, begun)
-                rung = await waiter.wait(deadline - time.monotonic())
+                rung: bool = yield Wait(waiter, deadline - time.monotonic())
                 if not rung and due > deadline:
                     return []
         except BaseException:
-            self._room.ring_here(wish.topics)  # what woke this one may be there for the next
+            self._room.ring_here(wish.topics)  # the job that woke this waiter may be for the next
             raise
         finally:
             self._room.leave(waiter)
         self._room.ring_here(wish.topics)
         return reserved.leases
 
-    # ------------------------------------------------------------ one look
-
-    def _look(self, wish: Wish) -> Reserved:
-        """Look once: at what is in line, and at what is offered to this worker."""
-        if self._offers_first(wish) and (offered := self._take_offered(wish)):
+    def _look(self, wish: Wish) -> Taking[Reserved]:
+        """Look once: at jobs in line, and at jobs that are offered to this worker."""
+        if self._offers_first(wish) and (offered := (yield from self._offered(wish))):
             return offered
-        reserved = self._in_line(wish)
+        reserved = yield from self._in_line(wish)
         self._busy = bool(reserved.leases)
         if not self._busy and wish.worker:
-            return self._take_offered(wish) or reserved
-        return reserved
-
-    async def _alook(self, wish: Wish) -> Reserved:
-        """Look once: at what is in line, and at what is offered to this worker."""
-        if self._offers_first(wish) and (offered := await self._atake_offered(wish)):
-            return offered
-        reserved = await self._ain_line(wish)
-        self._busy = bool(reserved.leases)
-        if not self._busy and wish.worker:
-            return await self._atake_offered(wish) or reserved
+            return (yield from self._offered(wish)) or reserved
         return reserved
 
     def _offers_first(self, wish: Wish) -> bool:
-        """Say whether it is time for those that name a worker, although there is other work."""
+        """Say whether it is time for jobs that name a worker, although there is other work."""
         now = time.monotonic()
         if wish.worker is None or not self._busy or now < self._offers_at + OFFERS_EVERY:
             return False
         self._offers_at = now
         return True
 
-    def _take_offered(self, wish: Wish) -> Reserved | None:
-        if wish.worker is None or not self._app.run(runs.are_offered(wish.topics)):
+    def _offered(self, wish: Wish) -> Taking[Reserved | None]:
+        if wish.worker is None or not (yield runs.are_offered(wish.topics)):
             return None
-        reserved = self._app.run(_offered(wish, wish.worker))
+        reserved: Reserved = yield _reserve_offered(wish, wish.worker)
         return reserved if reserved.leases else None
 
-    async def _atake_offered(self, wish: Wish) -> Reserved | None:
-        if wish.worker is None or not await self._app.arun(runs.are_offered(wish.topics)):
-            return None
-        reserved = await self._app.arun(_offered(wish, wish.worker))
-        return reserved if reserved.leases else None
-
-    # ------------------------------------------------------------ in line
-
-    def _in_line(self, wish: Wish) -> Reserved:
+    def _in_line(self, wish: Wish) -> Taking[Reserved]:
         """Look once, or again if nothing that was found can be used."""
         while True:
-            reserved = self._app.run(self._operation(wish))
-            self._note_limits(wish, reserved)
-            aside = not reserved.unusable or self._put_aside(reserved.unusable)
-            if self._is_all(wish, reserved, aside=aside):
-                return reserved
-
-    async def _ain_line(self, wish: Wish) -> Reserved:
-        """Look once, or again if nothing that was found can be used."""
-        while True:
-            reserved = await self._app.arun(self._operation(wish))
-            self._note_limits(wish, reserved)
+            reserved: Reserved = yield self._operation(wish)
             aside = True
+            if reserved.limited:
+                self._limited.update(wish.topics)
             if reserved.unusable:
-                # Not awaited beside others: whoever is cancelled here would keep their leases.
-                task = asyncio.create_task(self._aput_aside(reserved.unusable))
-                self._asides.add(task)
-                task.add_done_callback(self._asides.discard)
-                if not reserved.leases:
-                    aside = await asyncio.shield(task)
+                aside = yield Aside(reserved.unusable, awaited=not reserved.leases)
             if self._is_all(wish, reserved, aside=aside):
                 return reserved
 
@@ -195,20 +179,6 @@ class Reservations:
             return False
         self._marks.note(wish.topics, wish.limit, reserved)
         return not reserved.again
-
-    def _put_aside(self, unusable: Sequence[Outcome]) -> bool:
-        with _telling() as told:
-            self._app.run(leases.settle(unusable))
-        return not told
-
-    async def _aput_aside(self, unusable: Sequence[Outcome]) -> bool:
-        with _telling() as told:
-            await self._app.arun(leases.settle(unusable))
-        return not told
-
-    def _note_limits(self, wish: Wish, reserved: Reserved) -> None:
-        if reserved.limited:
-            self._limited.update(wish.topics)
 
     def _operation(self, wish: Wish) -> Operation[Reserved]:
         return reserving.reserve(
@@ -231,8 +201,19 @@ class Reservations:
         return math.inf if seconds is None else begun + seconds
 
 
-def _offered(wish: Wish, worker: str) -> Operation[Reserved]:
+def _reserve_offered(wish: Wish, worker: str) -> Operation[Reserved]:
     limit = min(wish.limit, *(wish.most or {}).values(), wish.limit)
     return reserving.reserve_offered(
         wish.topics, worker=worker, limit=limit, token=new_number(), session=wish.session
     )
+
+
+@contextlib.contextmanager
+def _telling() -> Generator[list[Exception]]:
+    """Log and go on if unusable jobs cannot be put aside: their leases end by themselves."""
+    told: list[Exception] = []
+    try:
+        yield told
+    except (DatabaseError, AppClosed) as error:
+        log.exception("jobs that cannot be run now could not be put aside either")
+        told.append(error)
