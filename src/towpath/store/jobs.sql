@@ -174,8 +174,7 @@ select count(*) from towpath.topic;
 select 1 from towpath.topic where name = :topic;
 
 -- In the order of an index, so that PostgreSQL reads that and never a whole table. With `=` instead
--- of `between` it might read the primary key, which has the same order but is not by topic. Leases of
--- sessions come last and have no index by topic: there are no more of them than workers run jobs.
+-- of `between` it might read the primary key, which has the same order but is not by topic.
 -- name: count_unfinished
 select count(*) from (
     select 1 as one from (select 1 from towpath.ready where topic = :topic
@@ -193,6 +192,7 @@ select count(*) from (
     select 1 from (select 1 from towpath.lease where topic = :topic and until is not null
                     order by until limit :most) as found_e
     union all
-    select 1 from (select 1 from towpath.lease where topic = :topic and until is null
-                    order by seq limit :most) as found_s
+    select 1 from (select 1 from towpath.lease
+                    where topic between :topic and :topic and until is null
+                    order by topic, seq limit :most) as found_s
      limit :most) as found;

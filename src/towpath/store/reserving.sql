@@ -83,8 +83,8 @@ select 1 where not exists (select 1 from towpath.delayed, json_each(:topics) t
                             where topic = t.value and run_at <= :now)
            and not exists (select 1 from towpath.lease, json_each(:topics) t
                             where topic = t.value and until <= :now)
-           and (:limited or not exists (select 1 from towpath.topic, json_each(:topics) t
-                                         where name = t.value and limited));
+           and (:limited or not exists (select 1 from json_each(:topics) t
+                 cross join towpath.topic on name = t.value where limited));
 select t.value as topic from json_each(:topics) t
  where not exists (select 1 from towpath.topic where name = t.value and paused_until > :now);
 select topic, priority, seq from towpath.ready where topic = :topic
@@ -93,22 +93,21 @@ select topic, priority, seq from towpath.ready where topic = :topic
 -- name: candidates [postgres]
 with clock as materialized (select {now} as now),
 range as materialized (
-    select * from json_to_recordset(cast(:ranges as json)) as r(
-           topic text, priority bigint, seq bigint, upto bigint, due_from bigint, most bigint)),
+    select r.*, t.limited, coalesce(t.paused_until > clock.now, false) as paused
+      from clock, json_to_recordset(cast(:ranges as json)) as r(
+           topic text, priority bigint, seq bigint, upto bigint, due_from bigint, most bigint)
+           left join towpath.topic t on t.name = r.topic),
 due as materialized (
     select from range r, clock
      where exists (select from towpath.delayed d
                     where d.topic = r.topic and d.run_at between r.due_from and now)
         or exists (select from towpath.lease l
                     where l.topic = r.topic and l.until between r.due_from and now)
-        or exists (select from towpath.topic t where t.name = r.topic
-                      and t.limited and not cast(:limited as boolean)))
-select c.topic, c.priority, c.seq from range r, clock, lateral (
+        or (r.limited and not cast(:limited as boolean)))
+select c.topic, c.priority, c.seq from range r, lateral (
        select y.topic, y.priority, y.seq from towpath.ready y
         where y.topic = r.topic and (y.priority, y.seq) > (r.priority, r.seq)
-          and y.priority <= r.upto and not exists (select from due)
-          and not exists (select from towpath.topic t
-                           where t.name = r.topic and t.paused_until > clock.now)
+          and y.priority <= r.upto and not r.paused and not exists (select from due)
         order by y.priority, y.seq
         limit least(cast(:limit as bigint), r.most + cast(:tried as bigint))) c
  order by c.priority, c.seq limit cast(:limit as bigint);
@@ -180,7 +179,8 @@ select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
 -- of them has jobs with limits.
 -- name: next_due [sqlite]
 select min(at), :now,
-       exists (select 1 from towpath.topic, json_each(:topics) t where name = t.value and limited)
+       exists (select 1 from json_each(:topics) t cross join towpath.topic on name = t.value
+                where limited)
   from (
     select (select min(run_at) from towpath.delayed where topic = t.value) as at
       from json_each(:topics) t

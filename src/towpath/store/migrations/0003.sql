@@ -45,6 +45,10 @@ create index towpath_remote_worker_age on towpath.remote_worker (heard_at);
 -- An enqueue that changes a waiting job leaves its id here: repeated after a lost answer, it finds it.
 alter table towpath.job add column rewritten_by text;
 
+-- The other leases of a topic: each is here or in the index of those that end by themselves, so that
+-- the jobs of one topic can be counted without reading the leases of all.
+create index towpath_lease_topic on towpath.lease (topic, seq) where until is null;
+
 -- Set by the first enqueue of a job with a limit: its topic is then reserved in a transaction. Code of
 -- before would not set it.
 alter table towpath.topic add column limited boolean not null default false;
