@@ -7,7 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_sc_8_a_run_that_reaches_too_little_of_the_code_fails(tmp_path):
+def test_a_run_that_reaches_too_little_of_the_code_fails(tmp_path):
+    """SC-8"""
     few = ROOT / "tests" / "test_architecture.py"  # reads the code, and runs none of it
     command = [sys.executable, "-m", "pytest", "--cov", "-n0", "-q", "-p", "no:cacheprovider", few]
     data = {"COVERAGE_FILE": str(tmp_path / "data"), "PATH": "/usr/bin:/bin"}

@@ -31,7 +31,8 @@ def basedpyright() -> set[int]:
 
 
 @pytest.mark.parametrize("checker", [mypy, basedpyright])
-def test_dq_13_a_type_checker_sees_each_wrong_call(checker):
+def test_a_type_checker_sees_each_wrong_call(checker):
+    """DQ-13"""
     lines = CALLS.read_text().splitlines()
     wrong = {nth for nth, line in enumerate(lines, start=1) if re.search(r"# wrong$", line)}
 

@@ -14,7 +14,8 @@ PASSWORD = "correct horse"
 ANY_USER = "@request.auth.id != ''"
 
 
-def test_us9_1_at_first_all_is_for_superusers_only(app):
+def test_at_first_all_is_for_superusers_only(app):
+    """US9-1"""
     found = app.access.get()
 
     assert found == Access(version=0)

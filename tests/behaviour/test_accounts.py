@@ -288,7 +288,7 @@ def test_who_sets_up_waits_for_another_who_has_not_committed_yet(postgres, postg
 # ---------------------------------------------------------------- logins
 
 
-def test_us8_a_login_returns_a_token_that_holds(app, ada):
+def test_a_login_returns_a_token_that_holds(app, ada):
     account, token = app.accounts.login("users", "Ada@Example.com", PASSWORD, client="10.0.0.1")
 
     assert account == ada

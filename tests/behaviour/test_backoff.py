@@ -45,8 +45,8 @@ def waits(app, clock, times, **options):
     ],
     ids=str,
 )
-def test_dq_14_a_backoff_is_stored_with_the_job(app, clock, backoff, expected):
-    """US4-1: 1 min, 4 min, 16 min … unless told."""
+def test_a_backoff_is_stored_with_the_job(app, clock, backoff, expected):
+    """DQ-14, US4-1: 1 min, 4 min, 16 min … unless told."""
     assert waits(app, clock, 4, backoff=backoff) == expected
 
 

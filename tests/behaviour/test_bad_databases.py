@@ -240,7 +240,8 @@ def test_such_a_role_may_have_a_schema_of_its_own(open_app, poor, postgres, role
     assert app.jobs.get(app.jobs.enqueue("mail")).state is State.READY
 
 
-def test_us1_5_a_lent_transaction_of_such_a_role_stays_usable(poor, postgres_schema):
+def test_a_lent_transaction_of_such_a_role_stays_usable(poor, postgres_schema):
+    """US1-5"""
     with App(poor, schema=postgres_schema) as app, psycopg.connect(poor) as connection:
         with refused(SchemaMissing, "towpath migrate"):
             app.jobs.enqueue("mail", connection=connection)
@@ -532,7 +533,8 @@ VERBS = {
 }
 
 
-def test_ms_11_tables_of_a_newer_version_are_neither_read_nor_written(make_app, colour, sql):
+def test_tables_of_a_newer_version_are_neither_read_nor_written(make_app, colour, sql):
+    """MS-11"""
     make_app().jobs.enqueue("mail", 1)
     sql("insert into towpath.migration (version, oldest, applied_at) values (99, 99, 0)")
     app = colour(make_app())
@@ -544,7 +546,8 @@ def test_ms_11_tables_of_a_newer_version_are_neither_read_nor_written(make_app, 
     assert [job.payload for job in app.jobs.list()] == [1]
 
 
-def test_ms_11_tables_of_a_newer_version_that_still_knows_us_are_fine(make_app, colour, sql):
+def test_tables_of_a_newer_version_that_still_knows_us_are_fine(make_app, colour, sql):
+    """MS-11"""
     make_app().migrate()
     sql("insert into towpath.migration (version, oldest, applied_at) values (99, 1, 0)")
     app = colour(make_app())
@@ -572,9 +575,8 @@ def spoil(request, sql):
     return spoil
 
 
-def test_ms_11_a_stored_job_that_cannot_be_read_is_buried_and_spoils_no_other(
-    make_app, colour, spoil
-):
+def test_a_stored_job_that_cannot_be_read_is_buried_and_spoils_no_other(make_app, colour, spoil):
+    """MS-11"""
     app = colour(make_app())
     jobs = app.jobs.enqueue_many("mail", range(5))
     words = {job: spoil(job) for job in (jobs[0], jobs[1], jobs[3])}
@@ -589,7 +591,8 @@ def test_ms_11_a_stored_job_that_cannot_be_read_is_buried_and_spoils_no_other(
         assert str(job.id) in failure.error
 
 
-def test_ms_11_a_stored_job_that_cannot_be_read_is_never_half_read(make_app, colour, spoil):
+def test_a_stored_job_that_cannot_be_read_is_never_half_read(make_app, colour, spoil):
+    """MS-11"""
     app = colour(make_app())
     job = app.jobs.enqueue("mail")
     app.jobs.enqueue("post")
@@ -606,7 +609,8 @@ def test_ms_11_a_stored_job_that_cannot_be_read_is_never_half_read(make_app, col
             look()
 
 
-def test_ms_11_a_list_shows_where_a_job_lies_that_cannot_be_read(make_app, colour, spoil):
+def test_a_list_shows_where_a_job_lies_that_cannot_be_read(make_app, colour, spoil):
+    """MS-11"""
     app = colour(make_app())
     app.jobs.enqueue("mail", "older")
     job = app.jobs.enqueue("mail", "spoilt", key="k", priority=7, delay=60, max_retries=5)
@@ -628,7 +632,8 @@ def test_ms_11_a_list_shows_where_a_job_lies_that_cannot_be_read(make_app, colou
     assert app.jobs.list(before=newer) == [older]
 
 
-def test_ms_11_a_stored_job_that_cannot_be_read_can_be_deleted(make_app, colour, spoil):
+def test_a_stored_job_that_cannot_be_read_can_be_deleted(make_app, colour, spoil):
+    """MS-11"""
     app = colour(make_app())
     jobs = app.jobs.enqueue_many("mail", range(3))
     for job in jobs[:2]:
@@ -656,7 +661,8 @@ def test_a_closed_app_says_so(make_app, colour, verb, used):
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-def test_us1_5_a_closed_app_borrows_nothing(make_app, place):
+def test_a_closed_app_borrows_nothing(make_app, place):
+    """US1-5"""
     app = make_app()
     app.migrate()
     app.close()

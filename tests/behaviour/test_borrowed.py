@@ -377,7 +377,8 @@ def caller(fresh) -> Caller:
 # ---------------------------------------------------------------- one fate
 
 
-def test_us1_5_a_rollback_takes_the_job_and_the_callers_row_with_it(caller):
+def test_a_rollback_takes_the_job_and_the_callers_row_with_it(caller):
+    """US1-5"""
     caller.begin()
     caller.order()
     job = caller.enqueue("mail", {"order": 1})
@@ -388,7 +389,8 @@ def test_us1_5_a_rollback_takes_the_job_and_the_callers_row_with_it(caller):
     assert caller.app.jobs.list() == []
 
 
-def test_us1_5_a_commit_brings_the_job_and_the_callers_row(caller):
+def test_a_commit_brings_the_job_and_the_callers_row(caller):
+    """US1-5"""
     caller.begin()
     caller.order()
     job = caller.enqueue("mail", {"order": 1})
@@ -400,7 +402,8 @@ def test_us1_5_a_commit_brings_the_job_and_the_callers_row(caller):
     assert (lease.job.id, lease.job.payload) == (job.id, {"order": 1})
 
 
-def test_us1_5_the_enqueue_may_come_before_any_other_work(caller):
+def test_the_enqueue_may_come_before_any_other_work(caller):
+    """US1-5"""
     caller.begin()
     caller.enqueue("mail", 1)
     caller.order()
@@ -414,7 +417,8 @@ def test_us1_5_the_enqueue_may_come_before_any_other_work(caller):
     assert [job.payload for job in caller.app.jobs.list()] == [2]
 
 
-def test_us1_5_many_jobs_share_the_fate(caller):
+def test_many_jobs_share_the_fate(caller):
+    """US1-5"""
     caller.begin()
     caller.enqueue_many("mail", range(3))
     caller.rollback()
@@ -427,7 +431,8 @@ def test_us1_5_many_jobs_share_the_fate(caller):
     assert [lease.job.id for lease in leases] == [job.id for job in jobs]
 
 
-def test_us1_5_options_and_delays_hold_inside_a_transaction(caller):
+def test_options_and_delays_hold_inside_a_transaction(caller):
+    """US1-5"""
     caller.begin()
     job = caller.enqueue("mail", b"\x00raw", delay=60, priority=7, key="k", max_retries=9)
     caller.commit()
@@ -437,7 +442,8 @@ def test_us1_5_options_and_delays_hold_inside_a_transaction(caller):
     assert job.options.max_retries == 9
 
 
-def test_us1_5_a_completion_shares_the_fate(caller):
+def test_a_completion_shares_the_fate(caller):
+    """US1-5"""
     caller.app.jobs.enqueue("mail")
     [lease] = caller.app.jobs.reserve("mail")
 
@@ -455,7 +461,8 @@ def test_us1_5_a_completion_shares_the_fate(caller):
     assert caller.ordered() == [1]
 
 
-def test_us1_5_a_savepoint_takes_back_what_came_after_it(caller):
+def test_a_savepoint_takes_back_what_came_after_it(caller):
+    """US1-5"""
     caller.begin()
     caller.order(1)
     caller.enqueue("mail", "kept")
@@ -476,8 +483,8 @@ def test_us1_5_a_savepoint_takes_back_what_came_after_it(caller):
 # ---------------------------------------------------------------- the doorbell
 
 
-def test_fr_020_the_commit_wakes_a_reserver_in_another_process(caller, make_app, adapter):
-    """US1-5, DQ-7: by the doorbell, for the safety net is a minute away."""
+def test_the_commit_wakes_a_reserver_in_another_process(caller, make_app, adapter):
+    """FR-020, US1-5, DQ-7: by the doorbell, for the safety net is a minute away."""
     elsewhere = make_app(poll_interval=60)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(elsewhere.jobs.reserve, "mail", timeout=20)
@@ -493,7 +500,8 @@ def test_fr_020_the_commit_wakes_a_reserver_in_another_process(caller, make_app,
     assert lease.job.id == job.id
 
 
-def test_fr_020_the_commit_wakes_a_reserver_of_the_same_app(open_caller, make_app):
+def test_the_commit_wakes_a_reserver_of_the_same_app(open_caller, make_app):
+    """FR-020"""
     app = make_app(poll_interval=60)
     app.migrate()
     caller = open_caller(app)
@@ -511,7 +519,8 @@ def test_fr_020_the_commit_wakes_a_reserver_of_the_same_app(open_caller, make_ap
 # ---------------------------------------------------------------- refusals
 
 
-def test_us1_5_a_refusal_leaves_the_transaction_usable(caller):
+def test_a_refusal_leaves_the_transaction_usable(caller):
+    """US1-5"""
     standing = caller.app.jobs.enqueue("mail", "standing", key="standing")
     [stale] = caller.app.jobs.reserve("mail")
     caller.app.jobs.release(stale)
@@ -536,7 +545,8 @@ def test_us1_5_a_refusal_leaves_the_transaction_usable(caller):
     assert {job.payload for job in caller.app.jobs.list()} == {"standing", "before", "after"}
 
 
-def test_dq_9_a_limit_reached_leaves_the_transaction_usable(open_caller, make_app):
+def test_a_limit_reached_leaves_the_transaction_usable(open_caller, make_app):
+    """DQ-9"""
     caller = open_caller(make_app(max_jobs_per_topic=2))
     caller.begin()
     caller.order()
@@ -551,7 +561,8 @@ def test_dq_9_a_limit_reached_leaves_the_transaction_usable(open_caller, make_ap
 
 
 @pytest.mark.parametrize("adapter", ON_SQLITE, indirect=True)
-def test_us1_5_a_locked_file_is_an_error_of_ours(caller):
+def test_a_locked_file_is_an_error_of_ours(caller):
+    """US1-5"""
     blocker = sqlite3.connect(caller.app.url.removeprefix("sqlite:///"))
     blocker.execute("begin immediate")
     caller.begin()
@@ -565,7 +576,8 @@ def test_us1_5_a_locked_file_is_an_error_of_ours(caller):
 
 
 @pytest.mark.parametrize("adapter", ON_POSTGRES, indirect=True)
-def test_us1_5_an_aborted_transaction_is_an_error_of_ours(caller):
+def test_an_aborted_transaction_is_an_error_of_ours(caller):
+    """US1-5"""
     caller.begin()
     with pytest.raises(Exception, match="zero"):
         caller.execute("select 1 / 0")
@@ -578,9 +590,10 @@ def test_us1_5_an_aborted_transaction_is_an_error_of_ours(caller):
 
 
 @pytest.mark.parametrize("adapter", [Psycopg, Asyncpg], indirect=True)
-def test_dq_10_a_topic_that_is_forgotten_while_a_job_is_on_its_way_comes_back(
+def test_a_topic_that_is_forgotten_while_a_job_is_on_its_way_comes_back(
     open_caller, make_app, clock
 ):
+    """DQ-10"""
     caller = open_caller(make_app(clock=clock, topic_cleanup=True))
     app = caller.app
     for topic in ("empty", "mail", "post"):
@@ -606,7 +619,8 @@ def test_dq_10_a_topic_that_is_forgotten_while_a_job_is_on_its_way_comes_back(
 
 
 @pytest.mark.usefixtures("untouched")
-def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(fresh):
+def test_the_first_use_of_a_database_may_be_in_a_transaction(fresh):
+    """US1-5"""
     fresh.begin()
     fresh.order()
     job = fresh.enqueue("mail", 1)
@@ -619,7 +633,8 @@ def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(fresh):
 
 
 @pytest.mark.usefixtures("untouched")
-def test_us1_5_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place):
+def test_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place):
+    """US1-5"""
     url, needed = place
     fresh.begin()
     fresh.enqueue("mail", "undone")
@@ -637,7 +652,8 @@ def test_us1_5_a_rollback_of_the_first_use_takes_the_tables_with_it(fresh, place
 
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("adapter", ON_POSTGRES, indirect=True)
-def test_us1_5_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
+def test_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
+    """US1-5"""
     fresh.begin()
     fresh.execute("set local lock_timeout = '7s'")
     fresh.enqueue("mail", 1)
@@ -647,7 +663,8 @@ def test_us1_5_the_first_use_leaves_the_callers_patience_as_it_was(fresh):
 
 
 @pytest.mark.usefixtures("untouched")
-def test_us1_5_tables_are_not_created_where_that_is_switched_off(open_caller, make_app):
+def test_tables_are_not_created_where_that_is_switched_off(open_caller, make_app):
+    """US1-5"""
     caller = open_caller(make_app(migrate=False))
     caller.begin()
     with pytest.raises(SchemaMissing, match="towpath migrate"):

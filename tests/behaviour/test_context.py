@@ -609,7 +609,8 @@ def test_a_task_that_learned_of_it_by_touch_is_interrupted_all_the_same(app):
         assert ended(app, job).state == "cancelled"
 
 
-def test_dq_14_what_a_task_raises_when_it_is_stopped_is_no_failure(app):
+def test_what_a_task_raises_when_it_is_stopped_is_no_failure(app):
+    """DQ-14"""
     started, told = threading.Event(), []
 
     @app.task(on_failure=lambda ctx, error, final: told.append(error))
@@ -709,7 +710,8 @@ def test_a_task_that_is_called_has_a_context_without_a_job(app):
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "blocking"])
-def test_dq_14_on_failure_is_called_at_every_failure_and_told_of_the_last(app, is_async):
+def test_on_failure_is_called_at_every_failure_and_told_of_the_last(app, is_async):
+    """DQ-14"""
     told = []
 
     async def atell(ctx: Context, error: Exception, final: bool) -> None:

@@ -149,7 +149,8 @@ def test_clocks_that_differ_are_a_warning(make_app, colour, seconds, way):
         ("(99, 1, 0)", "ok", "version 99 and can still be used by this Towpath"),
     ],
 )
-def test_ms_11_a_newer_schema_is_named(live, row, verdict, told):
+def test_a_newer_schema_is_named(live, row, verdict, told):
+    """MS-11"""
     live.migrate()
     does(live, f"insert into towpath.migration values {row}")  # noqa: S608 - ours
 

@@ -22,28 +22,32 @@ from towpath.store import jobs as store
 from towpath.store import leases, reserving
 
 
-def test_us1_1_an_enqueued_job_is_stored_and_returned_with_its_id(app):
+def test_an_enqueued_job_is_stored_and_returned_with_its_id(app):
+    """US1-1"""
     job = app.jobs.enqueue("mail_digest", {"userId": "123"})
 
     assert app.jobs.get(job.id) == job
     assert job.payload == {"userId": "123"}
 
 
-def test_us1_2_a_fresh_job_is_pending(app):
+def test_a_fresh_job_is_pending(app):
+    """US1-2"""
     job = app.jobs.enqueue("mail", {})
 
     assert job.status is Status.PENDING
     assert job.state is State.READY
 
 
-def test_ec_6_ids_are_uuid7_and_sort_by_time(app):
+def test_ids_are_uuid7_and_sort_by_time(app):
+    """EC-6"""
     ids = [app.jobs.enqueue("mail").id for _ in range(3)]
 
     assert {id.version for id in ids} == {7}
     assert ids == sorted(ids)
 
 
-def test_us3_3_the_due_time_of_a_delayed_job_can_be_read(app, clock):
+def test_the_due_time_of_a_delayed_job_can_be_read(app, clock):
+    """US3-3"""
     job = app.jobs.enqueue("mail", {}, delay="15m")
 
     assert job.state is State.DELAYED
@@ -68,7 +72,8 @@ def test_a_payload_comes_back_as_it_was(app, payload):
     assert lease.job.payload == payload
 
 
-def test_us1_4_ec_1_a_payload_over_the_limit_is_refused(app):
+def test_a_payload_over_the_limit_is_refused(app):
+    """US1-4, EC-1"""
     app.jobs.enqueue("mail", "x" * (2**20 - 2))
     with pytest.raises(PayloadTooLarge, match="1,048,577"):
         app.jobs.enqueue("mail", "x" * (2**20 - 1))
@@ -97,21 +102,24 @@ def test_a_payload_may_hold_null(app):
 
 
 @pytest.mark.parametrize("topic", ["a b", "a@b", "中文", "a" * 201, "a\n", "a.b", "../x"])
-def test_dq_1_a_topic_outside_the_alphabet_is_refused(app, topic):
+def test_a_topic_outside_the_alphabet_is_refused(app, topic):
+    """DQ-1"""
     with pytest.raises(InvalidTopic):
         app.jobs.enqueue(topic, {})
     with pytest.raises(InvalidTopic):
         app.jobs.reserve(topic)
 
 
-def test_dq_1_a_topic_is_required(app):
+def test_a_topic_is_required(app):
+    """DQ-1"""
     with pytest.raises(TopicRequired):
         app.jobs.enqueue("", {})
     with pytest.raises(TopicRequired):
         app.jobs.reserve([])
 
 
-def test_dq_1_topics_are_made_on_first_use_and_isolated(app):
+def test_topics_are_made_on_first_use_and_isolated(app):
+    """DQ-1"""
     app.jobs.enqueue("a" * 200, 1)
     app.jobs.enqueue("B-2_c", 2)
 
@@ -162,7 +170,8 @@ def test_enqueue_again_with_the_same_id_and_content_returns_the_job(app):
     assert len(app.jobs.list()) == 1
 
 
-def test_dq_16_enqueue_again_with_the_same_id_and_other_content_is_refused(app):
+def test_enqueue_again_with_the_same_id_and_other_content_is_refused(app):
+    """DQ-16"""
     id = uuid.uuid4()
     app.jobs.enqueue("mail", {"a": 1}, id=id)
 

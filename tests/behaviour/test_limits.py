@@ -15,7 +15,8 @@ def numbers(leases):
     return [lease.job.payload for lease in leases]
 
 
-def test_ms_10_no_more_run_at_once_than_the_limit_allows(app):
+def test_no_more_run_at_once_than_the_limit_allows(app):
+    """MS-10"""
     app.jobs.enqueue_many("print", range(5), limit=Limit("printer", concurrency=2))
 
     leases = app.jobs.reserve("print", limit=10)
@@ -170,7 +171,8 @@ def test_thousands_that_wait_are_not_looked_at_again(app):
 # ---------------------------------------------------------------- rates
 
 
-def test_ms_10_starts_keep_their_distance(app, clock):
+def test_starts_keep_their_distance(app, clock):
+    """MS-10"""
     app.jobs.enqueue_many("mail", range(4), limit=Limit("smtp", rate="10/s"))
     started = []
     for _ in range(40):
@@ -204,7 +206,8 @@ def test_a_worker_that_was_away_does_not_catch_up_in_a_burst(app, clock, rate):
     assert len(app.jobs.reserve("mail", limit=100)) == 1
 
 
-def test_ms_10_looks_that_come_late_still_reach_the_rate_and_never_exceed_it(app, clock):
+def test_looks_that_come_late_still_reach_the_rate_and_never_exceed_it(app, clock):
+    """MS-10"""
     app.jobs.enqueue_many("mail", range(1_100), limit=Limit("smtp", rate="100/s"))
     gaps, end, started = cycle([0.007, 0.031, 0.002, 0.094, 0.055, 0.0133]), clock.us + 10**7, []
     while clock.us <= end:

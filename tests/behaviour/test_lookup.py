@@ -41,8 +41,8 @@ def names(jobs):
         (Status.CANCELLED, ["cancelled"]),
     ],
 )
-def test_us6_1_us6_3_jobs_are_listed_by_status_newest_first(app, status, expected):
-    """US7-3's list, without HTTP."""
+def test_jobs_are_listed_by_status_newest_first(app, status, expected):
+    """US6-1, US6-3, US7-3's list, without HTTP."""
     one_of_each(app)
 
     assert names(app.jobs.list(status=status)) == expected
@@ -61,7 +61,8 @@ def test_jobs_are_listed_by_topic_key_and_text(app):
     assert app.jobs.list(topic="nowhere") == []
 
 
-def test_us6_1_pages_by_offset_and_by_the_last_job_agree(app):
+def test_pages_by_offset_and_by_the_last_job_agree(app):
+    """US6-1"""
     app.jobs.enqueue_many("mail", range(25))
 
     by_offset, by_last, last = [], [], None
@@ -80,7 +81,8 @@ def test_a_list_that_makes_no_sense_is_refused(app, bad):
         app.jobs.list(**bad)
 
 
-def test_us6_2_a_job_shows_what_people_ask_for(app, clock):
+def test_a_job_shows_what_people_ask_for(app, clock):
+    """US6-2"""
     app.jobs.enqueue("mail", {}, max_retries=2)
     [lease] = app.jobs.reserve("mail")
     app.jobs.fail(lease, RuntimeError("no"))
@@ -92,7 +94,8 @@ def test_us6_2_a_job_shows_what_people_ask_for(app, clock):
     assert job.last_error == "RuntimeError: no"
 
 
-def test_us6_4_failures_are_kept_oldest_first(app, clock):
+def test_failures_are_kept_oldest_first(app, clock):
+    """US6-4"""
     app.jobs.enqueue("mail", {})
     for number in range(3):
         [lease] = app.jobs.reserve("mail")
@@ -105,8 +108,8 @@ def test_us6_4_failures_are_kept_oldest_first(app, clock):
     assert [failure.epoch for failure in failures] == [1, 2, 3]
 
 
-def test_us6_4_of_very_many_failures_the_last_hundred_are_kept(app):
-    """A job that is tried for ever does not fill the database."""
+def test_of_very_many_failures_the_last_hundred_are_kept(app):
+    """US6-4: A job that is tried for ever does not fill the database."""
     job = app.jobs.enqueue("mail", max_retries=1_000)
     for n in range(103):
         [lease] = app.jobs.reserve("mail")
@@ -115,7 +118,8 @@ def test_us6_4_of_very_many_failures_the_last_hundred_are_kept(app):
     assert [failure.epoch for failure in app.jobs.failures(job)] == list(range(4, 104))
 
 
-def test_dq_6_peeks_show_the_next_without_taking_it(app):
+def test_peeks_show_the_next_without_taking_it(app):
+    """DQ-6"""
     q = app.queue("mail")
     for state in ("ready", "delayed", "buried"):
         with pytest.raises(NotFound):
@@ -130,7 +134,8 @@ def test_dq_6_peeks_show_the_next_without_taking_it(app):
     assert app.jobs.stats_topic("mail").ready == 1
 
 
-def test_us6_6_dq_15_stats_count_every_state(app, clock):
+def test_stats_count_every_state(app, clock):
+    """US6-6, DQ-15"""
     one_of_each(app)
     clock.advance(2)
     [lease] = app.jobs.reserve("post")
@@ -146,7 +151,8 @@ def test_us6_6_dq_15_stats_count_every_state(app, clock):
     assert app.jobs.stats_topic("post").avg_duration_ms == 3_000
 
 
-def test_us6_6_the_success_rate_counts_what_failed_for_good(app):
+def test_the_success_rate_counts_what_failed_for_good(app):
+    """US6-6"""
     app.jobs.enqueue_many("mail", range(4), max_retries=1)
     good, *others = app.jobs.reserve("mail", limit=4)
     app.jobs.complete(good)
@@ -235,7 +241,8 @@ def test_stats_of_a_topic_that_does_not_exist(app):
         app.jobs.stats_topic("nowhere")
 
 
-def test_dq_6_a_job_shows_its_counters(app, clock):
+def test_a_job_shows_its_counters(app, clock):
+    """DQ-6"""
     q = app.queue("mail")
     job = q.put(b"x", ttr=10)
     q.reserve(timeout=0).release()

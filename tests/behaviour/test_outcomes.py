@@ -18,7 +18,8 @@ def reserved(app, topic="mail", **options):
     return lease
 
 
-def test_us2_1_us2_2_us2_3_a_job_goes_from_pending_over_processing_to_completed(app, clock):
+def test_a_job_goes_from_pending_over_processing_to_completed(app, clock):
+    """US2-1, US2-2, US2-3"""
     job = app.jobs.enqueue("mail", {})
     [lease] = app.jobs.reserve("mail")
     assert app.jobs.get(job).status is Status.PROCESSING
@@ -83,8 +84,8 @@ def test_many_jobs_are_completed_at_once_and_the_lost_ones_named(app):
     assert app.jobs.stats().completed == 4
 
 
-def test_us4_1_us4_2_us4_3_failures_back_off_one_minute_then_four(app, clock):
-    """SC-5"""
+def test_failures_back_off_one_minute_then_four(app, clock):
+    """US4-1, US4-2, US4-3, SC-5"""
     job = app.jobs.enqueue("mail", {})
     for minutes in (1, 4):
         [lease] = app.jobs.reserve("mail")
@@ -96,7 +97,8 @@ def test_us4_1_us4_2_us4_3_failures_back_off_one_minute_then_four(app, clock):
         clock.advance(60 * minutes)
 
 
-def test_us4_4_us2_4_the_third_failure_is_the_last(app, clock):
+def test_the_third_failure_is_the_last(app, clock):
+    """US4-4, US2-4"""
     job = app.jobs.enqueue("mail", {})
     for _ in range(3):
         [lease] = app.jobs.reserve("mail")
@@ -117,7 +119,8 @@ def test_no_or_one_retry_means_no_second_run(app, max_retries):
     assert app.jobs.get(lease.job).state is State.BURIED
 
 
-def test_us4_5_errors_keep_type_message_and_traceback(app):
+def test_errors_keep_type_message_and_traceback(app):
+    """US4-5"""
     lease = reserved(app)
     try:
         raise KeyError("who\0\ud800")  # noqa: TRY301 - a real traceback is wanted
@@ -172,7 +175,8 @@ def test_a_release_is_not_counted_as_a_failure(app):
     assert (found.state, found.releases, found.retries) == (State.READY, 1, 0)
 
 
-def test_dq_5_release_and_bury_may_change_the_priority(app, clock):
+def test_release_and_bury_may_change_the_priority(app, clock):
+    """DQ-5"""
     lease = reserved(app, priority=50)
     app.jobs.release(lease, delay=5, priority=7)
     assert app.jobs.get(lease.job).priority == 7
@@ -186,7 +190,8 @@ def test_dq_5_release_and_bury_may_change_the_priority(app, clock):
     assert app.jobs.reserve("mail")[0].job.priority == 3
 
 
-def test_dq_5_deleting_with_a_lease_leaves_no_trace(app):
+def test_deleting_with_a_lease_leaves_no_trace(app):
+    """DQ-5"""
     lease = reserved(app)
     app.jobs.fail(lease, "no", delay=0)
     [lease] = app.jobs.reserve("mail")
@@ -225,7 +230,8 @@ def test_two_touches_of_one_lease_at_once_both_succeed(make_app, clock, loop):
     assert [each.until - clock.now for each in touched] == [timedelta(seconds=60)] * 2
 
 
-def test_dq_8_of_two_touches_at_once_at_the_queue_door_one_is_too_soon(make_app, clock, loop):
+def test_of_two_touches_at_once_at_the_queue_door_one_is_too_soon(make_app, clock, loop):
+    """DQ-8"""
     app = make_app(clock=clock, lanes=1)
     app.queue("mail").put(b"x")
     job = app.queue("mail").reserve(timeout=0)
@@ -245,7 +251,8 @@ def at_once(loop, *calls):
     return asyncio.run_coroutine_threadsafe(gathered(), loop).result()
 
 
-def test_dq_8_at_the_queue_door_touches_keep_a_distance(app, clock):
+def test_at_the_queue_door_touches_keep_a_distance(app, clock):
+    """DQ-8"""
     app.queue("mail").put(b"x")
     job = app.queue("mail").reserve(timeout=0)
 
@@ -256,7 +263,8 @@ def test_dq_8_at_the_queue_door_touches_keep_a_distance(app, clock):
     job.touch()
 
 
-def test_dq_8_at_the_queue_door_ten_touches_are_enough(app, clock):
+def test_at_the_queue_door_ten_touches_are_enough(app, clock):
+    """DQ-8"""
     app.queue("mail").put(b"x")
     job = app.queue("mail").reserve(timeout=0)
     for _ in range(10):
@@ -268,7 +276,8 @@ def test_dq_8_at_the_queue_door_ten_touches_are_enough(app, clock):
         job.touch()
 
 
-def test_dq_8_at_the_queue_door_ten_minutes_are_enough(app, clock):
+def test_at_the_queue_door_ten_minutes_are_enough(app, clock):
+    """DQ-8"""
     app.queue("mail").put(b"x", ttr=400)
     job = app.queue("mail").reserve(timeout=0)
     clock.advance(390)

@@ -104,10 +104,8 @@ def test_a_table_that_another_holds_locked_is_told_behind_a_pooler(
     assert len(app.jobs.list()) == 1
 
 
-def test_fr_020_a_blocked_reserve_finds_the_job_of_another_process_by_polling(
-    make_app, colour, caplog
-):
-    """Nobody can listen through a pooler, and that is said once it matters."""
+def test_a_blocked_reserve_finds_the_job_of_another_process_by_polling(make_app, colour, caplog):
+    """FR-020: Nobody can listen through a pooler, and that is said once it matters."""
     waiting, elsewhere = make_app(poll_interval=0.2), colour(make_app())
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, logger="towpath"):
         reserve = pool.submit(colour(waiting).jobs.reserve, "mail", timeout=10)
@@ -121,7 +119,8 @@ def test_fr_020_a_blocked_reserve_finds_the_job_of_another_process_by_polling(
     assert "every 0.2 s" in warning
 
 
-def test_dq_7_a_blocked_reserve_is_woken_at_once_by_its_own_process(make_app, colour):
+def test_a_blocked_reserve_is_woken_at_once_by_its_own_process(make_app, colour):
+    """DQ-7"""
     app = make_app(poll_interval=60)
     with ThreadPoolExecutor(1) as pool:
         reserve = pool.submit(colour(app).jobs.reserve, "mail", timeout=10)

@@ -14,7 +14,8 @@ from towpath.errors import (
 )
 
 
-def test_dq_5_put_reserve_delete(app):
+def test_put_reserve_delete(app):
+    """DQ-5"""
     q = app.queue("email")
     q.put(b"send email", priority=10, ttr=60)
 
@@ -26,14 +27,16 @@ def test_dq_5_put_reserve_delete(app):
         q.peek(job.id)
 
 
-def test_dq_7_reserve_raises_at_its_timeout(app):
+def test_reserve_raises_at_its_timeout(app):
+    """DQ-7"""
     with pytest.raises(ReserveTimeout):
         app.queue("email").reserve(timeout=0)
     with pytest.raises(ReserveTimeout):
         app.queue("email").reserve(timeout=0.05)
 
 
-def test_dq_4_a_lease_lives_sixty_seconds_at_this_door(app, clock):
+def test_a_lease_lives_sixty_seconds_at_this_door(app, clock):
+    """DQ-4"""
     q = app.queue("email")
     q.put(b"x")
     first = q.reserve(timeout=0)
@@ -48,7 +51,8 @@ def test_dq_4_a_lease_lives_sixty_seconds_at_this_door(app, clock):
     second.delete()
 
 
-def test_dq_5_a_buried_job_waits_for_a_kick(app):
+def test_a_buried_job_waits_for_a_kick(app):
+    """DQ-5"""
     q = app.queue("email")
     q.put(b"x")
     q.reserve(timeout=0).bury()
@@ -59,7 +63,8 @@ def test_dq_5_a_buried_job_waits_for_a_kick(app):
     assert q.reserve(timeout=0).job.kicks == 1
 
 
-def test_dq_5_one_job_is_kicked_by_its_id(app):
+def test_one_job_is_kicked_by_its_id(app):
+    """DQ-5"""
     q = app.queue("email")
     q.put(b"a")
     job = q.reserve(timeout=0)
@@ -68,7 +73,8 @@ def test_dq_5_one_job_is_kicked_by_its_id(app):
     assert q.kick_job(job.id).state is State.READY
 
 
-def test_dq_5_a_release_may_delay(app, clock):
+def test_a_release_may_delay(app, clock):
+    """DQ-5"""
     q = app.queue("email")
     q.put(b"a")
     q.reserve(timeout=0).release(delay=5)
@@ -79,7 +85,8 @@ def test_dq_5_a_release_may_delay(app, clock):
     assert q.reserve(timeout=0).job.releases == 1
 
 
-def test_dq_5_anybody_deletes_what_nobody_reserved(app):
+def test_anybody_deletes_what_nobody_reserved(app):
+    """DQ-5"""
     q = app.queue("email")
     ready, later, held = q.put(b"a"), q.put(b"b", delay=9), q.put(b"c", priority=1)
     q.reserve(timeout=0)
@@ -90,15 +97,16 @@ def test_dq_5_anybody_deletes_what_nobody_reserved(app):
         q.delete(held.id)
 
 
-def test_dq_7_one_reserve_watches_several_topics(app):
+def test_one_reserve_watches_several_topics(app):
+    """DQ-7"""
     app.queue("a").put(b"idle", priority=9)
     app.queue("b").put(b"urgent", priority=1)
 
     assert app.queue("a").reserve(timeout=0, topics=["a", "b"]).payload == b"urgent"
 
 
-def test_dq_9_no_more_topics_than_allowed(make_app, colour):
-    """S3: checked before anything is stored."""
+def test_no_more_topics_than_allowed(make_app, colour):
+    """DQ-9: S3: checked before anything is stored."""
     app = colour(make_app(max_topics=2))
     app.jobs.enqueue("a", 1)
     app.jobs.enqueue("b", 1)
@@ -111,7 +119,8 @@ def test_dq_9_no_more_topics_than_allowed(make_app, colour):
     assert len(app.jobs.list()) == 3
 
 
-def test_dq_9_no_more_jobs_in_a_topic_than_allowed(make_app, colour):
+def test_no_more_jobs_in_a_topic_than_allowed(make_app, colour):
+    """DQ-9"""
     app = colour(make_app(max_jobs_per_topic=3))
     app.jobs.enqueue_many("a", range(2))
     with pytest.raises(MaxJobsReached):
@@ -127,14 +136,16 @@ def test_dq_9_no_more_jobs_in_a_topic_than_allowed(make_app, colour):
     assert app.jobs.stats_topic("a").ready == 3
 
 
-def test_dq_9_a_job_may_be_limited_in_size(make_app, colour):
+def test_a_job_may_be_limited_in_size(make_app, colour):
+    """DQ-9"""
     app = colour(make_app(max_payload=10))
     app.queue("a").put(b"0123456789")
     with pytest.raises(PayloadTooLarge):
         app.queue("a").put(b"0123456789!")
 
 
-def test_dq_10_empty_topics_stay_unless_told_otherwise(make_app, colour):
+def test_empty_topics_stay_unless_told_otherwise(make_app, colour):
+    """DQ-10"""
     app = colour(make_app())
     app.queue("a").put(b"x")
     app.queue("a").reserve(timeout=0).delete()
@@ -142,7 +153,8 @@ def test_dq_10_empty_topics_stay_unless_told_otherwise(make_app, colour):
     assert app.topics.list() == ["a"]
 
 
-def test_dq_10_empty_topics_are_forgotten_when_asked(make_app, colour):
+def test_empty_topics_are_forgotten_when_asked(make_app, colour):
+    """DQ-10"""
     app = colour(make_app(topic_cleanup=True))
     app.queue("empty").put(b"x")
     app.queue("empty").reserve(timeout=0).delete()
@@ -156,7 +168,8 @@ def test_dq_10_empty_topics_are_forgotten_when_asked(make_app, colour):
     assert app.queue("empty").reserve(timeout=0).payload == b"again"
 
 
-def test_dq_10_a_topic_that_becomes_empty_is_forgotten_within_the_hour(make_app, colour, clock):
+def test_a_topic_that_becomes_empty_is_forgotten_within_the_hour(make_app, colour, clock):
+    """DQ-10"""
     app = colour(make_app(clock=clock, topic_cleanup=True))
     app.queue("mail").put(b"x")
     app.upkeep.run()
@@ -169,8 +182,8 @@ def test_dq_10_a_topic_that_becomes_empty_is_forgotten_within_the_hour(make_app,
     assert app.topics.list() == []
 
 
-def test_dq_10_many_topics_used_once_are_forgotten_within_a_minute(make_app, colour, clock):
-    """As those to which answers are sent, one for each question."""
+def test_many_topics_used_once_are_forgotten_within_a_minute(make_app, colour, clock):
+    """DQ-10: As those to which answers are sent, one for each question."""
     app = colour(make_app(clock=clock, topic_cleanup=True))
     app.upkeep.run()
     jobs = app.jobs.enqueue_all([(f"answer-{nth}", nth, {}) for nth in range(1_000)])
@@ -183,7 +196,8 @@ def test_dq_10_many_topics_used_once_are_forgotten_within_a_minute(make_app, col
     assert app.topics.list() == ["answer-0"]
 
 
-def test_dq_12_after_a_restart_everything_is_as_it_was(durable_place, clock):
+def test_after_a_restart_everything_is_as_it_was(durable_place, clock):
+    """DQ-12"""
     url, needed = durable_place
     with App(url, clock=clock, **needed) as app:
         q = app.queue("mail")

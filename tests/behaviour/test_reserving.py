@@ -8,7 +8,8 @@ from towpath.app.marks import MOST_MARKS
 from towpath.errors import Invalid, LeaseLost
 
 
-def test_us2_5_a_reserved_job_is_given_to_nobody_else(app):
+def test_a_reserved_job_is_given_to_nobody_else(app):
+    """US2-5"""
     job = app.jobs.enqueue("mail", {})
 
     [lease] = app.jobs.reserve("mail")
@@ -18,7 +19,8 @@ def test_us2_5_a_reserved_job_is_given_to_nobody_else(app):
     assert app.jobs.reserve("mail") == []
 
 
-def test_dq_2_smaller_priorities_first_and_fifo_within(app):
+def test_smaller_priorities_first_and_fifo_within(app):
+    """DQ-2"""
     for name, priority in [("b1", 50), ("c", 60), ("a", 0), ("b2", 50)]:
         app.jobs.enqueue("mail", name, priority=priority)
 
@@ -27,8 +29,8 @@ def test_dq_2_smaller_priorities_first_and_fifo_within(app):
     assert [lease.job.payload for lease in leases] == ["a", "b1", "b2", "c"]
 
 
-def test_dq_2_over_several_topics_the_best_priority_wins(app):
-    """S12: not the topic that is named first."""
+def test_over_several_topics_the_best_priority_wins(app):
+    """DQ-2: S12: not the topic that is named first."""
     for topic, priority in [("one", 50), ("two", 5), ("three", 20), ("two", 50), ("one", 1)]:
         app.jobs.enqueue(topic, priority, priority=priority)
 
@@ -38,8 +40,8 @@ def test_dq_2_over_several_topics_the_best_priority_wins(app):
     assert leases[3].job.topic == "one"
 
 
-def test_us1_3_us3_1_a_job_is_not_reserved_before_its_time(app, clock):
-    """DQ-3"""
+def test_a_job_is_not_reserved_before_its_time(app, clock):
+    """US1-3, US3-1, DQ-3"""
     app.jobs.enqueue("mail", {}, delay=500)
 
     clock.advance(499.999999)
@@ -48,7 +50,8 @@ def test_us1_3_us3_1_a_job_is_not_reserved_before_its_time(app, clock):
     assert len(app.jobs.reserve("mail")) == 1
 
 
-def test_us3_2_a_due_job_runs_in_its_place_in_line(app, clock):
+def test_a_due_job_runs_in_its_place_in_line(app, clock):
+    """US3-2"""
     app.jobs.enqueue("mail", "later but urgent", delay=10, priority=1)
     app.jobs.enqueue("mail", "now")
 
@@ -57,7 +60,8 @@ def test_us3_2_a_due_job_runs_in_its_place_in_line(app, clock):
     assert app.jobs.reserve("mail")[0].job.payload == "later but urgent"
 
 
-def test_dq_3_a_job_can_wait_until_an_instant(app, clock):
+def test_a_job_can_wait_until_an_instant(app, clock):
+    """DQ-3"""
     at = clock.now.replace(year=2027)
     app.jobs.enqueue("mail", {}, run_at=at)
 
@@ -74,8 +78,8 @@ def test_a_due_job_of_one_topic_is_not_overtaken_from_another(app, clock):
     assert app.jobs.reserve(["two", "one"])[0].job.payload == "urgent"
 
 
-def test_dq_4_us5_2_a_job_whose_ttr_is_over_is_ready_again(app, clock):
-    """TTR expiry counts timeouts only (S8)."""
+def test_a_job_whose_ttr_is_over_is_ready_again(app, clock):
+    """DQ-4, US5-2: TTR expiry counts timeouts only (S8)."""
     job = app.jobs.enqueue("mail", {}, ttr=60)
     [first] = app.jobs.reserve("mail")
 
@@ -93,7 +97,8 @@ def test_dq_4_us5_2_a_job_whose_ttr_is_over_is_ready_again(app, clock):
     assert app.jobs.get(job).state is State.COMPLETED
 
 
-def test_us5_1_us5_3_a_lease_lives_five_minutes_unless_told(app, clock):
+def test_a_lease_lives_five_minutes_unless_told(app, clock):
+    """US5-1, US5-3"""
     app.jobs.enqueue("mail", {})
     [lease] = app.jobs.reserve("mail")
 
@@ -102,7 +107,8 @@ def test_us5_1_us5_3_a_lease_lives_five_minutes_unless_told(app, clock):
     assert app.jobs.get(lease.job).state is State.RESERVED
 
 
-def test_us5_4_a_job_taken_over_can_complete(app, clock):
+def test_a_job_taken_over_can_complete(app, clock):
+    """US5-4"""
     app.jobs.enqueue("mail", {})
     app.jobs.reserve("mail")
     clock.advance("5m")
@@ -228,7 +234,8 @@ def test_what_a_reservation_rescues_keeps_its_place_in_line(app, clock):
     assert order == [0, 1, 2, 3, 4]
 
 
-def test_ec_3_a_job_of_a_topic_that_nobody_reserves_stays_pending(app, clock):
+def test_a_job_of_a_topic_that_nobody_reserves_stays_pending(app, clock):
+    """EC-3"""
     job = app.jobs.enqueue("nobody", {})
     clock.advance("30d")
     app.upkeep.run()

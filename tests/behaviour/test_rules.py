@@ -47,7 +47,8 @@ def allows(text, request=ANN, job=JOB, now=NOW):
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t", "// nobody", "// nobody\n // really"])
-def test_us9_1_an_empty_rule_is_for_superusers_only(text):
+def test_an_empty_rule_is_for_superusers_only(text):
+    """US9-1"""
     rule = Rule.parse(text)
 
     assert rule.is_closed
@@ -56,7 +57,8 @@ def test_us9_1_an_empty_rule_is_for_superusers_only(text):
 
 
 @pytest.mark.parametrize("text", ["true", "(true)", "TRUE", "true // for now"])
-def test_us9_2_true_is_for_everybody(text):
+def test_true_is_for_everybody(text):
+    """US9-2"""
     rule = Rule.parse(text)
 
     assert rule.is_public
@@ -64,7 +66,8 @@ def test_us9_2_true_is_for_everybody(text):
     assert rule.allows(Names(), NOW)
 
 
-def test_us9_3_a_login_is_asked_for():
+def test_a_login_is_asked_for():
+    """US9-3"""
     rule = Rule.parse("@request.auth.id != ''")
 
     assert rule.allows(Names(request=ANN), NOW)

@@ -24,7 +24,8 @@ def states(app, job):
 # ---------------------------------------------------------------- N distinct workers
 
 
-def test_ms_2_a_job_runs_on_n_distinct_workers_and_then_is_done(app):
+def test_a_job_runs_on_n_distinct_workers_and_then_is_done(app):
+    """MS-2"""
     job = app.jobs.enqueue("deploy", "v1", workers=2)
     first, second = take(app, "a"), take(app, "b")
     assert first.job.payload == second.job.payload == "v1"
@@ -38,7 +39,8 @@ def test_ms_2_a_job_runs_on_n_distinct_workers_and_then_is_done(app):
     assert states(app, job) == {"a": "succeeded", "b": "succeeded"}
 
 
-def test_ms_2_no_more_run_at_once_than_are_wanted(app):
+def test_no_more_run_at_once_than_are_wanted(app):
+    """MS-2"""
     app.jobs.enqueue("deploy", workers=2)
     assert take(app, "a")
     assert take(app, "b")
@@ -46,7 +48,8 @@ def test_ms_2_no_more_run_at_once_than_are_wanted(app):
     assert take(app, "c") is None
 
 
-def test_ms_2_a_worker_that_ran_it_never_gets_it_again(app):
+def test_a_worker_that_ran_it_never_gets_it_again(app):
+    """MS-2"""
     app.jobs.enqueue("deploy", workers=2)
     lease = take(app, "a")
     assert take(app, "a") is None
@@ -62,7 +65,8 @@ def test_without_a_name_nobody_gets_it(app):
     assert app.jobs.reserve("deploy") == []
 
 
-def test_ms_6_what_becomes_of_a_job_follows_from_its_runs(app):
+def test_what_becomes_of_a_job_follows_from_its_runs(app):
+    """MS-6"""
     job = app.jobs.enqueue("deploy", workers=1, max_unexpected_retries=1)
     assert (app.jobs.get(job).state, states(app, job)) == (State.BLOCKED, {})
     lease = take(app, "a")
@@ -75,7 +79,8 @@ def test_ms_6_what_becomes_of_a_job_follows_from_its_runs(app):
     assert (app.jobs.get(job).status, app.jobs.get(job).returned) == (Status.COMPLETED, "well")
 
 
-def test_ms_5_more_failed_workers_than_allowed_fail_the_job(app):
+def test_more_failed_workers_than_allowed_fail_the_job(app):
+    """MS-5"""
     job = app.jobs.enqueue("deploy", workers=3, max_unexpected_retries=1)
     first, second = take(app, "a"), take(app, "b")
     app.jobs.fail(first, "no disk")
@@ -97,7 +102,8 @@ def test_those_who_still_run_are_asked_to_stop_when_it_is_over(app):
     assert app.jobs.get(second.job).cancel_requested
 
 
-def test_ms_5_crashes_are_counted_apart_and_bounded(app):
+def test_crashes_are_counted_apart_and_bounded(app):
+    """MS-5"""
     job = app.jobs.enqueue("deploy", max_crashes=2, only_workers=["a", "b", "c"])
     for worker in ("a", "b"):
         session = app.sessions.start(worker)
@@ -205,21 +211,24 @@ def test_a_run_that_its_job_forgets_is_asked_to_stop(app, monkeypatch, verb):
 # ---------------------------------------------------------------- by name
 
 
-def test_ms_3_only_those_who_are_named_get_it(app):
+def test_only_those_who_are_named_get_it(app):
+    """MS-3"""
     app.jobs.enqueue("deploy", only_workers=["b"])
 
     assert take(app, "a") is None
     assert take(app, "b") is not None
 
 
-def test_ms_3_jobs_that_name_a_worker_come_first(app):
+def test_jobs_that_name_a_worker_come_first(app):
+    """MS-3"""
     app.jobs.enqueue("deploy", "for anybody", workers=1, priority=0)
     app.jobs.enqueue("deploy", "for b", only_workers=["b"], priority=99)
 
     assert take(app, "b").job.payload == "for b"
 
 
-def test_ms_7_a_runner_that_is_no_longer_named_is_stopped(app):
+def test_a_runner_that_is_no_longer_named_is_stopped(app):
+    """MS-7"""
     app.jobs.enqueue("deploy", 1, key="k", only_workers=["a", "b"])
     lease = take(app, "a")
 
@@ -228,7 +237,8 @@ def test_ms_7_a_runner_that_is_no_longer_named_is_stopped(app):
     assert app.jobs.get(lease.job).cancel_requested
 
 
-def test_ms_7_other_changes_hold_from_the_next_claim(app):
+def test_other_changes_hold_from_the_next_claim(app):
+    """MS-7"""
     app.jobs.enqueue("deploy", 1, key="k", workers=2, timeout=10)
     first = take(app, "a")
 
@@ -239,7 +249,8 @@ def test_ms_7_other_changes_hold_from_the_next_claim(app):
     assert (second.job.payload, second.job.options.timeout) == (2, 20)
 
 
-def test_ms_7_more_workers_can_be_wanted_later(app):
+def test_more_workers_can_be_wanted_later(app):
+    """MS-7"""
     job = app.jobs.enqueue("deploy", 1, key="k", workers=1)
     take(app, "a")
     assert take(app, "b") is None
@@ -253,7 +264,8 @@ def test_ms_7_more_workers_can_be_wanted_later(app):
 # ---------------------------------------------------------------- pings
 
 
-def test_ms_4_a_silent_runner_is_preempted_told_and_refused(app, clock):
+def test_a_silent_runner_is_preempted_told_and_refused(app, clock):
+    """MS-4"""
     job = app.jobs.enqueue("deploy", workers=1, ping_interval=1, worker_timeout=5, max_crashes=3)
     old = take(app, "a", session=app.sessions.start("a"))
     clock.advance(4)
@@ -373,7 +385,8 @@ def live(make_app):
     return make_app(beat_every=0.2, dead_after=5)
 
 
-def test_ms_2_real_workers_share_a_job_that_wants_two_of_them(live):
+def test_real_workers_share_a_job_that_wants_two_of_them(live):
+    """MS-2"""
     ran = []
 
     @live.task()
@@ -389,7 +402,8 @@ def test_ms_2_real_workers_share_a_job_that_wants_two_of_them(live):
     assert set(states(live, job)) == {"a", "b"}
 
 
-def test_ms_5_what_was_not_expected_is_tried_again_by_the_same_worker(live):
+def test_what_was_not_expected_is_tried_again_by_the_same_worker(live):
+    """MS-5"""
     tries = []
 
     @live.task()
@@ -408,7 +422,8 @@ def test_ms_5_what_was_not_expected_is_tried_again_by_the_same_worker(live):
     assert states(live, job) == {"a": "succeeded"}
 
 
-def test_ms_5_a_word_of_the_task_itself_is_not_tried_again(live):
+def test_a_word_of_the_task_itself_is_not_tried_again(live):
+    """MS-5"""
     tries = []
 
     @live.task()
@@ -423,7 +438,9 @@ def test_ms_5_a_word_of_the_task_itself_is_not_tried_again(live):
     assert len(tries) == 1
 
 
-def test_ms_4_a_run_shows_that_it_lives_while_it_runs(live):
+def test_a_run_shows_that_it_lives_while_it_runs(live):
+    """MS-4"""
+
     @live.task()
     async def deploy() -> str:
         await asyncio.sleep(1.5)
@@ -436,7 +453,8 @@ def test_ms_4_a_run_shows_that_it_lives_while_it_runs(live):
     assert len(states(live, job)) == 1
 
 
-def test_ms_7_a_new_ping_interval_holds_from_the_next_ping(app, clock):
+def test_a_new_ping_interval_holds_from_the_next_ping(app, clock):
+    """MS-7"""
     app.jobs.enqueue("deploy", 1, key="k", ping_interval=1, worker_timeout=9)
     lease = take(app, "a")
     options = {"ping_interval": 3, "worker_timeout": 9, "unique": "update"}
@@ -445,7 +463,9 @@ def test_ms_7_a_new_ping_interval_holds_from_the_next_ping(app, clock):
     assert plain(app).run(leases.ping(lease.job.seq, lease.epoch, 9_000_000)) == 3
 
 
-def test_ms_7_a_running_task_hears_that_it_is_no_longer_named(live):
+def test_a_running_task_hears_that_it_is_no_longer_named(live):
+    """MS-7"""
+
     @live.task()
     async def deploy() -> None:
         await asyncio.sleep(30)
@@ -470,7 +490,8 @@ def test_a_step_of_a_flow_does_not_choose_its_workers(live):
     assert live.jobs.list() == []
 
 
-def test_dq_9_the_bounds_of_a_topic_hold_for_it_too(make_app):
+def test_the_bounds_of_a_topic_hold_for_it_too(make_app):
+    """DQ-9"""
     app = make_app(max_jobs_per_topic=1)
     app.jobs.enqueue("deploy", workers=2)
 

@@ -106,7 +106,8 @@ def test_a_task_that_kills_its_process_fails_alone(tasks, working, how, why):
         ("recursion", "RecursionError"),
     ],
 )
-def test_ms_9_a_task_that_wants_to_leave_a_sandbox_fails_alone(tasks, working, how, error):
+def test_a_task_that_wants_to_leave_a_sandbox_fails_alone(tasks, working, how, error):
+    """MS-9"""
     with working(tasks):
         assert error in error_of(tasks.leave.enqueue(how))
 
@@ -118,8 +119,8 @@ def test_a_task_that_eats_memory_in_a_sandbox_fails_alone(tasks, working):
 
 
 @pytest.mark.parametrize("how", ["sleep", "regex"])
-def test_ec_2_a_sandboxed_task_past_its_time_limit_is_killed(tasks, working, tmp_path, how):
-    """With the processes that it has started, and whatever it does with signals."""
+def test_a_sandboxed_task_past_its_time_limit_is_killed(tasks, working, tmp_path, how):
+    """EC-2: With the processes that it has started, and whatever it does with signals."""
     note = tmp_path / "note"
     with working(tasks):
         job = tasks.hang.using(timeout=1).enqueue(str(note), how)
@@ -140,9 +141,10 @@ def test_a_sandboxed_task_that_is_cancelled_is_killed(tasks, working, tmp_path):
         eventually(lambda: all(map(is_gone, pids)))
 
 
-def test_dq_14_a_sandboxed_task_that_outlasts_the_grace_period_is_killed_and_given_back(
+def test_a_sandboxed_task_that_outlasts_the_grace_period_is_killed_and_given_back(
     tasks, working, tmp_path
 ):
+    """DQ-14"""
     note = tmp_path / "note"
     with working(tasks, grace=0.1):
         job = tasks.hang.enqueue(str(note), "sleep")

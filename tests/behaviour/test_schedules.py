@@ -47,7 +47,8 @@ def at(hour, minute=0, second=0, *, day=15):
 # ---------------------------------------------------------------- rules
 
 
-def test_ms_10_every_fires_at_multiples_of_its_duration(app, clock):
+def test_every_fires_at_multiples_of_its_duration(app, clock):
+    """MS-10"""
     clock.advance(17)
     found = app.schedules.set("poll", topic="report", payload={"n": 1}, every="5m")
     assert (found.next_at, found.last_at, found.every) == (at(12, 5), None, timedelta(minutes=5))
@@ -62,7 +63,8 @@ def test_ms_10_every_fires_at_multiples_of_its_duration(app, clock):
     assert (found.next_at, found.last_at) == (at(12, 25), at(12, 20))
 
 
-def test_ms_10_cron_fires_by_the_clock_of_its_time_zone(app, clock):
+def test_cron_fires_by_the_clock_of_its_time_zone(app, clock):
+    """MS-10"""
     found = app.schedules.set("nightly", topic="report", cron="0 3 * * *", tz="Europe/Zurich")
     assert found.next_at == datetime(2026, 11, 16, 3, tzinfo=ZoneInfo("Europe/Zurich"))
 
@@ -451,8 +453,8 @@ class Fires(list):
         return [at for at in self if since < at <= until]
 
 
-def test_ms_10_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app, clock):
-    """Random rules, outages and competitors, some of whom fire long after they looked."""
+def test_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app, clock):
+    """MS-10: Random rules, outages and competitors, some of whom fire long after they looked."""
     app = make_app(clock=clock)
 
     @settings(max_examples=40)
@@ -759,7 +761,9 @@ def code(make_app, clock):
     return make_app(clock=clock)
 
 
-def test_ms_10_a_task_is_scheduled_where_it_is_written(code, clock):
+def test_a_task_is_scheduled_where_it_is_written(code, clock):
+    """MS-10"""
+
     @code.schedule("0 3 * * *", tz="Europe/Zurich", catch_up="skip", priority=9)
     @code.task(timeout="1h", priority=8)
     def clean(days: int = 30) -> None: ...
@@ -837,7 +841,8 @@ def real(make_app):
     return make_app(beat_every=0.1, dead_after=5)
 
 
-def test_ms_10_a_worker_stores_fires_and_runs_what_is_declared(real, working):  # noqa: F811 - the fixture
+def test_a_worker_stores_fires_and_runs_what_is_declared(real, working):  # noqa: F811 - the fixture
+    """MS-10"""
     runs = []
 
     @real.schedule(every="1s")

@@ -15,8 +15,8 @@ def silence(app, clock, seconds):
         app.upkeep.run()
 
 
-def test_us5_2_the_leases_of_a_silent_session_are_taken_back(app, clock):
-    """DESIGN promise 3: dead after 30 s, whatever the ttr."""
+def test_the_leases_of_a_silent_session_are_taken_back(app, clock):
+    """US5-2: DESIGN promise 3: dead after 30 s, whatever the ttr."""
     app.jobs.enqueue("mail", {})
     session = app.sessions.start("w1")
     [lease] = app.jobs.reserve("mail", session=session)
@@ -170,7 +170,8 @@ def test_a_job_that_had_not_started_is_not_blamed_for_a_crash(app, clock):
     assert app.jobs.get(neighbour.job).crashes == 0
 
 
-def test_ms_5_a_job_that_kills_its_workers_ends_dead(app, clock):
+def test_a_job_that_kills_its_workers_ends_dead(app, clock):
+    """MS-5"""
     app.jobs.enqueue("mail", {}, max_crashes=3)
     for crash in range(3):
         session = app.sessions.start()
@@ -247,7 +248,8 @@ def test_a_beat_tells_which_jobs_are_to_stop(app):
     assert app.sessions.beat(session) == [(one.job.seq, one.epoch)]
 
 
-def test_ms_11_finished_jobs_are_forgotten_after_their_retention(app, clock):
+def test_finished_jobs_are_forgotten_after_their_retention(app, clock):
+    """MS-11"""
     job = app.jobs.enqueue("mail", {})
     brief = app.jobs.enqueue("mail", {}, retention="1m")
     for lease in app.jobs.reserve("mail", limit=2):

@@ -79,7 +79,9 @@ def ran(app, job):
     return task.function(*args, **kwargs)
 
 
-def test_dq_13_a_call_is_stored_by_the_names_of_its_parameters(plain, colour):
+def test_a_call_is_stored_by_the_names_of_its_parameters(plain, colour):
+    """DQ-13"""
+
     @plain.task()
     def resize(image: int, *, width: int = 800): ...
 

@@ -70,14 +70,16 @@ def test_many_jobs_are_kicked(app):
     assert app.jobs.stats().buried == 100
 
 
-def test_dq_16_only_buried_or_delayed_jobs_are_kicked(app):
+def test_only_buried_or_delayed_jobs_are_kicked(app):
+    """DQ-16"""
     job = app.jobs.enqueue("mail", {})
 
     with pytest.raises(NotBuried):
         app.jobs.kick_job(job)
 
 
-def test_us6_5_requeue_starts_again_from_retry_zero(app):
+def test_requeue_starts_again_from_retry_zero(app):
+    """US6-5"""
     job = app.jobs.enqueue("mail", {}, max_retries=1)
     [lease] = app.jobs.reserve("mail")
     app.jobs.fail(lease, "no")
@@ -149,7 +151,8 @@ def test_a_topic_can_be_purged(app):
     assert [job.payload for job in app.jobs.list()] == ["stays", 0]
 
 
-def test_ms_1_an_unfinished_job_with_the_key_is_returned_not_doubled(app):
+def test_an_unfinished_job_with_the_key_is_returned_not_doubled(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="digest")
 
     assert app.jobs.enqueue("mail", 2, key="digest").id == first.id

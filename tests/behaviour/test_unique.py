@@ -6,7 +6,8 @@ from towpath import Limit, State, Status
 from towpath.errors import Invalid
 
 
-def test_ms_1_skip_returns_the_standing_job(app):
+def test_skip_returns_the_standing_job(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a")
 
     again = app.jobs.enqueue("mail", 2, key="a", unique="skip")
@@ -14,7 +15,8 @@ def test_ms_1_skip_returns_the_standing_job(app):
     assert (again.id, again.payload) == (first.id, 1)
 
 
-def test_ms_1_replace_cancels_the_standing_job_and_stores_the_new_one(app):
+def test_replace_cancels_the_standing_job_and_stores_the_new_one(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a")
 
     second = app.jobs.enqueue("mail", 2, key="a", unique="replace")
@@ -23,7 +25,8 @@ def test_ms_1_replace_cancels_the_standing_job_and_stores_the_new_one(app):
     assert [lease.job.id for lease in app.jobs.reserve("mail", limit=5)] == [second.id]
 
 
-def test_ms_1_replace_asks_a_running_job_to_stop(app):
+def test_replace_asks_a_running_job_to_stop(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a")
     [lease] = app.jobs.reserve("mail")
 
@@ -35,7 +38,8 @@ def test_ms_1_replace_asks_a_running_job_to_stop(app):
     assert app.jobs.enqueue("mail", 3, key="a").id == second.id
 
 
-def test_ms_1_update_changes_a_pending_job_in_its_place(app):
+def test_update_changes_a_pending_job_in_its_place(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a", delay=60)
     limit = Limit("smtp", concurrency=1)
 
@@ -51,8 +55,8 @@ def test_ms_1_update_changes_a_pending_job_in_its_place(app):
 
 
 @pytest.mark.parametrize("unique", ["update", "debounce"])
-def test_ms_1_beside_a_job_that_runs_a_new_one_is_stored(app, clock, unique):
-    """What was asked while it ran is not lost, and both end by themselves."""
+def test_beside_a_job_that_runs_a_new_one_is_stored(app, clock, unique):
+    """MS-1: What was asked while it ran is not lost, and both end by themselves."""
     first = app.jobs.enqueue("mail", 1, key="a")
     [lease] = app.jobs.reserve("mail")
 
@@ -103,7 +107,8 @@ def test_a_job_that_let_go_of_its_key_does_not_take_it_from_the_other(app):
     assert app.jobs.enqueue("mail", 3, key="a").id == second.id
 
 
-def test_ms_1_debounce_waits_anew_with_every_call(app, clock):
+def test_debounce_waits_anew_with_every_call(app, clock):
+    """MS-1"""
     app.jobs.enqueue("mail", 1, key="a", unique="debounce", delay=10)
     for number in (2, 3, 4):
         clock.advance(8)
@@ -125,7 +130,8 @@ def test_debounce_makes_a_ready_job_wait_again(app, clock):
 
 
 @pytest.mark.parametrize("end", ["complete", "bury", "cancel"])
-def test_ms_1_clear_forgets_finished_runs_and_starts_again(app, end):
+def test_clear_forgets_finished_runs_and_starts_again(app, end):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a")
     [lease] = app.jobs.reserve("mail")
     app.jobs.fail(lease, "no", delay=0)
@@ -142,7 +148,8 @@ def test_ms_1_clear_forgets_finished_runs_and_starts_again(app, end):
     assert app.jobs.failures(first) == []
 
 
-def test_ms_1_clear_leaves_an_unfinished_job_alone(app):
+def test_clear_leaves_an_unfinished_job_alone(app):
+    """MS-1"""
     first = app.jobs.enqueue("mail", 1, key="a")
 
     assert app.jobs.enqueue("mail", 2, key="a", unique="clear").id == first.id

@@ -220,8 +220,8 @@ def _end_of_a_session(app):
     ],
     ids=lambda cause: cause.__name__.strip("_").replace("_", " "),
 )  # fmt: skip
-def test_dq_7_fr_020_a_blocked_reserve_wakes_at_once(app, other, start, cause):
-    """S4, MS-8: time is an event too."""
+def test_a_blocked_reserve_wakes_at_once(app, other, start, cause):
+    """DQ-7, FR-020: S4, MS-8: time is an event too."""
     app._database = counting = Counting(app._database)
     act = cause(other)
     waiting = start(app)
@@ -233,7 +233,8 @@ def test_dq_7_fr_020_a_blocked_reserve_wakes_at_once(app, other, start, cause):
     assert lease.job.topic == "mail"
 
 
-def test_dq_7_a_waiter_for_several_topics_wakes_for_any_of_them(app, other, start):
+def test_a_waiter_for_several_topics_wakes_for_any_of_them(app, other, start):
+    """DQ-7"""
     waiting = start(app, ["mail", "post", "fax"])
     waits(app, topic="fax")
     job = other.jobs.enqueue("post", 1)
@@ -242,8 +243,8 @@ def test_dq_7_a_waiter_for_several_topics_wakes_for_any_of_them(app, other, star
     assert lease.job.id == job.id
 
 
-def test_dq_7_a_put_between_the_first_look_and_getting_in_line_is_seen(app, other, start):
-    """S5: no wakeup is lost between the two."""
+def test_a_put_between_the_first_look_and_getting_in_line_is_seen(app, other, start):
+    """DQ-7: S5: no wakeup is lost between the two."""
 
     class PutBetween(Counting):
         def run(self, operation):
@@ -268,7 +269,8 @@ def test_dq_7_a_put_between_the_first_look_and_getting_in_line_is_seen(app, othe
 @pytest.mark.parametrize(
     "where", [("sqlite", "another app"), ("postgres", "another app")], indirect=True, ids=" ".join
 )
-def test_fr_020_an_app_that_closes_right_after_a_put_still_rings(app, other, start):
+def test_an_app_that_closes_right_after_a_put_still_rings(app, other, start):
+    """FR-020"""
     app._database = counting = Counting(app._database)
     waiting = start(app)
     waits(app)
@@ -283,8 +285,8 @@ def test_fr_020_an_app_that_closes_right_after_a_put_still_rings(app, other, sta
 # ---------------------------------------------------------------- what it costs
 
 
-def test_dq_7_one_put_wakes_one_of_a_hundred(app, other, start):
-    """The rest sleep on: a handful of statements, not a hundred."""
+def test_one_put_wakes_one_of_a_hundred(app, other, start):
+    """DQ-7: The rest sleep on: a handful of statements, not a hundred."""
     app._database = counting = Counting(app._database)
     waiting = [start(app) for _ in range(100)]
     waits(app, 100)
@@ -306,8 +308,8 @@ def test_dq_7_one_put_wakes_one_of_a_hundred(app, other, start):
 
 
 @pytest.mark.parametrize("colour", ["async"], indirect=True)
-def test_dq_7_a_task_that_looked_too_early_is_woken_by_the_commit(app, other, start, loop):
-    """It was called for a job that was then refused, and for one that came by another way."""
+def test_a_task_that_looked_too_early_is_woken_by_the_commit(app, other, start, loop):
+    """DQ-7: It was called for a job that was then refused, and for one that came by another way."""
     app._database = counting = Counting(app._database)
     waiting = start(app)
     waits(app)
@@ -328,7 +330,8 @@ def test_dq_7_a_task_that_looked_too_early_is_woken_by_the_commit(app, other, st
     assert lease.job.id == job.id
 
 
-def test_dq_7_a_hundred_puts_wake_a_hundred(app, other, start):
+def test_a_hundred_puts_wake_a_hundred(app, other, start):
+    """DQ-7"""
     waiting = [start(app) for _ in range(100)]
     waits(app, 100)
     for _ in range(100):
@@ -495,7 +498,8 @@ def test_a_blocking_verb_inside_an_event_loop_blocks_it_and_no_more(place):
 # ---------------------------------------------------------------- limits and counts
 
 
-def test_dq_9_no_more_callers_wait_for_a_topic_than_allowed(make_app, start):
+def test_no_more_callers_wait_for_a_topic_than_allowed(make_app, start):
+    """DQ-9"""
     app = make_app(max_waiters_per_topic=2, poll_interval=FAR)
     waiting = [start(app), start(app, ["mail", "post"])]
     waits(app, 2)
@@ -513,7 +517,8 @@ def test_dq_9_no_more_callers_wait_for_a_topic_than_allowed(make_app, start):
     assert start(app, timeout=0.1).result() == []
 
 
-def test_dq_15_dq_6_waiting_callers_are_counted_by_topic(app, start, colour):
+def test_waiting_callers_are_counted_by_topic(app, start, colour):
+    """DQ-15, DQ-6"""
     waiting = [start(app), start(app), start(app, ["mail", "post"])]
     waits(app, 3)
 
@@ -531,8 +536,8 @@ def test_dq_15_dq_6_waiting_callers_are_counted_by_topic(app, start, colour):
 
 
 @pytest.mark.parametrize("where", [("postgres", "another app")], indirect=True, ids=" ".join)
-def test_fr_020_a_job_is_found_although_every_wakeup_is_lost(make_app, start, place):
-    """Polling is the truth: a row that nobody announced."""
+def test_a_job_is_found_although_every_wakeup_is_lost(make_app, start, place):
+    """FR-020: Polling is the truth: a row that nobody announced."""
     app = make_app(poll_interval=0.2)
     waiting = start(app)
     waits(app)

@@ -35,7 +35,9 @@ def ended(app, job, seconds=10):
     return app.jobs.get(job.id)
 
 
-def test_us2_1_a_worker_runs_async_and_blocking_tasks(app, working):
+def test_a_worker_runs_async_and_blocking_tasks(app, working):
+    """US2-1"""
+
     @app.task()
     async def double(number: int) -> int:
         return number * 2
@@ -50,8 +52,8 @@ def test_us2_1_a_worker_runs_async_and_blocking_tasks(app, working):
     assert app.jobs.stats().completed == 2
 
 
-def test_us2_2_a_job_goes_from_pending_through_processing_to_completed(app, working):
-    """US2-1, US2-2, US2-3"""
+def test_a_job_goes_from_pending_through_processing_to_completed(app, working):
+    """US2-2, US2-1, US2-3"""
     started, gate = threading.Event(), threading.Event()
 
     @app.task()
@@ -70,8 +72,8 @@ def test_us2_2_a_job_goes_from_pending_through_processing_to_completed(app, work
     assert statuses == ["pending", "processing", "completed"]
 
 
-def test_us10_2_two_workers_share_a_topic(app, working):
-    """US2-5, US10-3: each job runs once, and both have a part in it."""
+def test_two_workers_share_a_topic(app, working):
+    """US10-2, US2-5, US10-3: each job runs once, and both have a part in it."""
     runs, both = [], threading.Barrier(2)
 
     @app.task()
@@ -89,8 +91,8 @@ def test_us10_2_two_workers_share_a_topic(app, working):
     assert {app.jobs.get(job.id).epoch for job in jobs} <= {1, 2}  # one may be given back unseen
 
 
-def test_us10_1_each_topic_has_the_task_that_was_registered_for_it(app, working):
-    """US10-5: a worker takes the topics that it is told, or all that have a task."""
+def test_each_topic_has_the_task_that_was_registered_for_it(app, working):
+    """US10-1, US10-5: a worker takes the topics that it is told, or all that have a task."""
 
     @app.task(topic="mail")
     async def send() -> str:
@@ -108,7 +110,9 @@ def test_us10_1_each_topic_has_the_task_that_was_registered_for_it(app, working)
         assert mail.result(30) == "sent"
 
 
-def test_us2_4_a_failure_is_kept_and_the_job_waits_for_its_next_try(app, working):
+def test_a_failure_is_kept_and_the_job_waits_for_its_next_try(app, working):
+    """US2-4"""
+
     @app.task()
     async def fail() -> None:
         raise ValueError("no ink")
@@ -123,7 +127,8 @@ def test_us2_4_a_failure_is_kept_and_the_job_waits_for_its_next_try(app, working
     assert 55 <= (found.run_at - found.created_at).total_seconds() <= 70
 
 
-def test_us4_4_the_last_failure_buries_the_job(app, working):
+def test_the_last_failure_buries_the_job(app, working):
+    """US4-4"""
     tries = []
 
     @app.task(max_retries=3, backoff=AT_ONCE)
@@ -170,8 +175,8 @@ def test_retry_counts_as_a_failure_so_that_it_ends(app, working):
         assert ended(app, again.enqueue()).retries == 2
 
 
-def test_ec_2_a_job_over_its_time_limit_is_stopped_and_counts_as_a_failure(app, working):
-    """FR-019: ten minutes unless told otherwise."""
+def test_a_job_over_its_time_limit_is_stopped_and_counts_as_a_failure(app, working):
+    """EC-2, FR-019: ten minutes unless told otherwise."""
     stopped = []
 
     @app.task(timeout=0.1, max_retries=1)
@@ -286,7 +291,8 @@ def test_a_result_that_cannot_be_stored_fails_the_job(app, working):
         assert "the result is not JSON" in ended(app, report.enqueue()).last_error
 
 
-def test_us10_4_ten_jobs_run_at_once_unless_told_otherwise(app, working):
+def test_ten_jobs_run_at_once_unless_told_otherwise(app, working):
+    """US10-4"""
     now, most = [0], [0]
 
     @app.task()
@@ -495,7 +501,9 @@ class NotOurs(BaseException):
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else "",
 )
-def test_ms_9_whatever_a_task_raises_is_the_failure_of_its_job(app, working, error, kept):
+def test_whatever_a_task_raises_is_the_failure_of_its_job(app, working, error, kept):
+    """MS-9"""
+
     @app.task(max_retries=1)
     async def fail() -> None:
         raise error
@@ -514,7 +522,9 @@ def test_ms_9_whatever_a_task_raises_is_the_failure_of_its_job(app, working, err
         assert go_on.enqueue().result(10) == "well"
 
 
-def test_ms_9_a_task_that_calls_itself_without_end_fails_alone(app, working):
+def test_a_task_that_calls_itself_without_end_fails_alone(app, working):
+    """MS-9"""
+
     @app.task(max_retries=1)
     async def deep() -> None:
         def dig() -> None:
@@ -526,7 +536,9 @@ def test_ms_9_a_task_that_calls_itself_without_end_fails_alone(app, working):
         assert "RecursionError" in ended(app, deep.enqueue()).last_error
 
 
-def test_ms_9_a_worker_has_a_name_that_no_other_has(app):
+def test_a_worker_has_a_name_that_no_other_has(app):
+    """MS-9"""
+
     @app.task()
     async def known() -> None: ...
 
@@ -536,7 +548,9 @@ def test_ms_9_a_worker_has_a_name_that_no_other_has(app):
     assert Worker(app, name="first").name == "first"
 
 
-def test_ec_3_a_job_of_an_unknown_topic_stays_pending(app, working):
+def test_a_job_of_an_unknown_topic_stays_pending(app, working):
+    """EC-3"""
+
     @app.task()
     async def known() -> None: ...
 
@@ -560,7 +574,8 @@ def test_a_worker_without_a_task_is_refused(app):
 # ---------------------------------------------------------------- stopping
 
 
-def test_dq_14_a_worker_that_stops_finishes_what_runs_and_takes_nothing_more(app, working):
+def test_a_worker_that_stops_finishes_what_runs_and_takes_nothing_more(app, working):
+    """DQ-14"""
     started = threading.Event()
 
     @app.task()
@@ -579,7 +594,8 @@ def test_dq_14_a_worker_that_stops_finishes_what_runs_and_takes_nothing_more(app
     assert (found.state, found.retries, found.releases, found.crashes) == ("ready", 0, 0, 0)
 
 
-def test_dq_14_what_is_not_finished_in_the_grace_period_is_given_back_uncounted(app, working):
+def test_what_is_not_finished_in_the_grace_period_is_given_back_uncounted(app, working):
+    """DQ-14"""
     started = threading.Event()
 
     @app.task()

@@ -65,7 +65,7 @@ def test_a_password_is_asked_for_twice_and_not_shown(app, towpath):
 # ---------------------------------------------------------------- users
 
 
-def test_us8_users_are_created_shown_changed_and_deleted(app, towpath):
+def test_users_are_created_shown_changed_and_deleted(app, towpath):
     towpath(
         *CREATE, "--name", "Ada", "--field", "role=editor", "--field", "team=a=b", said=PASSWORD
     )
@@ -162,7 +162,7 @@ def test_a_key_is_created_listed_and_revoked(app, towpath):
 # ---------------------------------------------------------------- access
 
 
-def test_us9_rules_are_shown_set_and_taken_away(app, towpath):
+def test_rules_are_shown_set_and_taken_away(app, towpath):
     assert "superusers only" in towpath("access").stdout
 
     towpath("access", "set", "--access-rule", "true", "--work-rule", "@request.auth.id != ''")

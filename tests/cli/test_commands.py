@@ -34,7 +34,8 @@ def lines(done):
 # ------------------------------------------------------------ jobs
 
 
-def test_us7_3_jobs_are_listed_newest_first_and_filtered(app, towpath):
+def test_jobs_are_listed_newest_first_and_filtered(app, towpath):
+    """US7-3"""
     first = app.jobs.enqueue("mail", {"to": "ada"}, key="a")
     app.jobs.enqueue("post", {"to": "bob"})
     failed = buried(app)
@@ -144,7 +145,8 @@ def test_one_job_that_is_not_there_does_not_hide_the_others(app, towpath):
     assert done.stderr == "towpath: there is no job 999\n"
 
 
-def test_us7_4_failed_jobs_are_requeued_cancelled_and_deleted_by_name(app, towpath):
+def test_failed_jobs_are_requeued_cancelled_and_deleted_by_name(app, towpath):
+    """US7-4"""
     jobs = [buried(app) for _ in range(3)]
     requeued = towpath("jobs", "requeue", jobs[0].id, jobs[1].seq)
     assert requeued.stdout.count("is ready") == 2
@@ -205,7 +207,8 @@ def test_jobs_are_named_or_chosen_but_not_both(app, towpath, words):
     assert "name the jobs to delete" in towpath("jobs", "delete", *words, code=2).stderr
 
 
-def test_dq_5_jobs_are_kicked_by_topic_or_by_name(app, towpath):
+def test_jobs_are_kicked_by_topic_or_by_name(app, towpath):
+    """DQ-5"""
     jobs = [buried(app) for _ in range(4)]
     assert towpath("jobs", "kick", jobs[3].id).stdout.endswith("is ready\n")
     assert towpath.json("jobs", "kick", "--topic", "mail", "--limit", 2)["kicked"] == 2
@@ -236,7 +239,8 @@ def test_a_job_is_enqueued_from_words_or_from_stdin(app, towpath):
 # ------------------------------------------------------------ topics, stats, workers
 
 
-def test_dq_7_topics_are_listed_paused_resumed_and_purged(app, towpath):
+def test_topics_are_listed_paused_resumed_and_purged(app, towpath):
+    """DQ-7"""
     app.jobs.enqueue_many("mail", range(3))
     app.jobs.enqueue("post", delay=60)
     towpath("topics", "pause", "mail", "post", "--for", "15m")
@@ -254,7 +258,8 @@ def test_dq_7_topics_are_listed_paused_resumed_and_purged(app, towpath):
         towpath("topics", *wrong, code=2)
 
 
-def test_us10_1_statistics_are_counted(app, towpath):
+def test_statistics_are_counted(app, towpath):
+    """US10-1"""
     buried(app)
     app.jobs.enqueue_many("mail", range(1_200))
     [lease] = app.jobs.reserve("mail")
@@ -489,7 +494,8 @@ def test_backoff_is_part_of_a_jobs_options(app, towpath):
     assert found["options"]["backoff"]["first"] == 5.0
 
 
-def test_ms_10_schedules_are_listed_paused_run_and_deleted(app, towpath):
+def test_schedules_are_listed_paused_run_and_deleted(app, towpath):
+    """MS-10"""
     app.schedules.set("digest", topic="mail", payload={"user": 7}, cron="0 8 * * MON", tz="UTC")
     app.schedules.set("often", topic="post", every="5m")
 

@@ -62,7 +62,8 @@ def returned(app, job):
     return app.jobs.get(job.id).returned
 
 
-def test_us2_1_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
+def test_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
+    """US2-1"""
     job = app.jobs.enqueue("mail", {"to": "ada"})
     worker = start("--name", "ada's", "--concurrency", 3, "--topics", "mail,slow", "--json")
     started = json.loads(worker.stdout.readline())
@@ -78,7 +79,8 @@ def test_us2_1_a_worker_says_what_it_does_and_runs_jobs(app, towpath, start):
     assert towpath.json("workers")["workers"] == []
 
 
-def test_dq_14_sigterm_lets_what_runs_end(app, start):
+def test_sigterm_lets_what_runs_end(app, start):
+    """DQ-14"""
     job = app.jobs.enqueue("slow", {})
     worker = start()
     banner = [worker.stdout.readline() for _ in range(3)]
@@ -143,7 +145,8 @@ def test_an_app_that_cannot_be_had_is_one_clear_line(tmp_path, name, told):
         assert any("line 2, in f" in line for line in before)
 
 
-def test_ms_11_a_database_of_the_future_ends_a_worker(app, start):
+def test_a_database_of_the_future_ends_a_worker(app, start):
+    """MS-11"""
     does(app, "insert into towpath.migration values (99, 99, 0)")
     worker = start()
 

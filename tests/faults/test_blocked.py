@@ -105,7 +105,8 @@ def test_parents_that_end_at_once_do_not_overlook_each_other(durable_place):
         assert app.jobs.stats_topic("whole").ready == children
 
 
-def test_ms_2_many_workers_compete_and_each_job_runs_on_just_as_many_as_it_wants(durable_place):
+def test_many_workers_compete_and_each_job_runs_on_just_as_many_as_it_wants(durable_place):
+    """MS-2"""
     url, needed = durable_place
     count = many(15)
     with App(url, **needed) as app:

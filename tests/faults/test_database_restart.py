@@ -55,7 +55,7 @@ def crash_a_few_times(server, ledger):
     ledger.stop = True
 
 
-def test_ec_4_blocking_callers_wait_for_a_crashed_database_and_go_on(server, make_app, books):
+def test_blocking_callers_wait_for_a_crashed_database_and_go_on(server, make_app, books):
     """EC-4: enqueue, reserve and complete raise nothing while it restarts."""
     app, ledger = make_app(), Ledger()
 
@@ -83,7 +83,7 @@ def test_ec_4_blocking_callers_wait_for_a_crashed_database_and_go_on(server, mak
     ledger.check(books)
 
 
-def test_ec_4_async_callers_wait_for_a_crashed_database_and_go_on(server, make_app, books):
+def test_async_callers_wait_for_a_crashed_database_and_go_on(server, make_app, books):
     """EC-4: enqueue, reserve and complete raise nothing while it restarts."""
     ledger = Ledger()
 
@@ -113,7 +113,8 @@ def test_ec_4_async_callers_wait_for_a_crashed_database_and_go_on(server, make_a
     ledger.check(books)
 
 
-def test_ec_4_processes_go_on_after_a_crash(server, start, make_app, books, tmp_path):
+def test_processes_go_on_after_a_crash(server, start, make_app, books, tmp_path):
+    """EC-4"""
     total = many(600)
     programs = [
         start(name, record=str(tmp_path / f"{nth}"), number=total // 3, batch=2, total=total)

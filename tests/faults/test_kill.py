@@ -16,7 +16,7 @@ PRODUCERS = ("produce", "aproduce")
 WORKERS = ("work", "awork", "work")
 
 
-def test_sc_4_killed_producers_and_workers_lose_nothing_and_repeat_nothing(start, books, tmp_path):
+def test_killed_producers_and_workers_lose_nothing_and_repeat_nothing(start, books, tmp_path):
     """SC-4, US5-1 to US5-4, DQ-12: each is killed and started again, from an empty database on."""
     chance = dice(4)
     each = many(400)

@@ -13,7 +13,7 @@ from towpath.store.schema import VERSION
 pytestmark = pytest.mark.soak
 
 
-def test_us2_5_four_processes_complete_each_job_exactly_once(start, make_app, books, tmp_path):
+def test_four_processes_complete_each_job_exactly_once(start, make_app, books, tmp_path):
     """US2-5, SC-3, EC-5: they enqueue, reserve and complete at the same time, on live leases."""
     each, total = many(1_000), many(4_000)
     workers = [

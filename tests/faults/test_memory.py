@@ -36,8 +36,8 @@ print(resident() - before)
 """
 
 
-def test_dq_11_waiting_jobs_are_not_held_in_memory(durable_place):
-    """20,000 jobs of 10 KB, 200 MB in all: resident memory grows by less than 20 MB."""
+def test_waiting_jobs_are_not_held_in_memory(durable_place):
+    """DQ-11: 20,000 jobs of 10 KB, 200 MB in all: resident memory grows by less than 20 MB."""
     url, needed = durable_place
     count = min(many(20_000), 100_000)
     done = subprocess.run(

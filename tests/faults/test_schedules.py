@@ -30,10 +30,8 @@ def each_second(first, last):
 
 
 @pytest.mark.chaos
-def test_ms_10_four_processes_compete_and_are_killed_and_each_fire_is_made_once(
-    make_app, start, books
-):
-    """Some are killed in the moment of a fire; nobody leads, so nobody is missed."""
+def test_four_processes_compete_and_are_killed_and_each_fire_is_made_once(make_app, start, books):
+    """MS-10: Some are killed in the moment of a fire; nobody leads, so nobody is missed."""
     app, dice = make_app(), chance.dice(7)
     names = [f"s{number}" for number in range(10)]
     first = {
@@ -75,10 +73,10 @@ class TestOutage:
         return server.url(), {"schema": f"outage_{next(_numbers)}"}
 
     @pytest.mark.chaos
-    def test_ms_10_an_outage_of_three_times_dead_after_neither_misses_nor_doubles_a_fire(
+    def test_an_outage_of_three_times_dead_after_neither_misses_nor_doubles_a_fire(
         self, server, make_app, books
     ):
-        """What is late is caught up as each schedule says."""
+        """MS-10: What is late is caught up as each schedule says."""
         apps = [make_app(dead_after=1.0, beat_every=0.2, connect_timeout=1.0) for _ in range(3)]
         app = apps[0]
         first = {

@@ -60,10 +60,8 @@ def test_a_stalled_holder_is_refused_however_the_job_went_on(end, start, make_ap
         assert stalled.hear() == ("done" if end == "delete" else "lease_lost")
 
 
-def test_us5_1_a_holder_that_wakes_before_anybody_took_the_job_may_still_finish(
-    start, make_app, books
-):
-    """A lease past its end that nobody has rescued is still valid for its epoch."""
+def test_a_holder_that_wakes_before_anybody_took_the_job_may_still_finish(start, make_app, books):
+    """US5-1: A lease past its end that nobody has rescued is still valid for its epoch."""
     app = make_app()
     job = app.jobs.enqueue("mail", ttr=0.05)
     stalled = start("hold", topic="mail")

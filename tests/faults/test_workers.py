@@ -94,8 +94,8 @@ def state(app, job):
     return app.jobs.get(job.id).state
 
 
-def test_us5_4_the_job_of_a_killed_worker_is_taken_over(app, start):
-    """US5-1, US5-2, US5-3: it stays `processing` until its worker is called dead."""
+def test_the_job_of_a_killed_worker_is_taken_over(app, start):
+    """US5-4, US5-1, US5-2, US5-3: it stays `processing` until its worker is called dead."""
     job = app.jobs.enqueue("sleep", {"seconds": 3})
     first = start()
     wait_until(lambda: state(app, job) == "reserved")
@@ -132,7 +132,8 @@ def test_a_task_that_keeps_the_loop_busy_does_not_look_dead(app, start):
     assert app.jobs.get(job.id).epoch == 1
 
 
-def test_dq_14_sigterm_lets_a_running_job_end_and_the_process_with_it(app, start):
+def test_sigterm_lets_a_running_job_end_and_the_process_with_it(app, start):
+    """DQ-14"""
     job = app.jobs.enqueue("sleep", {"seconds": 1})
     worker = start()
     wait_until(lambda: state(app, job) == "reserved")
@@ -174,8 +175,8 @@ def test_a_worker_that_was_frozen_and_called_dead_begins_anew(app, start):
 
 
 @pytest.mark.parametrize("durable_place", ["postgres"], indirect=True)
-def test_ms_4_a_worker_that_was_pre_empted_is_told_and_its_result_is_refused(app, start):
-    """US2-5: the session's beat is its ping, `dead_after` its timeout."""
+def test_a_worker_that_was_pre_empted_is_told_and_its_result_is_refused(app, start):
+    """MS-4, US2-5: the session's beat is its ping, `dead_after` its timeout."""
     job = app.jobs.enqueue("sleep", {"seconds": 3})
     frozen = start()
     wait_until(lambda: state(app, job) == "reserved")
@@ -196,7 +197,8 @@ def sessions(app):
     return Books(url, schema).rows("select worker, beats from towpath.session")
 
 
-def test_ms_9_the_name_of_a_worker_is_in_its_session(app, start):
+def test_the_name_of_a_worker_is_in_its_session(app, start):
+    """MS-9"""
     workers = [start(), start()]
     wait_until(lambda: len(sessions(app)) == 2)
 
@@ -233,7 +235,8 @@ def test_a_sandbox_finds_a_task_of_the_main_program_and_idles_until_its_worker_d
     wait_until(lambda: is_gone(sandbox))
 
 
-def test_dq_14_sigterm_ends_a_worker_though_a_thread_of_it_does_not_end(app, start, tmp_path):
+def test_sigterm_ends_a_worker_though_a_thread_of_it_does_not_end(app, start, tmp_path):
+    """DQ-14"""
     note = tmp_path / "note"
     job = app.jobs.enqueue("hold", {"file": str(note)})
     worker = start()

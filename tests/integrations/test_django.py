@@ -84,7 +84,9 @@ def app(make_app):
 # ---------------------------------------------------------------- its connection, borrowed
 
 
-def test_us1_5_a_rollback_takes_the_job_and_the_row_with_it(app, orders):
+def test_a_rollback_takes_the_job_and_the_row_with_it(app, orders):
+    """US1-5"""
+
     @app.task()
     def check(number: int) -> None: ...
 
@@ -97,7 +99,9 @@ def test_us1_5_a_rollback_takes_the_job_and_the_row_with_it(app, orders):
     assert app.jobs.list() == []
 
 
-def test_us1_5_a_commit_brings_the_job_and_the_row(app, orders):
+def test_a_commit_brings_the_job_and_the_row(app, orders):
+    """US1-5"""
+
     @app.task()
     def check(number: int) -> None: ...
 
@@ -112,7 +116,8 @@ def test_us1_5_a_commit_brings_the_job_and_the_row(app, orders):
 
 
 @pytest.mark.usefixtures("untouched")
-def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(make_app, orders):
+def test_the_first_use_of_a_database_may_be_in_a_transaction(make_app, orders):
+    """US1-5"""
     app = make_app()
     with transaction.atomic():
         order(orders)
@@ -121,7 +126,8 @@ def test_us1_5_the_first_use_of_a_database_may_be_in_a_transaction(make_app, ord
     assert len(app.jobs.list()) == 1
 
 
-def test_us1_5_a_savepoint_takes_back_what_came_after_it(app, orders):
+def test_a_savepoint_takes_back_what_came_after_it(app, orders):
+    """US1-5"""
     with transaction.atomic():
         app.jobs.enqueue("mail", "kept", connection=connection)
         with transaction.atomic():
@@ -133,7 +139,8 @@ def test_us1_5_a_savepoint_takes_back_what_came_after_it(app, orders):
     assert [job.payload for job in app.jobs.list()] == ["kept"]
 
 
-def test_us1_5_a_refusal_leaves_the_transaction_usable(app, orders):
+def test_a_refusal_leaves_the_transaction_usable(app, orders):
+    """US1-5"""
     with transaction.atomic():
         job = app.jobs.enqueue("mail", 1, connection=connection)
         with pytest.raises(JobExists):
@@ -205,8 +212,8 @@ def waiting(make_app):
         yield waiting
 
 
-def test_fr_020_the_commit_wakes_a_reserver(app, waiting):
-    """US1-5"""
+def test_the_commit_wakes_a_reserver(app, waiting):
+    """FR-020, US1-5"""
     with transaction.atomic():
         job = app.jobs.enqueue("mail", connection=connection)
         time.sleep(0.1)  # nothing can be waited for: the point is that nothing happens
@@ -292,7 +299,8 @@ def jobs(backend):
         yield jobs
 
 
-def test_dq_13_a_task_is_enqueued_run_and_its_result_read(jobs):
+def test_a_task_is_enqueued_run_and_its_result_read(jobs):
+    """DQ-13"""
     result = users_tasks.double.enqueue(21)
 
     assert (result.status, result.is_finished, result.attempts) == ("READY", False, 0)
@@ -306,7 +314,8 @@ def test_dq_13_a_task_is_enqueued_run_and_its_result_read(jobs):
     assert users_tasks.double.get_result(result.id).task == users_tasks.double
 
 
-def test_us1_5_a_task_shares_the_fate_of_the_transaction(jobs, orders):
+def test_a_task_shares_the_fate_of_the_transaction(jobs, orders):
+    """US1-5"""
     with transaction.atomic():
         order(orders)
         users_tasks.double.enqueue(1)
@@ -354,7 +363,8 @@ def test_a_queue_is_a_topic_and_more_priority_is_sooner(jobs):
     assert users_tasks.send.get_result(str(ran[1].id)).task.priority == 20
 
 
-def test_dq_13_run_after_is_when_it_may_run(jobs):
+def test_run_after_is_when_it_may_run(jobs):
+    """DQ-13"""
     after = jobs.clock.now + timedelta(hours=1)
     users_tasks.double.using(run_after=after).enqueue(1)
 
@@ -363,7 +373,8 @@ def test_dq_13_run_after_is_when_it_may_run(jobs):
     assert len(jobs.run()) == 1
 
 
-def test_us2_4_a_failed_try_is_an_error_and_the_task_is_ready_again(jobs):
+def test_a_failed_try_is_an_error_and_the_task_is_ready_again(jobs):
+    """US2-4"""
     result = users_tasks.tell.enqueue(last=2)
     with pytest.raises(ValueError, match="again"):
         jobs.run()
@@ -378,7 +389,8 @@ def test_us2_4_a_failed_try_is_an_error_and_the_task_is_ready_again(jobs):
 
 
 @pytest.mark.parametrize(("how", "kind"), [("ours", users_tasks.NoInk), ("builtin", ValueError)])
-def test_us4_4_the_last_failure_is_final(configured, how, kind):
+def test_the_last_failure_is_final(configured, how, kind):
+    """US4-4"""
     with configured(OPTIONS={**task_backends["default"].options, "max_retries": 2}):
         app = task_backends["default"].app
         with isolated(app, app.url) as jobs:

@@ -32,7 +32,8 @@ def run(*command, cwd, check=True, **options):
     )
 
 
-def test_us1_5_the_orders_of_sqlalchemy(tmp_path):
+def test_the_orders_of_sqlalchemy(tmp_path):
+    """US1-5"""
     done = run(EXAMPLES / "sqlalchemy_orders.py", cwd=tmp_path)
 
     assert done.stdout.splitlines() == [
@@ -60,8 +61,8 @@ def shop(tmp_path):
     return tmp_path / "shop"
 
 
-def test_us1_5_the_shop_of_django(shop):
-    """An order and its task share a transaction; a worker of manage.py runs the task."""
+def test_the_shop_of_django(shop):
+    """US1-5: An order and its task share a transaction; a worker of manage.py runs the task."""
     asked = (
         "from django.test import Client; c = Client();"
         "print([c.post('/orders', {'item': item}).status_code for item in ('nothing', 'rope')])"

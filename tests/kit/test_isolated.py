@@ -85,7 +85,9 @@ def test_tables_are_made_even_where_the_app_may_not(tmp_path):
 # ---------------------------------------------------------------- the clock
 
 
-def test_dq_13_time_passes_when_the_test_says_so(app, jobs, run):
+def test_time_passes_when_the_test_says_so(app, jobs, run):
+    """DQ-13"""
+
     @app.task()
     def remind(who: str) -> str:
         return who
@@ -164,7 +166,9 @@ def test_the_error_of_a_task_is_stored_and_then_raised(app, jobs, run):
     assert (found.state, found.retries, found.last_error) == ("delayed", 1, "ValueError: no ink")
 
 
-def test_us4_4_errors_can_be_collected_and_tries_go_on_as_time_passes(app, jobs, run):
+def test_errors_can_be_collected_and_tries_go_on_as_time_passes(app, jobs, run):
+    """US4-4"""
+
     @app.task(max_retries=2, backoff=Backoff(first=60.0))
     async def fail() -> None:
         raise ValueError("no ink")
@@ -388,7 +392,8 @@ def send(app):
     return send
 
 
-def test_dq_13_a_waiting_job_is_found_by_some_of_its_arguments(jobs, send):
+def test_a_waiting_job_is_found_by_some_of_its_arguments(jobs, send):
+    """DQ-13"""
     at = datetime(2026, 1, 1, tzinfo=UTC)
     first = send.enqueue("ada", "hi", at=at)
     second = send.enqueue("bob")
@@ -400,7 +405,8 @@ def test_dq_13_a_waiting_job_is_found_by_some_of_its_arguments(jobs, send):
     assert [job.id for job in jobs.enqueued(send)] == [first.id, second.id]
 
 
-def test_dq_13_a_waiting_job_is_found_by_its_options(jobs, send):
+def test_a_waiting_job_is_found_by_its_options(jobs, send):
+    """DQ-13"""
     send.enqueue("ada")
     job = send.using(delay="15m", priority=5, key="k", timeout="1h", max_retries=1).enqueue("ada")
 

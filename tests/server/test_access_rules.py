@@ -63,7 +63,8 @@ def test_rules_see_the_arguments_however_they_are_sent(web, ada, encoding):
     assert web.get(f"/api/jobs/{bytes_of_another.id}", as_=ada).status_code != 200
 
 
-def test_us9_1_an_empty_rule_is_for_superusers_only(web, root, ada):
+def test_an_empty_rule_is_for_superusers_only(web, root, ada):
+    """US9-1"""
     web.app.access.set(access_rule="")
 
     assert may(web, None) == (401, 401)
@@ -71,21 +72,23 @@ def test_us9_1_an_empty_rule_is_for_superusers_only(web, root, ada):
     assert may(web, root) == (201, 200)
 
 
-def test_us9_2_true_is_for_everybody(web, root, ada):
+def test_true_is_for_everybody(web, root, ada):
+    """US9-2"""
     web.app.access.set(access_rule="true")
 
     assert may(web, None) == may(web, ada) == may(web, root) == (201, 200)
 
 
-def test_us9_3_a_rule_about_the_login_is_for_users(web, root, ada):
-    """US7-7: the rule says whether others than superusers may."""
+def test_a_rule_about_the_login_is_for_users(web, root, ada):
+    """US9-3, US7-7: the rule says whether others than superusers may."""
     web.app.access.set(access_rule="@request.auth.id != ''")
 
     assert may(web, None) == (401, 401)
     assert may(web, ada) == may(web, root) == (201, 200)
 
 
-def test_us9_4_enqueueing_and_managing_have_rules_of_their_own(web, root, ada):
+def test_enqueueing_and_managing_have_rules_of_their_own(web, root, ada):
+    """US9-4"""
     assert web.patch("/api/access", {"access_rule": "true"}, as_=root).status_code == 200
     changed = web.patch("/api/access", {"manage_rule": "@request.auth.role = 'editor'"}, as_=root)
 

@@ -77,7 +77,8 @@ def test_a_length_that_is_none_is_refused(web, length):
 
 @pytest.mark.parametrize("size", [2**20 - 1, 2**20])
 @pytest.mark.parametrize("path", [JOB, BULK])
-def test_ec_1_a_payload_over_the_limit_is_refused_by_name(web, path, size):
+def test_a_payload_over_the_limit_is_refused_by_name(web, path, size):
+    """EC-1"""
     job = {"topic": "a", "payload": "x" * size}
 
     said = send(web, json.dumps(job if path == JOB else {"jobs": [{"topic": "b"}, job]}), path)

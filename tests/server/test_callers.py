@@ -84,7 +84,8 @@ EXPECTED = {  # nobody, the user, another user, a key with another scope, a toke
 }
 
 
-def test_us7_6_it_is_known_of_every_route_who_may():
+def test_it_is_known_of_every_route_who_may():
+    """US7-6"""
     assert list(NEEDS) == [f"{route.method} {route.path}" for route in ROUTES]
 
 

@@ -32,7 +32,8 @@ def buried(web, topic="mail"):
     return str(lease.job.id)
 
 
-def test_us7_1_an_enqueued_job_has_an_id_and_is_pending(web, ask):
+def test_an_enqueued_job_has_an_id_and_is_pending(web, ask):
+    """US7-1"""
     said = enqueued(ask, "mail_digest", {"userId": "123"})
 
     assert said["status"] == "pending"
@@ -40,7 +41,8 @@ def test_us7_1_an_enqueued_job_has_an_id_and_is_pending(web, ask):
     assert (job.topic, job.payload) == ("mail_digest", {"userId": "123"})
 
 
-def test_us7_2_a_job_is_shown_as_it_was_stored(ask):
+def test_a_job_is_shown_as_it_was_stored(ask):
+    """US7-2"""
     said = enqueued(ask, payload={"a": [1, None, "ä"]}, maxRetries=5, headers={"x": "y"})
 
     shown = ask("GET", f"/api/jobs/{said['id']}").json()
@@ -52,7 +54,8 @@ def test_us7_2_a_job_is_shown_as_it_was_stored(ask):
     assert shown["runAt"].endswith("Z")
 
 
-def test_us7_3_jobs_are_listed_by_topic_and_status(web, ask):
+def test_jobs_are_listed_by_topic_and_status(web, ask):
+    """US7-3"""
     wanted = [enqueued(ask, "mail", n)["id"] for n in range(3)]
     enqueued(ask, "other")
     failed = buried(web, "elsewhere")
@@ -64,7 +67,8 @@ def test_us7_3_jobs_are_listed_by_topic_and_status(web, ask):
     assert only["id"] == failed
 
 
-def test_us7_3_pages_follow_each_other_by_cursor_and_by_offset(ask):
+def test_pages_follow_each_other_by_cursor_and_by_offset(ask):
+    """US7-3"""
     made = [enqueued(ask, payload=n)["id"] for n in range(7)][::-1]
 
     found, cursor = [], ""
@@ -90,7 +94,8 @@ def test_a_page_of_large_payloads_is_cut_and_goes_on(ask):
     assert [job["id"] for job in page["items"] + rest["items"]] == made[::-1]
 
 
-def test_us7_4_a_failed_job_is_requeued(web, ask):
+def test_a_failed_job_is_requeued(web, ask):
+    """US7-4"""
     id = buried(web)
 
     said = ask("POST", f"/api/jobs/{id}/requeue")
@@ -99,7 +104,8 @@ def test_us7_4_a_failed_job_is_requeued(web, ask):
 
 
 @pytest.mark.parametrize("state", ["pending", "failed", "cancelled"])
-def test_us7_5_a_job_that_does_not_run_is_deleted(web, ask, state):
+def test_a_job_that_does_not_run_is_deleted(web, ask, state):
+    """US7-5"""
     id = buried(web) if state == "failed" else enqueued(ask)["id"]
     if state == "cancelled":
         web.app.jobs.cancel(id)
@@ -108,7 +114,8 @@ def test_us7_5_a_job_that_does_not_run_is_deleted(web, ask, state):
     assert refused(ask("GET", f"/api/jobs/{id}")) == (404, "not_found")
 
 
-def test_ec_7_deleting_a_running_job_is_refused(web, ask):
+def test_deleting_a_running_job_is_refused(web, ask):
+    """EC-7"""
     id = enqueued(ask)["id"]
     [lease] = web.app.jobs.reserve("mail")
 
@@ -118,14 +125,16 @@ def test_ec_7_deleting_a_running_job_is_refused(web, ask):
     assert refused(ask("DELETE", f"/api/jobs/{id}")) == (409, "invalid_state")
 
 
-def test_ec_1_a_payload_over_the_limit_is_refused(web, ask):
+def test_a_payload_over_the_limit_is_refused(web, ask):
+    """EC-1"""
     said = ask("POST", "/api/jobs/enqueue", {"topic": "mail", "payload": "x" * 2**20})
 
     assert refused(said) == (400, "payload_too_large")
     assert web.app.jobs.list() == []
 
 
-def test_ec_6_an_id_is_a_uuid_of_version_7(ask):
+def test_an_id_is_a_uuid_of_version_7(ask):
+    """EC-6"""
     assert UUID(enqueued(ask)["id"]).version == 7
 
 

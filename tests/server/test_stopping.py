@@ -172,7 +172,8 @@ def test_sigterm_ends_it_while_it_waits_for_the_first_answer_of_the_database(pro
         process.wait()
 
 
-def test_ec_4_a_database_that_goes_away_is_told_and_served_again(tmp_path, monkeypatch):
+def test_a_database_that_goes_away_is_told_and_served_again(tmp_path, monkeypatch):
+    """EC-4"""
     monkeypatch.setenv("TOWPATH_CONNECT_TIMEOUT", "1")
     with PostgresServer() as postgres:
         server = Served(postgres.url(), tmp_path)
