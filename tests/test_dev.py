@@ -104,8 +104,8 @@ def test_flakes_ends_its_busy_loops_when_it_is_killed(tmp_path):
     with flakes(tmp_path, HANGING, "9") as running:
         eventually((tmp_path / "mark").exists)
         children = psutil.Process(running.pid).children()
-        running.kill()
         *loops, pytest = sorted(children, key=lambda child: "pytest" in child.cmdline())
+        running.kill()
         pytest.kill()
 
         eventually(lambda: not any(map(is_alive, loops)))

@@ -1,10 +1,13 @@
 """Sessions and upkeep: crashes are noticed, outages forgiven, old things forgotten."""
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from tests.conftest import eventually
 from towpath import App, State
-from towpath.errors import DatabaseReadOnly, LeaseLost
+from towpath.errors import DatabaseBusy, LeaseLost
 from towpath.store.sessions import adopt_orphans
 
 
@@ -101,20 +104,26 @@ def test_a_worker_without_a_session_is_forgotten_after_an_hour_of_silence(app, c
     assert remote(app) == [("gold", (), 1)]
 
 
+@contextlib.contextmanager
+def locked(path):
+    """Keep everybody else from writing; they still read."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        yield
+
+
 def test_silence_says_nothing_while_nobody_can_write(tmp_path, clock):
     """As on a full disk: reading goes on, beats fail. With room again, the session beats again."""
-    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock)
+    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock, busy_timeout=0.001)
     app.jobs.enqueue("mail", {})
     session = app.sessions.start("w1")
     [lease] = app.jobs.reserve("mail", session=session)
     app.upkeep.run()
-    connection = app._database._writer._connection
 
-    connection.execute("pragma query_only = on")
-    silence(app, clock, 100)
-    with pytest.raises(DatabaseReadOnly):
-        app.sessions.beat(session)
-    connection.execute("pragma query_only = off")
+    with locked(tmp_path / "towpath.db"):
+        silence(app, clock, 100)
+        with pytest.raises(DatabaseBusy):
+            app.sessions.beat(session)
     silence(app, clock, 14)
     app.sessions.beat(session)
     app.upkeep.run()
@@ -127,16 +136,14 @@ def test_silence_says_nothing_while_nobody_can_write(tmp_path, clock):
 
 
 def test_silence_counts_anew_where_writing_failed_again(tmp_path, clock):
-    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock)
+    app = App(f"sqlite:///{tmp_path}/towpath.db", clock=clock, busy_timeout=0.001)
     app.jobs.enqueue("mail", {})
     [lease] = app.jobs.reserve("mail", session=app.sessions.start("w1"))
     app.upkeep.run()
-    connection = app._database._writer._connection
 
     for seconds in (15, 300):
-        connection.execute("pragma query_only = on")
-        silence(app, clock, seconds)
-        connection.execute("pragma query_only = off")
+        with locked(tmp_path / "towpath.db"):
+            silence(app, clock, seconds)
         silence(app, clock, 1)
 
     assert app.jobs.get(lease.job).state is State.RESERVED
