@@ -63,7 +63,7 @@ class Load:
         )
         self.body = spec.get("body", "").encode()
         self.tail = f"content-length: {len(self.body)}\r\n\r\n".encode() + self.body
-        self.whole = [(self.head % path).encode() + self.tail for path in self.paths]
+        self.autocommit = [(self.head % path).encode() + self.tail for path in self.paths]
         self.callers: list[Caller] = []
         self.taken: list[float] = []
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class Load:
         if self.sent == self.left:
             return None
         self.sent += 1
-        return self.whole[self.sent % len(self.whole)]
+        return self.autocommit[self.sent % len(self.autocommit)]
 
     def finished(self) -> None:
         self.running -= 1

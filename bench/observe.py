@@ -30,7 +30,7 @@ def batches() -> Iterator[list[Batch]]:
 
     def noting(run: Any) -> Any:
         def noted(lane: object, operations: Sequence[Operation[Any]], *more: Any) -> Any:
-            parts = [Part(each.name, len(each.items) or 1) for each in operations]
+            parts = [Part(each.name, len(each.batch.items) or 1) for each in operations]
             seen.append(Batch(id(lane), parts))
             return run(lane, operations, *more)
 

@@ -1,8 +1,12 @@
 """Operations: what we do to the database, free of how we talk to it.
 
 An operation yields queries, is sent their rows, and returns a result. It does no I/O itself, so
-the same one runs on every database, blocking or async, on our connection or the caller's. One
-operation is one transaction; `yield from` makes one operation out of several.
+the same one runs on every database, blocking or async, on our connection or the caller's.
+`yield from` makes one operation out of several.
+
+An operation is one transaction, and several may share one. An `autocommit` operation that runs
+alone on PostgreSQL begins no transaction: each of its statements commits by itself. So whatever it
+has done when it stops half-way must be right as it is.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
@@ -31,28 +35,47 @@ class Mode(Enum):
     SCAN = auto()  # may read many rows
 
 
+class Retry(Enum):
+    """How to run an operation again when its answer was lost, so that it may have been done."""
+
+    SAME = auto()  # by the same steps: to do it twice is to do it once
+    NEVER = auto()  # not at all: the caller is told
+
+
+class Batch(Struct, Generic[T], frozen=True):
+    """The items of a plural operation, and how to make one operation of the items of several."""
+
+    items: Sequence[Any]
+    merge: "Callable[[Sequence[Any]], Operation[T]] | None" = None  # None: it stays by itself
+
+
 class Operation(Struct, Generic[T], frozen=True):
     """Something to do in one transaction, and to do again if that has to be."""
 
     name: str
     start: Callable[[], Steps[T]]
     mode: Mode = Mode.WRITE
-    whole: bool = False  # each of its statements is whole by itself: it needs no BEGIN and COMMIT
-    repeatable: bool = True  # may run again when nobody knows whether it has run
-    holds: bool = False  # takes contended row locks: shares a transaction only with what merges
-    restart: Callable[[], Steps[T]] | None = None  # how to run again, where that differs
-    abandon: "Callable[[T], Operation[Any]] | None" = None  # undoes it when nobody waits any more
-    wakes: Callable[[T], Iterable[str]] | None = (
-        None  # topics in which its result has changed something
-    )
+    autocommit: bool = False  # each of its statements may commit by itself
+    locks: bool = False  # takes contended row locks: shares a transaction only with what merges
+    retry: Retry | Callable[[], Steps[T]] = Retry.SAME  # the steps to run it again, or whether to
+    undo: "Callable[[T], Operation[Any]] | None" = None  # for a caller that has gone
+    wakes: Callable[[T], Iterable[str]] | None = None  # topics that its result has changed
     appends: bool = False  # only adds jobs behind those that are there: marks stay right
-    items: Sequence[Any] = ()  # of a plural operation
-    # The same for more items. Calls with one and the same function here run as one operation.
-    merge: "Callable[[Sequence[Any]], Operation[Any]] | None" = None
+    batch: Batch[T] = Batch(())
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it may run again after its answer was lost."""
+        return self.retry is not Retry.NEVER
+
+    @property
+    def merge(self) -> "Callable[[Sequence[Any]], Operation[T]] | None":
+        """How to make one operation of this one's items and of those of others."""
+        return self.batch.merge
 
     def steps(self, *, again: bool = False) -> Steps[T]:
         """Start, or start again after an answer was lost."""
-        return self.restart() if again and self.restart else self.start()
+        return self.retry() if again and not isinstance(self.retry, Retry) else self.start()
 
 
 OnCommit: TypeAlias = Callable[[Operation[Any], Any], None]
@@ -70,19 +93,19 @@ def answered(answer: Answer[T]) -> T:
 
 
 def plural(
-    whole: Callable[[Sequence[Any]], bool] = lambda _: True,
-    wakes: Callable[[Any], Iterable[str]] | None = None,
     *,
+    autocommit: Callable[[Sequence[Any]], bool] = lambda _: True,
+    locks: Callable[[Sequence[Any]], bool] = lambda _: False,
+    wakes: Callable[[Any], Iterable[str]] | None = None,
     appends: bool = False,
-    holds: Callable[[Sequence[Any]], bool] = lambda _: False,
 ) -> Callable[
     [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
     Callable[[Sequence[I]], Operation[list[Answer[T]]]],
 ]:
     """Turn a generator function over items into operations that can be merged.
 
-    It answers for each item in turn and raises only what concerns them all. `whole` says for which
-    items it is a single write, `holds` for which it holds rows.
+    It answers for each item in turn and raises only what concerns them all. `autocommit` and
+    `locks` say for which items they hold.
     """
 
     def decorate(
@@ -93,12 +116,11 @@ def plural(
             return Operation(
                 steps.__name__,
                 lambda: steps(items),
-                whole=whole(items),
-                holds=holds(items),
+                autocommit=autocommit(items),
+                locks=locks(items),
                 wakes=wakes,
                 appends=appends,
-                items=items,
-                merge=make,
+                batch=Batch(items, make),
             )
 
         return make

@@ -17,7 +17,7 @@ def operation_called_write(word: str, told: list[Sequence[str]], *, holds: bool 
     """Make a plural operation that answers with its own word; two of them share a name."""
     statement = Statement("word", {"any": f"select '{word}'"})
 
-    @plural(holds=lambda _: holds)
+    @plural(locks=lambda _: holds)
     def write(items: Sequence[str]) -> Steps[list[Answer[str]]]:
         told.append(items)
         [[said]] = yield statement()
@@ -77,8 +77,8 @@ def test_operations_of_one_name_never_share_a_statement_in_an_event_loop(make_ap
 
 def test_operations_of_one_name_that_hold_rows_do_not_share_a_transaction():
     """Two transactions that hold rows could deadlock, unless they become one statement."""
-    left = operation_called_write("left", [], holds=True)
-    right = operation_called_write("right", [], holds=True)
+    left = operation_called_write("left", [], locks=True)
+    right = operation_called_write("right", [], locks=True)
     inbox: Inbox[OrphanCall[None]] = Inbox()
     for make in (left, left, right, right):
         inbox.append(OrphanCall(make(["a"]), lambda _: False))

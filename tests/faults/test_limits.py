@@ -123,7 +123,7 @@ def test_the_end_of_one_does_not_forget_what_others_start_meanwhile(app):
             query = freeing.send(rows)
             if query.statement.name == "pace_limits":
                 assert numbers(app.jobs.reserve("mail", limit=4)) == [1]
-            rows = app.run(Operation("ask", functools.partial(asking, query), whole=True))
+            rows = app.run(Operation("ask", functools.partial(asking, query), autocommit=True))
     app.upkeep.run()
 
     assert app.jobs.reserve("mail", limit=4) == []

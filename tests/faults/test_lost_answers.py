@@ -350,7 +350,7 @@ def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(ma
         async with make_app(lanes=1) as app:
             await app.jobs.aenqueue("mail")
             proxy.lose_answer(COMMIT)
-            both = app.arun(Operation("mine", first, restart=again)), app.jobs.aenqueue("mail")
+            both = app.arun(Operation("mine", first, retry=again)), app.jobs.aenqueue("mail")
             return await asyncio.gather(*both, return_exceptions=True)
 
     said = asyncio.run(main())

@@ -207,7 +207,7 @@ def test_a_lease_of_a_batch_that_was_broken_off_is_nobodys(make_app, error):
         async with make_app(lanes=1) as app:
             await app.jobs.aenqueue_many("mail", range(2))
             _, reserved = await asyncio.gather(
-                app.arun(Operation("broken", broken, whole=True)),
+                app.arun(Operation("broken", broken, autocommit=True)),
                 app.jobs.areserve("mail"),
                 return_exceptions=True,
             )

@@ -35,7 +35,7 @@ class Group:
         self.calls = calls
         first = calls[0].operation
         if len(calls) > 1 and first.merge:
-            items = [item for call in calls for item in call.operation.items]
+            items = [item for call in calls for item in call.operation.batch.items]
             self.operation = first.merge(items)
         else:
             self.operation = first
@@ -47,7 +47,7 @@ class Group:
             return
         start = 0
         for call in self.calls:
-            end = start + len(call.operation.items)
+            end = start + len(call.operation.batch.items)
             call.settle(result[start:end], None)
             start = end
 

@@ -40,8 +40,8 @@ class ThreadCall(Generic[L]):
 
     def undo(self) -> None:
         """Undo what was done for nobody. Twice does no harm: what is undone is fenced."""
-        if self.settled and self.error is None and self.operation.abandon:
-            self._take_over(self.operation.abandon(self.result))
+        if self.settled and self.error is None and self.operation.undo:
+            self._take_over(self.operation.undo(self.result))
 
     def is_abandoned(self) -> bool:
         """Say that somebody waits: a thread that is interrupted takes its call out of line."""
@@ -103,8 +103,8 @@ class LoopCall:
                 self.future.set_exception(error)
 
     def _undo(self, result: object, error: BaseException | None) -> None:
-        if error is None and self.operation.abandon:
-            self.take_over(self.operation.abandon(result))
+        if error is None and self.operation.undo:
+            self.take_over(self.operation.undo(result))
 
 
 class LeadingLoopCall(LoopCall):
@@ -172,7 +172,7 @@ class Inbox(deque[C]):
                 break
             if not call.is_abandoned():
                 batch.append(call)  # first there, so that an interrupt loses none
-                size += len(operation.items) or 1
+                size += len(operation.batch.items) or 1
             self.popleft()
         return batch
 
@@ -180,8 +180,8 @@ class Inbox(deque[C]):
 def _share(first: Operation[Any], other: Operation[Any], *, one_writer: bool) -> bool:
     if first.merge is not None and first.merge is other.merge:
         return True
-    are_repeatable = first.repeatable and other.repeatable
-    return are_repeatable and (one_writer or not (first.holds or other.holds))
+    are_repeatable = first.is_repeatable and other.is_repeatable
+    return are_repeatable and (one_writer or not (first.locks or other.locks))
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

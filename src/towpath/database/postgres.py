@@ -99,7 +99,7 @@ class Trouble:
             raise self.shared(ours, operations) from error
         self._lost = self._lost or self.doubtful
         writes = any(operation.mode is Mode.WRITE for operation in operations)
-        if writes and self.doubtful and not all(each.repeatable for each in operations):
+        if writes and self.doubtful and not all(each.is_repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
             raise DatabaseUnavailable(msg) from error
         self.seen = True

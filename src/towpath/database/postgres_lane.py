@@ -80,7 +80,7 @@ class Connected:
     def _exchanges(
         self, wire: Wire, operations: Operations, trouble: Trouble
     ) -> Exchanges[list[Any]]:
-        trouble.doubtful = len(operations) == 1 and operations[0].whole
+        trouble.doubtful = len(operations) == 1 and operations[0].autocommit
         if trouble.doubtful:
             alone = self._finished(operations[0].steps(again=trouble.seen), None)
             return [(yield from self._wrapped(alone) if wire.is_pooled else alone)]

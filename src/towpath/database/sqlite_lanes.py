@@ -116,7 +116,7 @@ class SqliteDatabase:
     async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit."""
         self._check_open()
-        if len(operation.items) > self._settings.batch_size:  # too long for one tick
+        if len(operation.batch.items) > self._settings.batch_size:  # too long for one tick
             return await asyncio.to_thread(self.run, operation)
         if operation.mode is WRITE or self.path is None:
             loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ class SqliteDatabase:
                 connection = connection or self._open_reader()
                 self.opener.check_now_and_then(connection)
                 cursor, now = connection.cursor(), self._clock()
-                if operation.whole:
+                if operation.autocommit:
                     return drive(operation.steps(), lambda query: execute(cursor, query, now))
                 cursor.execute("begin")  # one snapshot for all of its queries
                 try:

@@ -53,12 +53,12 @@ def version() -> Operation[int]:
         rows = yield sql["version"]()
         return int(rows[0][0]) if rows else 0
 
-    return Operation("access_version", steps, Mode.READ, whole=True)
+    return Operation("access_version", steps, Mode.READ, autocommit=True)
 
 
 def get() -> Operation[Access]:
     """Read the rules."""
-    return Operation("get_access", _get, Mode.READ, whole=True)
+    return Operation("get_access", _get, Mode.READ, autocommit=True)
 
 
 def change(changed: Callable[[Access], Access]) -> Operation[Access]:

@@ -59,12 +59,12 @@ def create(new: NewAccount, password: str, *, first: bool = False) -> Operation[
         stored = yield sql["get"](id=new.id, collection=new.collection)
         return account_from(stored[0]) if stored else (yield from steps())
 
-    return Operation("create_account", steps, wakes=wakes, restart=again)
+    return Operation("create_account", steps, wakes=wakes, retry=again)
 
 
 def get(collection: Collection, id: UUID) -> Operation[Account]:
     """Read one account."""
-    return Operation("get_account", lambda: _get(collection, id), Mode.READ, whole=True)
+    return Operation("get_account", lambda: _get(collection, id), Mode.READ, autocommit=True)
 
 
 def get_by_email(collection: Collection, email: str) -> Operation[Account]:
@@ -75,7 +75,7 @@ def get_by_email(collection: Collection, email: str) -> Operation[Account]:
             return account_from(row)
         raise _missing(collection, email)
 
-    return Operation("get_account_by_email", steps, Mode.READ, whole=True)
+    return Operation("get_account_by_email", steps, Mode.READ, autocommit=True)
 
 
 def list_accounts(collection: Collection, limit: int, offset: int) -> Operation[list[Account]]:
@@ -85,12 +85,12 @@ def list_accounts(collection: Collection, limit: int, offset: int) -> Operation[
         rows = yield sql["list"](collection=collection, limit=limit, offset=offset)
         return [account_from(row) for row in rows]
 
-    return Operation("list_accounts", steps, Mode.SCAN, whole=True)
+    return Operation("list_accounts", steps, Mode.SCAN, autocommit=True)
 
 
 def count(collection: Collection) -> Operation[int]:
     """Count accounts."""
-    return Operation("count_accounts", lambda: _count(collection), Mode.SCAN, whole=True)
+    return Operation("count_accounts", lambda: _count(collection), Mode.SCAN, autocommit=True)
 
 
 def update(
@@ -155,7 +155,7 @@ def delete(collection: Collection, id: UUID) -> Operation[None]:
         if (yield sql["get"](collection=collection, id=id)):
             yield from steps()
 
-    return Operation("delete_account", steps, wakes=wakes, restart=again)
+    return Operation("delete_account", steps, wakes=wakes, retry=again)
 
 
 def sign(account: Account, lifetime: int) -> Operation[str]:
@@ -205,7 +205,7 @@ def revoke(token: str, lifetime: int) -> Operation[None]:
         except InvalidToken:
             return  # as it should be
 
-    return Operation("revoke_token", steps, wakes=wakes, restart=again)
+    return Operation("revoke_token", steps, wakes=wakes, retry=again)
 
 
 def prune_tokens() -> Operation[int]:
@@ -214,7 +214,7 @@ def prune_tokens() -> Operation[int]:
     def steps() -> Steps[int]:
         return len((yield sql["prune_tokens"](limit=PRUNE_AT_ONCE)))
 
-    return Operation("prune_tokens", steps, whole=True)
+    return Operation("prune_tokens", steps, autocommit=True)
 
 
 def _verified(token: str) -> Steps[tuple[Account, Claims]]:

@@ -52,7 +52,7 @@ def enqueue_offered(new: Sequence[NewJob], enqueue: Enqueue) -> Operation[list[A
                 answers[nth] = msgspec.structs.replace(job, state=State.BLOCKED)
         return answers
 
-    return Operation("enqueue_offered", steps, holds=are_keyed(new), wakes=topics_of)
+    return Operation("enqueue_offered", steps, locks=are_keyed(new), wakes=topics_of)
 
 
 def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
@@ -89,8 +89,8 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
                 jobs[nth] = yield from _linked(jobs[nth], parents)
         return list(jobs)
 
-    holds = are_keyed(node.new for node in nodes)
-    return Operation("enqueue_flow", steps, holds=holds, wakes=topics_of)
+    locks = are_keyed(node.new for node in nodes)
+    return Operation("enqueue_flow", steps, locks=locks, wakes=topics_of)
 
 
 def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:

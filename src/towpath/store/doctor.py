@@ -49,7 +49,7 @@ def server() -> Operation[Server]:
         [[version, standby, log, commits]] = yield sql["server"]()
         return Server(version, bool(standby), log, commits)
 
-    return Operation("server", steps, Mode.READ, whole=True)
+    return Operation("server", steps, Mode.READ, autocommit=True)
 
 
 def denied_tables() -> Operation[list[str]]:
@@ -58,7 +58,7 @@ def denied_tables() -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
         return [name for (name,) in (yield sql["denied_tables"]())]
 
-    return Operation("denied_tables", steps, Mode.SCAN, whole=True)
+    return Operation("denied_tables", steps, Mode.SCAN, autocommit=True)
 
 
 def transactions(patience: int) -> Operation[list[Transaction]]:
@@ -72,7 +72,7 @@ def transactions(patience: int) -> Operation[list[Transaction]]:
             )
         ]
 
-    return Operation("transactions", steps, Mode.SCAN, whole=True)
+    return Operation("transactions", steps, Mode.SCAN, autocommit=True)
 
 
 def overdue(patience: int) -> Operation[list[Late]]:
@@ -97,7 +97,7 @@ def _late(name: str, patience: int) -> Operation[list[Late]]:
             for topic, jobs, by in (yield sql[name](patience=patience))
         ]
 
-    return Operation(name, steps, Mode.SCAN, whole=True)
+    return Operation(name, steps, Mode.SCAN, autocommit=True)
 
 
 def _span(us: int | None) -> timedelta | None:

@@ -14,7 +14,7 @@ from towpath.model.instants import as_datetime, as_timedelta, instant
 from towpath.model.job import Job, Options
 from towpath.model.payload import same
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Operation, Row, Steps, answered, plural
+from towpath.operation import Answer, Batch, Operation, Row, Steps, answered, plural
 from towpath.statement import Statement, load
 from towpath.store.rows import job_from, stored_options, uuid_from, was_begun
 
@@ -103,7 +103,7 @@ def enqueue(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     return (yield from _enqueued(new))
 
 
-@plural(wakes=topics_of, appends=True, holds=lambda _: True)
+@plural(wakes=topics_of, appends=True, locks=lambda _: True)
 def enqueue_keyed(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
     """Store jobs with keys, in order; an unfinished job that holds a key is the answer for it.
 
@@ -214,7 +214,9 @@ def enqueue_all(
             answers += yield from _enqueued(part)
         return answers
 
-    return Operation("enqueue_all", steps, holds=keyed, wakes=topics_of, appends=True, items=new)
+    return Operation(
+        "enqueue_all", steps, locks=keyed, wakes=topics_of, appends=True, batch=Batch(new)
+    )
 
 
 def _parts(new: Sequence[NewJob], most: int, most_bytes: int) -> Iterator[Sequence[NewJob]]:
@@ -265,7 +267,7 @@ def enqueue_within(
         return (yield from _enqueued(new))
 
     # It locks all topics.
-    return Operation("enqueue_within", steps, holds=True, wakes=topics_of, appends=True)
+    return Operation("enqueue_within", steps, locks=True, wakes=topics_of, appends=True)
 
 
 def _counted(topic: str, most: int) -> Steps[int]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from towpath.errors import InvalidToken, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.keys import ApiKey, Scope
-from towpath.operation import Mode, Operation, Row, Steps
+from towpath.operation import Mode, Operation, Retry, Row, Steps
 from towpath.statement import load
 from towpath.store.access import raise_version, wakes
 from towpath.store.rows import uuid_from
@@ -43,7 +43,7 @@ def create(new: NewKey) -> Operation[ApiKey]:
         [row] = yield sql["get"](id=new.id)
         return _key(row)
 
-    return Operation("create_key", steps, wakes=wakes, repeatable=False)
+    return Operation("create_key", steps, wakes=wakes, retry=Retry.NEVER)
 
 
 def verify(hash: str) -> Operation[ApiKey]:
@@ -55,7 +55,7 @@ def verify(hash: str) -> Operation[ApiKey]:
         msg = "the API key is not valid: it is unknown, revoked or expired"
         raise InvalidToken(msg)
 
-    return Operation("verify_key", steps, Mode.READ, whole=True)
+    return Operation("verify_key", steps, Mode.READ, autocommit=True)
 
 
 def list_keys() -> Operation[list[ApiKey]]:
@@ -64,7 +64,7 @@ def list_keys() -> Operation[list[ApiKey]]:
     def steps() -> Steps[list[ApiKey]]:
         return [_key(row) for row in (yield sql["list"]())]
 
-    return Operation("list_keys", steps, Mode.SCAN, whole=True)
+    return Operation("list_keys", steps, Mode.SCAN, autocommit=True)
 
 
 def revoke(id: UUID) -> Operation[None]:
@@ -80,7 +80,7 @@ def revoke(id: UUID) -> Operation[None]:
         yield from raise_version()
         yield sql["revoke"](id=id)
 
-    return Operation("revoke_key", steps, wakes=wakes, restart=again)
+    return Operation("revoke_key", steps, wakes=wakes, retry=again)
 
 
 def used(ids: Sequence[UUID]) -> Operation[None]:

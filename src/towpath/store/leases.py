@@ -94,7 +94,7 @@ def _are_free(said: Sequence[Completion | Outcome]) -> bool:
     return not _are_limited(said)
 
 
-@plural(_are_free, topics_back, holds=_are_limited)
+@plural(autocommit=_are_free, locks=_are_limited, wakes=topics_back)
 def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
     """Finish jobs. Said twice with the same lease, it holds once."""
     rows = yield sql["complete"](_items(completions))
@@ -103,7 +103,7 @@ def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
     return (yield from _explained(completions, answers))
 
 
-@plural(_are_free, topics_back, holds=_are_limited)
+@plural(autocommit=_are_free, locks=_are_limited, wakes=topics_back)
 def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
     """End leases as told; a job whose cancellation was requested ends cancelled instead."""
     rows = yield sql["settle"](_items(outcomes))
@@ -251,7 +251,7 @@ def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
         answers = yield from settle(outcomes).start()
         return [answer for answer in answers if isinstance(answer, Settled)]
 
-    return Operation("rescue", steps, holds=True, wakes=topics_back)
+    return Operation("rescue", steps, locks=True, wakes=topics_back)
 
 
 def move_near() -> Operation[int]:

@@ -96,12 +96,12 @@ def blocked_keys(after: str) -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
         return [key for (key,) in (yield sql["blocked_keys"](after=after, limit=KEYS_AT_ONCE))]
 
-    return Operation("blocked_keys", steps, Mode.READ, whole=True)
+    return Operation("blocked_keys", steps, Mode.READ, autocommit=True)
 
 
 def free(keys: Sequence[str]) -> Operation[set[str]]:
     """Let in whatever there is room for, were it forgotten by one who died half-way."""
-    return Operation("free", lambda: freed(keys), holds=True, wakes=lambda topics: topics)
+    return Operation("free", lambda: freed(keys), locks=True, wakes=lambda topics: topics)
 
 
 def move_near() -> Operation[int]:
@@ -126,7 +126,7 @@ def list_limits() -> Operation[list[LimitInUse]]:
         rows = yield sql["list_limits"]()
         return [LimitInUse(**dict(zip(names, row, strict=True))) for row in rows]
 
-    return Operation("list_limits", steps, Mode.SCAN, whole=True)
+    return Operation("list_limits", steps, Mode.SCAN, autocommit=True)
 
 
 def forget_unused() -> Operation[int]:

@@ -115,7 +115,7 @@ def prune() -> Operation[int]:
     def steps() -> Steps[int]:
         return len((yield sql["prune_attempts"](limit=PRUNE_AT_ONCE)))
 
-    return Operation("prune_logins", steps, whole=True)
+    return Operation("prune_logins", steps, autocommit=True)
 
 
 def refused() -> LoginRefused:

@@ -12,7 +12,7 @@ from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import Failure, FailureKind, Job
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Mode, Operation, Row, Steps
+from towpath.operation import Answer, Batch, Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.rows import job_from, listed_from, uuid_from
 
@@ -28,7 +28,7 @@ def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
             raise _missing(id)
         return read(rows[0])
 
-    return Operation("get", steps, Mode.READ, whole=True)
+    return Operation("get", steps, Mode.READ, autocommit=True)
 
 
 def get_all(ids: Sequence[UUID]) -> Operation[list[Answer[Job]]]:
@@ -42,7 +42,7 @@ def get_all(ids: Sequence[UUID]) -> Operation[list[Answer[Job]]]:
         found = {uuid_from(row[1]): _answer(row) for row in rows}
         return [found.get(id) or _missing(id) for id in ids]
 
-    return Operation("get_all", steps, Mode.READ, whole=True, items=ids, merge=get_all)
+    return Operation("get_all", steps, Mode.READ, autocommit=True, batch=Batch(ids, get_all))
 
 
 def _answer(row: Row) -> Answer[Job]:
@@ -66,7 +66,7 @@ def numbered(seq: int) -> Operation[Job]:
             raise NotFound(msg)
         return job_from(rows[0])
 
-    return Operation("numbered", steps, Mode.READ, whole=True)
+    return Operation("numbered", steps, Mode.READ, autocommit=True)
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ def list_jobs(page: Page) -> Operation[list[Job]]:
         )
         return [listed_from(row) for row in rows]
 
-    return Operation("list_jobs", steps, Mode.SCAN, whole=True)
+    return Operation("list_jobs", steps, Mode.SCAN, autocommit=True)
 
 
 def peek(topic: str, state: State) -> Operation[Job | None]:
@@ -105,7 +105,7 @@ def peek(topic: str, state: State) -> Operation[Job | None]:
         rows = yield sql[f"peek_{state}"](topic=topic)
         return job_from(rows[0]) if rows else None
 
-    return Operation("peek", steps, Mode.READ, whole=True)
+    return Operation("peek", steps, Mode.READ, autocommit=True)
 
 
 def failures(id: UUID) -> Operation[list[Failure]]:
@@ -124,7 +124,7 @@ def failures(id: UUID) -> Operation[list[Failure]]:
             for epoch, kind, error, traceback, at in rows
         ]
 
-    return Operation("failures", steps, Mode.READ, whole=True)
+    return Operation("failures", steps, Mode.READ, autocommit=True)
 
 
 def _literal(text: str) -> str:

@@ -45,7 +45,7 @@ class Note(Struct, frozen=True, kw_only=True):
     text: str | None = None
 
 
-@plural(lambda _: False)
+@plural(autocommit=lambda _: False)
 def write(notes: Sequence[Note]) -> Steps[list[Answer[None]]]:
     """Keep notes; one whose lease has ended is refused and changes nothing."""
     items = [{"nth": nth, **msgspec.structs.asdict(note)} for nth, note in enumerate(notes)]

@@ -85,7 +85,7 @@ def counts(topic: str | None = None) -> Operation[list[QueueCounts]]:
             )
         ]
 
-    return Operation("count_queues", steps, Mode.READ if topic else Mode.SCAN, whole=True)
+    return Operation("count_queues", steps, Mode.READ if topic else Mode.SCAN, autocommit=True)
 
 
 def look(seq: int) -> Operation[Seen | None]:
@@ -95,7 +95,7 @@ def look(seq: int) -> Operation[Seen | None]:
         rows = yield sql["look"](seq=seq)
         return Seen(job_from(rows[0][:-1]), as_datetime(rows[0][-1])) if rows else None
 
-    return Operation("look", steps, Mode.READ, whole=True)
+    return Operation("look", steps, Mode.READ, autocommit=True)
 
 
 def come_due(topics: Sequence[str]) -> Operation[list[str]]:
@@ -106,10 +106,10 @@ def come_due(topics: Sequence[str]) -> Operation[list[str]]:
         rescued = yield from rescue(topics).start()
         return [*promoted, *(settled.topic for settled in rescued)]
 
-    return Operation("come_due", steps, holds=True, wakes=lambda gained: gained)
+    return Operation("come_due", steps, locks=True, wakes=lambda gained: gained)
 
 
-@plural(whole=lambda _: False)
+@plural(autocommit=lambda _: False)
 def pick(picks: Sequence[Pick]) -> Steps[list[Answer[Lease]]]:
     """Lease ready, delayed or buried jobs by their numbers, until their ttr.
 

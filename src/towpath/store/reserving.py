@@ -109,10 +109,10 @@ def reserve(
     return Operation(
         "reserve",
         again if known_token else steps,
-        whole=not limited,
-        holds=limited,
-        restart=again,
-        abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
+        autocommit=not limited,
+        locks=limited,
+        retry=again,
+        undo=lambda reserved: give_back(reserved.leases, reserved.unusable),
         wakes=lambda reserved: reserved.woken,
     )
 
@@ -133,8 +133,8 @@ def reserve_offered(
     return Operation(
         "reserve_offered",
         steps,
-        restart=again,
-        abandon=lambda reserved: give_back(reserved.leases, reserved.unusable),
+        retry=again,
+        undo=lambda reserved: give_back(reserved.leases, reserved.unusable),
     )
 
 
@@ -280,4 +280,4 @@ def promote(topics: Sequence[str]) -> Operation[list[str]]:
         rows = yield sql["promote"]([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
         return list(dict.fromkeys(row[1] for row in rows))
 
-    return Operation("promote", steps, whole=True, wakes=lambda promoted: promoted)
+    return Operation("promote", steps, autocommit=True, wakes=lambda promoted: promoted)

@@ -141,7 +141,7 @@ def are_offered(topics: tuple[str, ...]) -> Operation[bool]:
     def steps() -> Steps[bool]:
         return bool((yield sql["are_offered"](topics=topics)))
 
-    return Operation("are_offered", steps, Mode.READ, whole=True)
+    return Operation("are_offered", steps, Mode.READ, autocommit=True)
 
 
 def list_runs(id: UUID) -> Operation[list[Run]]:
@@ -159,4 +159,4 @@ def list_runs(id: UUID) -> Operation[list[Run]]:
             for worker, state, job, started_at, ended_at in (yield sql["runs_of"](id=id))
         ]
 
-    return Operation("list_runs", steps, Mode.READ, whole=True)
+    return Operation("list_runs", steps, Mode.READ, autocommit=True)

@@ -174,7 +174,7 @@ def look(after: Found | None) -> Operation[list[Found]]:
         at, name = (after.next_at, after.name) if after else (0, "")
         return _all((yield sql["due"](at=at, name=name, limit=FIRE_AT_ONCE)))
 
-    return Operation("look_for_schedules", steps, Mode.READ, whole=True)
+    return Operation("look_for_schedules", steps, Mode.READ, autocommit=True)
 
 
 def next_due() -> Operation[int | None]:
@@ -184,7 +184,7 @@ def next_due() -> Operation[int | None]:
         [[wait]] = yield sql["next_due"]()
         return None if wait is None else int(wait)
 
-    return Operation("next_fire", steps, Mode.READ, whole=True)
+    return Operation("next_fire", steps, Mode.READ, autocommit=True)
 
 
 def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
@@ -202,8 +202,8 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
             yield sql["advance"](moved)
         return fired
 
-    holds = are_keyed(job for plan in plans for job in plan.jobs)
-    return Operation("fire", steps, holds=holds, wakes=_topics, appends=True)
+    locks = are_keyed(job for plan in plans for job in plan.jobs)
+    return Operation("fire", steps, locks=locks, wakes=_topics, appends=True)
 
 
 def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
@@ -260,7 +260,7 @@ def owed(after: Owed | None) -> Operation[list[Owed]]:
         rows = yield sql["owed"](schedule=name, fire_at=at, limit=FIRE_AT_ONCE)
         return [Owed(*row) for row in rows]
 
-    return Operation("look_for_owed_fires", steps, Mode.READ, whole=True)
+    return Operation("look_for_owed_fires", steps, Mode.READ, autocommit=True)
 
 
 def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
@@ -286,7 +286,7 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
                 topics.add(each.topic)
         return topics
 
-    return Operation("fire_owed", steps, holds=True, wakes=lambda topics: topics, appends=True)
+    return Operation("fire_owed", steps, locks=True, wakes=lambda topics: topics, appends=True)
 
 
 class Move(Struct, frozen=True):
@@ -310,7 +310,7 @@ def find_all() -> Operation[list[Found]]:
     def steps() -> Steps[list[Found]]:
         return _all((yield sql["list"]()))
 
-    return Operation("find_schedules", steps, Mode.SCAN, whole=True)
+    return Operation("find_schedules", steps, Mode.SCAN, autocommit=True)
 
 
 def move_near(moves: Sequence[Move]) -> Operation[int]:
@@ -334,7 +334,7 @@ def report(found: Found, error: str) -> Operation[None]:
     def steps() -> Steps[None]:
         yield sql["report"](name=found.name, epoch=found.epoch, error=error)
 
-    return Operation("report", steps, whole=True)
+    return Operation("report", steps, autocommit=True)
 
 
 class Put(Struct, frozen=True):
@@ -361,7 +361,7 @@ def put_all(new: Sequence[NewSchedule], store: Store) -> Operation[Sequence[Put]
     def topics(done: Sequence[Put]) -> set[str]:
         return {topic for put in done for topic in put.topics}
 
-    return Operation("set_schedules", steps, holds=True, wakes=topics)
+    return Operation("set_schedules", steps, locks=True, wakes=topics)
 
 
 def _put(new: NewSchedule, store: Store) -> Steps[Put]:
@@ -423,7 +423,7 @@ def pause(name: str) -> Operation[None]:
         if not (yield sql["pause"](name=name)):
             raise _missing(name)
 
-    return Operation("pause_schedule", steps, whole=True)
+    return Operation("pause_schedule", steps, autocommit=True)
 
 
 def resume(name: str) -> Operation[None]:
@@ -446,7 +446,7 @@ def run(name: str, id: UUID, store: Store) -> Operation[Job]:
         [job] = yield from store([found.new_job(id, None)]).start()
         return answered(job)
 
-    return Operation("run_schedule", steps, holds=True, wakes=lambda job: [job.topic])
+    return Operation("run_schedule", steps, locks=True, wakes=lambda job: [job.topic])
 
 
 def delete(name: str) -> Operation[None]:
@@ -459,7 +459,7 @@ def delete(name: str) -> Operation[None]:
     def again() -> Steps[None]:
         yield sql["delete"](name=name)
 
-    return Operation("delete_schedule", steps, whole=True, restart=again)
+    return Operation("delete_schedule", steps, autocommit=True, retry=again)
 
 
 def get(name: str) -> Operation[Schedule]:
@@ -468,7 +468,7 @@ def get(name: str) -> Operation[Schedule]:
     def steps() -> Steps[Schedule]:
         return _one(name, (yield sql["get"](name=name))).schedule()
 
-    return Operation("get_schedule", steps, Mode.READ, whole=True)
+    return Operation("get_schedule", steps, Mode.READ, autocommit=True)
 
 
 def list_schedules() -> Operation[list[Schedule]]:
@@ -477,7 +477,7 @@ def list_schedules() -> Operation[list[Schedule]]:
     def steps() -> Steps[list[Schedule]]:
         return [found.schedule() for found in _all((yield sql["list"]()))]
 
-    return Operation("list_schedules", steps, Mode.SCAN, whole=True)
+    return Operation("list_schedules", steps, Mode.SCAN, autocommit=True)
 
 
 def _all(rows: Iterable[Row]) -> list[Found]:

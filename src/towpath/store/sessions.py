@@ -58,7 +58,7 @@ def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
         yield sql["start"](session=session, worker=worker, topics=list(topics))
         return session
 
-    return Operation("start_session", steps, whole=True)
+    return Operation("start_session", steps, autocommit=True)
 
 
 def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tuple[int, int]]]:
@@ -84,7 +84,7 @@ def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
     def steps() -> Steps[list[tuple[int, int]]]:
         return [(seq, epoch) for seq, epoch in (yield sql["cancelled_of"](session=session))]
 
-    return Operation("cancelled", steps, Mode.READ, whole=True)
+    return Operation("cancelled", steps, Mode.READ, autocommit=True)
 
 
 def end(session: int) -> Operation[list[Settled]]:
@@ -94,7 +94,7 @@ def end(session: int) -> Operation[list[Settled]]:
         yield sql["end_session"](session=session, beats=None)
         return (yield from _released([session], crashed=False))
 
-    return Operation("end_session", steps, holds=True, wakes=topics_back)
+    return Operation("end_session", steps, locks=True, wakes=topics_back)
 
 
 def list_sessions() -> Operation[list[Session]]:
@@ -116,7 +116,7 @@ def list_sessions() -> Operation[list[Session]]:
             )
         ]
 
-    return Operation("list_sessions", steps, Mode.SCAN, whole=True)
+    return Operation("list_sessions", steps, Mode.SCAN, autocommit=True)
 
 
 def hear(worker: str, topics: Sequence[str]) -> Operation[None]:
@@ -125,7 +125,7 @@ def hear(worker: str, topics: Sequence[str]) -> Operation[None]:
     def steps() -> Steps[None]:
         yield sql["hear"](worker=worker, topics=list(topics))
 
-    return Operation("hear", steps, whole=True)
+    return Operation("hear", steps, autocommit=True)
 
 
 def list_remote() -> Operation[list[RemoteWorker]]:
@@ -144,7 +144,7 @@ def list_remote() -> Operation[list[RemoteWorker]]:
             for worker, topics, started_at, heard_at, now, leases in (yield sql["list_remote"]())
         ]
 
-    return Operation("list_remote", steps, Mode.SCAN, whole=True)
+    return Operation("list_remote", steps, Mode.SCAN, autocommit=True)
 
 
 def prune_remote() -> Operation[int]:
@@ -153,7 +153,7 @@ def prune_remote() -> Operation[int]:
     def steps() -> Steps[int]:
         return len((yield sql["prune_remote"](silence=REMEMBERED, limit=PRUNE_AT_ONCE)))
 
-    return Operation("prune_remote", steps, whole=True)
+    return Operation("prune_remote", steps, autocommit=True)
 
 
 def observe() -> Operation[list[tuple[int, int, int]]]:
@@ -162,7 +162,7 @@ def observe() -> Operation[list[tuple[int, int, int]]]:
     def steps() -> Steps[list[tuple[int, int, int]]]:
         return [(id, beats, now) for id, beats, now in (yield sql["observe"]())]
 
-    return Operation("observe", steps, Mode.READ, whole=True)
+    return Operation("observe", steps, Mode.READ, autocommit=True)
 
 
 def write_in_vain(session: int) -> Operation[int]:
@@ -188,7 +188,7 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
             return []
         return (yield from _released([session], crashed=True))
 
-    return Operation("bury_session", steps, holds=True, wakes=topics_back)
+    return Operation("bury_session", steps, locks=True, wakes=topics_back)
 
 
 class Adopted(Struct, frozen=True):
@@ -210,7 +210,7 @@ def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[A
         return Adopted(settled, upto if number == limit else 0)
 
     return Operation(
-        "adopt_orphans", steps, holds=True, wakes=lambda adopted: topics_back(adopted.settled)
+        "adopt_orphans", steps, locks=True, wakes=lambda adopted: topics_back(adopted.settled)
     )
 
 

@@ -84,7 +84,7 @@ def by_topic(topic: str | None = None) -> Operation[list[TopicStats]]:
         }
         return [_topic_stats(row, oldest.get(row[0])) for row in rows]
 
-    return Operation("stats_by_topic", steps, Mode.SCAN, whole=True)
+    return Operation("stats_by_topic", steps, Mode.SCAN, autocommit=True)
 
 
 def overall() -> Operation[Stats]:
@@ -111,7 +111,7 @@ def overall() -> Operation[Stats]:
             avg_duration_ms=_milliseconds(duration, completed),
         )
 
-    return Operation("stats", steps, Mode.SCAN, whole=True)
+    return Operation("stats", steps, Mode.SCAN, autocommit=True)
 
 
 def throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
@@ -129,7 +129,7 @@ def throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
             for minute, completed, failed, duration in rows
         ]
 
-    return Operation("throughput", steps, Mode.SCAN, whole=True)
+    return Operation("throughput", steps, Mode.SCAN, autocommit=True)
 
 
 def roll_up() -> Operation[None]:
@@ -138,7 +138,7 @@ def roll_up() -> Operation[None]:
     def steps() -> Steps[None]:
         yield sql["roll_up"]()
 
-    return Operation("roll_up", steps, whole=True)
+    return Operation("roll_up", steps, autocommit=True)
 
 
 def sum_up() -> Operation[int]:
@@ -150,7 +150,7 @@ def sum_up() -> Operation[int]:
     def steps() -> Steps[int]:
         return len((yield sql["sum_up"](kept=MOST_MINUTES, limit=SUM_UP_AT_ONCE)))
 
-    return Operation("sum_up", steps, whole=True)
+    return Operation("sum_up", steps, autocommit=True)
 
 
 def _topic_stats(row: Row, oldest: int | None) -> TopicStats:

@@ -13,7 +13,7 @@ from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import FailureKind, Job
 from towpath.model.states import Action, State, Status, allows
-from towpath.operation import Operation, Row, Steps
+from towpath.operation import Operation, Retry, Row, Steps
 from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import IN_LINE, told
 from towpath.store.dependencies import sql as dependencies
@@ -274,7 +274,7 @@ def _admin(
     name: str, steps: Callable[[], Steps[T]], wakes: Callable[[T], Iterable[str]] | None = None
 ) -> Operation[T]:
     # Kicking twice kicks twice as many, and a second delete finds nothing.
-    return Operation(name, steps, repeatable=False, wakes=wakes)
+    return Operation(name, steps, retry=Retry.NEVER, wakes=wakes)
 
 
 def _its_topic(job: Job) -> list[str]:

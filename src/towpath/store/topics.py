@@ -18,7 +18,7 @@ def pause(topic: str, duration: int | None) -> Operation[None]:
         yield sql["pause"](topic=topic, duration=duration)
 
     # Whoever waits learns when it ends, which may be sooner than it was.
-    return Operation("pause", steps, whole=True, wakes=lambda _: [topic])
+    return Operation("pause", steps, autocommit=True, wakes=lambda _: [topic])
 
 
 def resume(topic: str) -> Operation[None]:
@@ -29,7 +29,7 @@ def resume(topic: str) -> Operation[None]:
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
 
-    return Operation("resume", steps, whole=True, wakes=lambda _: [topic])
+    return Operation("resume", steps, autocommit=True, wakes=lambda _: [topic])
 
 
 def list_topics() -> Operation[list[str]]:
@@ -38,7 +38,7 @@ def list_topics() -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
         return [name for (name,) in (yield sql["list_topics"]())]
 
-    return Operation("list_topics", steps, Mode.READ, whole=True)
+    return Operation("list_topics", steps, Mode.READ, autocommit=True)
 
 
 def due() -> Operation[list[str]]:
@@ -47,7 +47,7 @@ def due() -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
         return [name for (name,) in (yield sql["due_topics"]())]
 
-    return Operation("due_topics", steps, Mode.READ, whole=True)
+    return Operation("due_topics", steps, Mode.READ, autocommit=True)
 
 
 def forget_empty() -> Operation[list[str]]:
@@ -59,4 +59,4 @@ def forget_empty() -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
         return [name for (name,) in (yield sql["forget_empty_topics"]())]
 
-    return Operation("forget_empty", steps, whole=True)
+    return Operation("forget_empty", steps, autocommit=True)

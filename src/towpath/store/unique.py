@@ -43,8 +43,8 @@ def enqueue_over(
     return Operation(
         "enqueue_over",
         steps,
-        restart=partial(steps, again=True),
-        holds=True,
+        retry=partial(steps, again=True),
+        locks=True,
         wakes=lambda answers: topics_of(answers) | woken,
     )
 

@@ -19,7 +19,7 @@ def clock() -> Operation[int]:
         [[now]] = yield sql["clock"]()
         return int(now)
 
-    return Operation("clock", steps, Mode.READ, whole=True)
+    return Operation("clock", steps, Mode.READ, autocommit=True)
 
 
 def prune() -> Operation[int]:
@@ -28,4 +28,4 @@ def prune() -> Operation[int]:
     def steps() -> Steps[int]:
         return len((yield sql["prune"](limit=PRUNE_AT_ONCE)))
 
-    return Operation("prune", steps, whole=True)
+    return Operation("prune", steps, autocommit=True)
