@@ -29,7 +29,6 @@ from towpath.model.ids import uuid7
 from towpath.operation import Operation
 from towpath.statement import Statement
 from towpath.store import accounts as store
-from towpath.store import schema
 from towpath.store.accounts import NewAccount
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
@@ -767,23 +766,3 @@ def test_an_account_is_made_in_the_callers_transaction_or_not_at_all(tmp_path):
 
 
 # ---------------------------------------------------------------- the migration
-
-
-@pytest.mark.usefixtures("untouched")
-def test_tables_of_before_are_brought_up_to_date_and_old_code_goes_on(
-    make_app, place, clock, monkeypatch
-):
-    with monkeypatch.context() as before:
-        before.setattr(schema, "VERSION", 1)
-        old = make_app(clock=clock)
-        job = old.jobs.enqueue("mail")
-        new = old if old.url == "memory://" else make_app(clock=clock)
-    new._migrated = False
-    new.accounts.create("users", "ada@example.com", PASSWORD)
-    assert new.run(schema.applied()) == schema.Applied(schema.VERSION, 1)
-    assert new.jobs.get(job.id) == job
-    with monkeypatch.context() as before:
-        before.setattr(schema, "VERSION", 1)
-        old._migrated = False
-        [lease] = old.jobs.reserve("mail")
-        old.jobs.complete(lease)

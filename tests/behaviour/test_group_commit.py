@@ -7,17 +7,18 @@ from threading import Event
 
 from tests.conftest import eventually
 from towpath.database.calls import Inbox, OrphanCall
+from towpath.database.sqlite_lanes import Alone
 from towpath.operation import Answer, Operation, Steps, plural
 from towpath.statement import Statement
 
 Make = Callable[[Sequence[str]], Operation[list[Answer[str]]]]
 
 
-def operation_called_write(word: str, told: list[Sequence[str]], *, holds: bool = False) -> Make:
+def operation_called_write(word: str, told: list[Sequence[str]], *, locks: bool = False) -> Make:
     """Make a plural operation that answers with its own word; two of them share a name."""
     statement = Statement("word", {"any": f"select '{word}'"})
 
-    @plural(locks=lambda _: holds)
+    @plural(locks=lambda _: locks)
     def write(items: Sequence[str]) -> Steps[list[Answer[str]]]:
         told.append(items)
         [[said]] = yield statement()
@@ -60,7 +61,8 @@ def test_operations_of_one_name_never_share_a_statement_among_threads(make_app):
     assert lefts == rights == [["a", "b"] * 3]  # each was one statement
 
 
-def test_operations_of_one_name_never_share_a_statement_in_an_event_loop(make_app):
+def test_operations_of_one_name_never_share_a_statement_in_an_event_loop(make_app, monkeypatch):
+    monkeypatch.setattr(Alone, "may_go", lambda *_: False)  # so that none goes before the others
     app = make_app(lanes=1)
     app.migrate()
     lefts: list[Sequence[str]] = []
@@ -69,7 +71,7 @@ def test_operations_of_one_name_never_share_a_statement_in_an_event_loop(make_ap
 
     async def in_one_tick():
         calls = [make(["a"]) for make in [left, right] * 3]
-        return await asyncio.gather(*(app._database.arun(each, company=True) for each in calls))
+        return await asyncio.gather(*(app._database.arun(each) for each in calls))
 
     assert asyncio.run(in_one_tick()) == [["left a"], ["right a"]] * 3
     assert lefts == rights == [["a"] * 3]  # each was one statement

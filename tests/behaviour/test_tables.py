@@ -3,15 +3,18 @@
 import logging
 import os
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from towpath import App, Limit, State, Status
-from towpath.errors import NotFound, SchemaMissing
+from towpath.errors import NotFound, SchemaMissing, SchemaTooNew
+from towpath.model.job import Options
 from towpath.operation import Operation
 from towpath.statement import Statement
 from towpath.store import schema, stats
+from towpath.store.rows import stored_options
 
 WITHOUT_KEY = {
     "sqlite": """
@@ -25,6 +28,17 @@ select c.relname from pg_class c
 TALLY = """
 insert into towpath.tally (at, topic, completed, failed, duration)
 values ({now} - 60000000, :topic, 1, 0, 5) returning 1"""
+
+
+TOPIC = "insert into towpath.topic (name, created_at) values ('mail', {now}) returning 1"
+JOB = """
+insert into towpath.job
+       (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
+values (:id, 'mail', 50, 'printer', :payload, 'json', 60000000, :options, {now}, {now})
+returning 1"""
+READY = """
+insert into towpath.ready (seq, topic, priority, limit_key)
+select seq, topic, priority, limit_key from towpath.job returning 1"""
 
 
 def asked(app, texts, **params):
@@ -49,11 +63,10 @@ def test_every_table_has_a_primary_key(make_app):
 
 @pytest.mark.usefixtures("untouched")
 def test_outcomes_counted_before_the_tally_had_a_key_are_kept(make_app, clock, monkeypatch):
-    """The code of the version before writes to the new table too."""
     with monkeypatch.context() as before:
         before.setattr(schema, "VERSION", 2)
         app = make_app(clock=clock)
-        app.jobs.enqueue("mail")
+        asked(app, {"any": TOPIC})
         for _ in range(2):
             asked(app, {"any": TALLY}, topic="mail")
     app._migrated = False
@@ -63,6 +76,27 @@ def test_outcomes_counted_before_the_tally_had_a_key_are_kept(make_app, clock, m
     assert app.jobs.stats().completed == 3
     ids = asked(app, {"any": "select id from towpath.tally"})
     assert len(set(ids)) == 3
+
+
+@pytest.mark.usefixtures("untouched")
+def test_jobs_stored_before_are_kept_and_their_limits_hold(make_app, clock, monkeypatch):
+    """Their topic is marked as one that has limits. Code of before is told to upgrade."""
+    limited = stored_options(Options(limit=Limit("printer", concurrency=1)))
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        app = make_app(clock=clock)
+        asked(app, {"any": TOPIC})
+        for number in range(3):
+            asked(app, {"any": JOB}, id=uuid4(), payload=str(number), options=limited)
+        asked(app, {"any": READY})
+    app._migrated = False
+
+    assert [lease.job.payload for lease in app.jobs.reserve("mail", limit=9)] == [0]
+    assert app.run(schema.applied()) == schema.Applied(schema.VERSION, 3)
+    monkeypatch.setattr(schema, "VERSION", 2)
+    app._migrated = False
+    with pytest.raises(SchemaTooNew, match="upgrade this process"):
+        app.jobs.enqueue("mail")
 
 
 @pytest.mark.usefixtures("untouched")
