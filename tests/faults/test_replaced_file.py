@@ -2,6 +2,8 @@
 
 import pytest
 
+from towpath.errors import DatabaseUnavailable
+
 
 @pytest.fixture
 def kind():
@@ -48,3 +50,27 @@ def test_no_job_is_acknowledged_that_went_to_a_deleted_file(make_app, start, pat
         program.say("lost")
         assert program.hear() == "database_unavailable"
     assert not path.exists()
+
+
+def test_the_log_of_a_process_that_opened_the_new_file_first_is_left_alone(
+    make_app, start, path, tmp_path
+):
+    """SQLite gave it the log of the old file. What it was acknowledged is in that log alone."""
+    app = make_app()
+    app.jobs.enqueue("mail", "kept")
+    app.backup(tmp_path / "backup.db")
+    app.jobs.enqueue("mail", "in the log")
+    (tmp_path / "backup.db").replace(path)
+    program = start("enqueue_when_told")
+    program.say("stored")
+    assert program.hear() == "stored"
+
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable, match="was replaced while in use"):
+            app.jobs.enqueue("mail", "refused")
+    with pytest.raises(DatabaseUnavailable, match="another process has opened it"):
+        app.jobs.enqueue("mail", "refused")
+    program.end()  # by SIGKILL, so it closes nothing
+    app.close()
+
+    assert "stored" in [job.payload for job in make_app().jobs.list()]

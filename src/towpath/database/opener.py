@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from towpath.database import file_locks
 from towpath.database.sqlite import Connection, Identity, connect, identity, of_file
 from towpath.database.turns import Turn
 from towpath.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable
@@ -38,6 +39,7 @@ class Opener:
         self._on_leave = on_leave
         self._file: Identity | None = None  # the file that is open
         self._moved = False  # it is no longer in place
+        self._contested = False  # another process writes to its log, for the file in its place
         self._log: int | None = None  # a descriptor of its log: no other file gets that inode
         self._look_at = 0.0
         self._lock = Lock()
@@ -67,6 +69,8 @@ class Opener:
                 raise self._refused()
             _close(self._log)
             self._file, self._log, self._moved = connection.file, log, False
+            self._contested = False
+            connection.owns_log = self._owns_log
             return connection
 
     def is_current(self, connection: Connection) -> bool:
@@ -91,10 +95,11 @@ class Opener:
 
     def close(self) -> None:
         """Leave no log behind that SQLite would take for that of a new file."""
-        with self._lock, contextlib.suppress(DatabaseError):
-            self._leave_moved()
-        _close(self._log)
-        self._log = None
+        with self._lock:
+            with contextlib.suppress(DatabaseError):
+                self._leave_moved()
+            _close(self._log)
+            self._log = None
 
     def _leave_moved(self) -> None:
         """Before another file is opened, remove the log of the one that was in its place.
@@ -125,8 +130,23 @@ class Opener:
                 raise DatabaseBusy(msg)
             log = self.log_path
             if self._log is not None and identity(str(log)) == _identity_of(self._log):
+                if not self._owns_log():
+                    msg = (
+                        f"{path} was replaced while in use, and another process has opened it with "
+                        "the log of the file before: stop every process that uses it, remove "
+                        f"{log} and its -shm, and put the backup there again"
+                    )
+                    raise DatabaseUnavailable(msg)
                 log.unlink()
                 log.with_name(f"{log.name.removesuffix('wal')}shm").unlink(missing_ok=True)
+
+    def _owns_log(self) -> bool:
+        """Say whether no other process has opened the file that lies at the path by now.
+
+        SQLite may have given it the log of the file before. Once seen, that stays so.
+        """
+        self._contested = self._contested or file_locks.is_open(str(self.path))
+        return not self._contested
 
     def _refused(self) -> DatabaseUnavailable:
         if self.path and self.path.exists():

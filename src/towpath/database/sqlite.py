@@ -78,17 +78,18 @@ class Connection(sqlite3.Connection):
 
     path: str | None = None  # None: in memory
     file: Identity | None = None
+    owns_log: Callable[[], bool] = staticmethod(lambda: True)
 
     def is_in_place(self) -> bool:
         """Say whether its path still names the file that it has open."""
         return self.path is None or identity(self.path) == self.file
 
     def close(self) -> None:
-        """Close the file. If it was moved away, empty its log, which SQLite would leave behind.
+        """Close the file. If it was moved away, empty its log, so that it is whole without it.
 
-        So the file is whole without it, and it does no harm to another file at the same path.
+        Not where another process may have taken this log for its own.
         """
-        if not self.is_in_place():
+        if not self.is_in_place() and self.owns_log():
             with contextlib.suppress(sqlite3.Error):
                 self.execute("pragma busy_timeout = 0")
                 self.execute("pragma wal_checkpoint(truncate)").fetchall()

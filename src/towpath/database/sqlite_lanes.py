@@ -142,7 +142,7 @@ class SqliteDatabase:
     def backup(self, target: Path) -> None:
         """Copy the file as it is at one instant to a new one."""
         self._check_open()
-        backup(self.path or Path(), target, self.opener.open)
+        backup(self.opener.path or Path(), target, self.opener.open)
 
     def reconnect(self) -> None:
         """Do nothing: between us and a file there is no line that could be dead."""
@@ -401,11 +401,12 @@ class Writer:
 
     def close(self) -> None:
         """Close the file."""
-        if self._connection:
-            self._connection.close()
-        if self._turn:
-            self._turn.close()
+        connection, turn = self._connection, self._turn
         self._connection = self._turn = None
+        if connection:
+            connection.close()
+        if turn:
+            turn.close()
 
     def _open(self) -> Connection:
         if self._connection and not self._opener.is_current(self._connection):
