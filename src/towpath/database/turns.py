@@ -84,12 +84,16 @@ class Turn:
             self._held = False
             self._changed.notify_all()
             if not self._in_line:
+                # A child that was forked meanwhile has the same lock, and would keep it.
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
                 os.close(self._fd)
                 return
-            # The thread still uses the number, which must not become that of another file.
-            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            os.dup2(nothing, self._fd, inheritable=False)
-            os.close(nothing)
+            # The thread still uses the number, which must not become that of another file; without
+            # a free descriptor, it closes the file when it gets the lock.
+            with contextlib.suppress(OSError):
+                nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                os.dup2(nothing, self._fd, inheritable=False)
+                os.close(nothing)
 
     def _get_in_line(self) -> None:
         if self._in_line:
