@@ -59,7 +59,6 @@ _ERRORS: Final[Mapping[str, type[DatabaseError]]] = {
 _DENIED: Final = re.compile(
     r"authentication failed|no password supplied|pg_hba|role .* does not exist"
 )
-_FULL: Final = re.compile(r"too many|remaining connection slots|no more connections")
 _NO_DATABASE: Final = re.compile(r"database .* does not exist")
 _HOPELESS: Final = re.compile(r"database .* does not exist|invalid|missing")
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z]\w*)")
@@ -220,7 +219,7 @@ def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
         with contextlib.closing(connect(url, settings)) as other:
             [[[works]]] = other.exchange([Asked(_WORKS, [pid, wire.mark])])
     except psycopg.Error as error:
-        return bool(_FULL.search(str(error)))  # it lives: it has counted its connections
+        return "FATAL" in str(error)  # it lives: it has answered, if only by a refusal
     return bool(works)
 
 

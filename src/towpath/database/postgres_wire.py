@@ -165,7 +165,9 @@ class Wire:
             return
 
         def find_out() -> None:
-            works = self.is_worked_on()
+            works = False
+            with contextlib.suppress(Exception):  # whatever it is, the exchange stays watched
+                works = self.is_worked_on()
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._judge, since, works)
 
