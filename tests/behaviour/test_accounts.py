@@ -520,6 +520,20 @@ def test_a_revoked_token_ends_and_another_one_does_not(app, ada):
     assert app.accounts.verify(two) == ada
 
 
+def test_logging_out_ends_a_token_that_lives_longer_than_those_refreshed_from_it(app, ada, clock):
+    """Tokens may have been made shorter since."""
+    long = app.accounts.token(ada)
+    app.accounts._lifetime = 3_600_000_000
+    _, short = app.accounts.refresh(long)
+    app.accounts.revoke(short)
+
+    clock.advance(4 * 3_600)
+    app.upkeep.run()
+
+    with pytest.raises(InvalidToken):
+        app.accounts.verify(long)
+
+
 def test_logging_out_ends_every_token_of_that_login_and_no_other(app, ada):
     first, elsewhere = app.accounts.token(ada), app.accounts.token(ada)
     _, second = app.accounts.refresh(first)

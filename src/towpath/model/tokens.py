@@ -28,29 +28,37 @@ class Claims(Struct, frozen=True):
     iat: Whole
     exp: Whole
     login: UUID | None = None  # tokens of the version before do not name theirs
+    until: Whole = 0  # when the last of its login's tokens so far expires
 
     @property
     def of_login(self) -> UUID:
         """The login that it stems from, however often it was refreshed."""
         return self.login or self.jti
 
+    @property
+    def login_expires(self) -> int:
+        """When the last token of its login so far expires; one before may live longer than this."""
+        return max(self.exp, self.until)
+
 
 def signed(
-    account: Account, secret: str, now: int, lifetime: int, login: UUID | None = None
+    account: Account, secret: str, now: int, lifetime: int, before: Claims | None = None
 ) -> str:
-    """Return a new token for an account: of a login, or one that begins a login.
+    """Return a new token for an account: one that begins a login, or follows another.
 
     Instants and durations are microseconds.
     """
     id = uuid7()
+    expires = (now + lifetime) // 10**6
     claims = {
         "sub": account.id,
         "col": account.collection.value,
         "gen": account.generation,
         "jti": str(id),
-        "login": str(login or id),
+        "login": str(before.of_login if before else id),
         "iat": now // 10**6,
-        "exp": (now + lifetime) // 10**6,
+        "exp": expires,
+        "until": max(expires, before.login_expires if before else 0),
     }
     return str(pyjwt().encode(claims, secret, algorithm=ALGORITHM))
 

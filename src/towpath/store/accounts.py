@@ -173,7 +173,7 @@ def refresh(token: str, lifetime: int) -> Operation[tuple[Account, str]]:
     def steps() -> Steps[tuple[Account, str]]:
         account, claims = yield from _verified(token)
         known = yield from secret_and_now()
-        return account, tokens.signed(account, *known, lifetime, claims.of_login)
+        return account, tokens.signed(account, *known, lifetime, claims)
 
     return Operation("refresh_token", steps, Mode.READ)
 
@@ -194,7 +194,7 @@ def revoke(token: str, lifetime: int) -> Operation[None]:
         yield from raise_version()
         _, claims = yield from _verified(token)
         # A refresh that is under way may still sign a token of this login, for a whole lifetime.
-        expires_at = claims.exp * 10**6 + lifetime + REFRESH_TAKES
+        expires_at = claims.login_expires * 10**6 + lifetime + REFRESH_TAKES
         # Code of the version before looks for the token's own id only.
         for id in {claims.of_login, claims.jti}:
             yield sql["revoke"](id=id, expires_at=expires_at)
