@@ -11,23 +11,24 @@ select id, collection, email, name, fields, generation, created_at, updated_at
 update towpath.account set password = :password where id = :id and password = :was;
 
 -- A row says up to when what was tried is paid for. Each try costs its pace; as many may be owed at
--- once as there is room for: if there is more, the clock was set back, and it is forgiven. In the
--- order of their keys, so that two logins do not deadlock.
+-- once as there is room for: if there is more, the clock was set back, and it is forgiven. Not below
+-- ten seconds more: PostgreSQL's clock is that of a statement, which may have waited for the row. In
+-- the order of their keys, so that two logins do not deadlock.
 -- name: charge [sqlite]
 insert into towpath.login_attempt as a (key, tat) values (:key, :now + :pace)
 on conflict (key) do update
-   set tat = case when a.tat > :now + :room then :now else max(a.tat, :now) end + :pace
- where a.tat > :now + :room or max(a.tat, :now) + :pace <= :now + :room returning key;
+   set tat = case when a.tat > :now + :room + 10000000 then :now else max(a.tat, :now) end + :pace
+ where a.tat > :now + :room + 10000000 or max(a.tat, :now) + :pace <= :now + :room returning key;
 
 -- name: charge [postgres]
 insert into towpath.login_attempt as a (key, tat)
 select key, {now} + pace from json_to_recordset(cast(:items as json)) as i(
        key text, pace bigint, room bigint) order by key
 on conflict (key) do update
-   set tat = case when a.tat > {now} + (
+   set tat = case when a.tat > {now} + 10000000 + (
        select i.room from json_to_recordset(cast(:items as json)) as i(key text, room bigint)
         where i.key = a.key) then {now} else greatest(a.tat, {now}) end + (excluded.tat - {now})
- where (select a.tat > {now} + i.room
+ where (select a.tat > {now} + i.room + 10000000
             or greatest(a.tat, {now}) + (excluded.tat - {now}) <= {now} + i.room
           from json_to_recordset(cast(:items as json)) as i(key text, room bigint)
          where i.key = a.key)
