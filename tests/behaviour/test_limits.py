@@ -6,6 +6,8 @@ import pytest
 
 from towpath import Limit, State
 from towpath.errors import Invalid
+from towpath.operation import Operation
+from towpath.statement import Statement
 from towpath.store import reserving
 
 ONE = Limit("printer", concurrency=1)
@@ -314,3 +316,34 @@ def test_a_limit_that_comes_by_a_change_counts(app):
         app.jobs.enqueue("mail", key=key, unique="update", limit=ONE)
 
     assert len(app.jobs.reserve("mail", limit=9)) == 1
+
+
+def test_a_topic_that_has_lost_its_mark_keeps_its_limits(app):
+    """As after a race, or by code of before: the first reservation that meets a limit marks it."""
+    app.jobs.enqueue_many("print", range(3), limit=ONE)
+    asked(app, "update towpath.topic set limited = false returning name")
+
+    assert numbers(app.jobs.reserve("print", limit=9)) == [0]
+    assert len(asked(app, "select 1 from towpath.topic where limited")) == 1
+
+
+def test_a_topic_that_had_jobs_with_limits_is_not_forgotten(make_app, colour, clock):
+    """A transaction that is open may be about to store another."""
+    app = colour(make_app(clock=clock, topic_cleanup=True))
+    app.jobs.enqueue("print", limit=ONE)
+    app.jobs.enqueue("mail")
+    for lease in app.jobs.reserve(["print", "mail"], limit=2):
+        app.jobs.delete(lease)
+    clock.advance(3_600)
+    app.upkeep.run()
+
+    assert app.topics.list() == ["print"]
+
+
+def asked(app, text):
+    """Run one statement past the verbs."""
+
+    def steps():
+        return (yield Statement("test", {"any": text})())
+
+    return app.run(Operation("test", steps))

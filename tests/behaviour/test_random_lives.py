@@ -130,7 +130,7 @@ class Lives(RuleBasedStateMachine):
     @rule(lease=leases)
     def complete(self, lease):
         job = self.model.get(lease.job.id)
-        if self.locks(lease):
+        if self.holds(lease):
             self.app.jobs.complete(lease)
             job.state = State.COMPLETED
         elif job and job.state is State.COMPLETED and job.epoch == lease.epoch:
@@ -141,7 +141,7 @@ class Lives(RuleBasedStateMachine):
     @rule(lease=leases)
     def fail(self, lease):
         job = self.model.get(lease.job.id)
-        if not self.locks(lease):
+        if not self.holds(lease):
             if (lease.job.id, lease.epoch) not in self.failed:  # else it is said again
                 self.refused(lambda: self.app.jobs.fail(lease, "no"))
             return
@@ -155,7 +155,7 @@ class Lives(RuleBasedStateMachine):
     def release(self, lease, delay, priority):
         job = self.model.get(lease.job.id)
         goal = State.DELAYED if delay else State.READY
-        if self.locks(lease):
+        if self.holds(lease):
             self.app.jobs.release(lease, delay=delay, priority=priority)
             job.counters["releases"] += 1
             job.priority = job.priority if priority is None else priority
@@ -166,7 +166,7 @@ class Lives(RuleBasedStateMachine):
     @rule(lease=leases)
     def bury(self, lease):
         job = self.model.get(lease.job.id)
-        if self.locks(lease):
+        if self.holds(lease):
             self.app.jobs.bury(lease)
             self.leave(job, State.BURIED)
         elif not (job and job.state is State.BURIED and job.epoch == lease.epoch):
@@ -174,7 +174,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def touch(self, lease):
-        if self.locks(lease):
+        if self.holds(lease):
             self.app.jobs.touch(lease)
             job = self.model[lease.job.id]
             job.until = self.now + job.ttr
@@ -183,7 +183,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def discard(self, lease):
-        if self.locks(lease):
+        if self.holds(lease):
             self.app.jobs.delete(lease)
             del self.model[lease.job.id]
         elif lease.job.id in self.model:

@@ -166,7 +166,7 @@ def test_a_repeated_flow_finds_the_job_that_stood_for_one_of_its_steps(make_app)
     operation = app.storing.flow(flow.nodes(ExitStack()))
     before = app.run(operation)
 
-    after = app.run(replace(operation, start=operation.restart or operation.start))
+    after = app.run(replace(operation, start=lambda: operation.steps(again=True)))
 
     assert [job.id for job in after] == [job.id for job in before]
     assert after[1].id == standing.id

@@ -171,10 +171,10 @@ class Reservations:
 
     def _is_all(self, wish: Wish, reserved: Reserved, *, aside: bool) -> bool:
         """Say whether another look would find no more."""
-        if reserved.limited:
+        if reserved.limited and not reserved.leases:
             return False
         # By its token it would find again what was not put aside.
-        same = wish.token is not None and not aside
+        same = wish.token is not None and not aside and not reserved.limited
         if not reserved.leases and reserved.unusable and not same:
             return False
         self._marks.note(wish.topics, wish.limit, reserved)

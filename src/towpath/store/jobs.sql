@@ -2,7 +2,8 @@
 -- does the same; what needs no chain is written once.
 
 -- The first job with a limit marks its topic, even where the job itself is not stored: then another one
--- takes over its limit.
+-- takes over its limit. PostgreSQL waits for no lock and risks no serialization error for the mark: a
+-- reservation that meets a limit without it marks the topic itself.
 -- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
 -- comes first: a caller's transaction that had only read could not write after somebody else did.
 -- name: enqueue [sqlite]
@@ -30,13 +31,18 @@ item as materialized (
            nth integer, id uuid, topic text, priority bigint, limit_key text, payload text,
            encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
-    insert into towpath.topic as t (name, created_at, limited)
+    insert into towpath.topic (name, created_at, limited)
     select topic, now, limited from (
            select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
-     where not exists (select from towpath.topic t
-                        where t.name = named.topic and (t.limited or not named.limited))
+     where not exists (select from towpath.topic t where t.name = named.topic)
      order by topic collate "C"
-    on conflict (name) do update set limited = true where excluded.limited and not t.limited),
+    on conflict do nothing),
+marked as (
+    update towpath.topic set limited = true where name = any(array(
+        select t.name from towpath.topic t
+         where t.name = any(array(select topic from item where limit_key is not null))
+           and not t.limited and current_setting('transaction_isolation') = 'read committed'
+         order by t.name collate "C" for update skip locked))),
 made as (
     insert into towpath.job
            (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
@@ -80,13 +86,18 @@ item as materialized (
            nth integer, id uuid, topic text, priority bigint, key text, limit_key text,
            payload text, encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
-    insert into towpath.topic as t (name, created_at, limited)
+    insert into towpath.topic (name, created_at, limited)
     select topic, now, limited from (
            select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
-     where not exists (select from towpath.topic t
-                        where t.name = named.topic and (t.limited or not named.limited))
+     where not exists (select from towpath.topic t where t.name = named.topic)
      order by topic collate "C"
-    on conflict (name) do update set limited = true where excluded.limited and not t.limited),
+    on conflict do nothing),
+marked as (
+    update towpath.topic set limited = true where name = any(array(
+        select t.name from towpath.topic t
+         where t.name = any(array(select topic from item where limit_key is not null))
+           and not t.limited and current_setting('transaction_isolation') = 'read committed'
+         order by t.name collate "C" for update skip locked))),
 claimed as (
     insert into towpath.unique_key (topic, key, id)
     select topic, key, id from (select distinct on (id) * from item order by id, nth) as first

@@ -16,7 +16,7 @@ from towpath.model.instants import FOREVER, instant, microseconds
 from towpath.model.job import FailureKind, Lease
 from towpath.operation import Operation, Row, Steps
 from towpath.statement import load
-from towpath.store.leases import Outcome, give_back, rescue
+from towpath.store.leases import Outcome, back, give_back, rescue
 from towpath.store.limits import admitted, due_freed
 from towpath.store.rows import known_options, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
@@ -46,7 +46,7 @@ class Reserved(Struct, frozen=True):
     now: int = 0
     back_in_line: bool = False  # jobs came back into these lines, before others
     unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
-    limited: bool = False  # without leases: look again, `limited`, for a topic has limits
+    limited: bool = False  # look again, `limited`: a topic has limits
     again: bool = False  # without leases: there may be some now
     woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
@@ -86,7 +86,7 @@ def reserve(
         while True:
             rows = yield from look(where)
             if rows:
-                found = yield from _admitted(rows)
+                found = yield from _admitted(rows, limited=limited)
                 return replace(found, back_in_line=where != marked)
             if where != everywhere:
                 where = everywhere
@@ -98,13 +98,14 @@ def reserve(
                 # Another transaction has it in hand: do not wait for that one.
                 regardless = [Range(topic, due_from=FOREVER) for topic in topics]
                 rows = yield from look(_plain(regardless, wanted))
-                return (yield from _admitted(rows)) if rows else Reserved([], LOOK_AGAIN)
+                nothing = Reserved([], LOOK_AGAIN)
+                return (yield from _admitted(rows, limited=limited)) if rows else nothing
             if limited:
                 return Reserved([], again=True)
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows) if rows else (yield from steps())
+        return _reserved(rows, limited=limited) if rows else (yield from steps())
 
     return Operation(
         "reserve",
@@ -128,7 +129,7 @@ def reserve_offered(
 
     def again() -> Steps[Reserved]:
         rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows) if rows else Reserved([])
+        return _reserved(rows, limited=True) if rows else Reserved([])
 
     return Operation(
         "reserve_offered",
@@ -207,11 +208,13 @@ def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
     return bool(promoted or rescued or freed or (limited and held))
 
 
-def _admitted(rows: Sequence[Row]) -> Steps[Reserved]:
+def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
     """Read the rows of a reservation, less those that are over a limit."""
-    reserved = _reserved(rows)
-    if not any(lease.job.options.limit for lease in reserved.leases):
+    reserved = _reserved(rows, limited=limited)
+    bound = {lease.job.topic for lease in reserved.leases if lease.job.options.limit}
+    if not bound:
         return reserved
+    yield sql["mark_limited"]([{"topic": topic} for topic in sorted(bound)])
     leases, woken = yield from admitted(reserved.leases)
     again = not leases  # all of them wait for their limits
     return replace(reserved, leases=leases, woken=frozenset(woken), again=again)
@@ -230,8 +233,13 @@ def _within(most: Mapping[str, int], places: Sequence[Row]) -> Sequence[Row]:
     return kept
 
 
-def _reserved(rows: Sequence[Row]) -> Reserved:
-    """Read the rows of a reservation; a job that cannot be used spoils no other."""
+def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
+    """Read the rows of a reservation; a job that cannot be used spoils no other.
+
+    One with a limit can be used only by a look that is `limited`. As a rule the mark on its topic
+    keeps other looks from leasing it; the mark may be missing for a moment.
+    """
+    missed = False
     leases: list[Lease] = []
     unusable: list[Outcome] = []
     now: int = rows[0][19]
@@ -245,6 +253,9 @@ def _reserved(rows: Sequence[Row]) -> Reserved:
                 and not was_begun(lease.job, lease.epoch - 1)
             ):
                 unusable.append(_expired(lease, expires_at))
+            elif lease.job.options.limit and not limited:
+                missed = True
+                unusable.append(back(lease.job.seq, lease.epoch, lease.job.options))
             else:
                 leases.append(lease)
         except IncompatibleData as error:
@@ -258,7 +269,7 @@ def _reserved(rows: Sequence[Row]) -> Reserved:
                     error=str(error),
                 )
             )
-    return Reserved(leases, now=now, unusable=unusable)
+    return Reserved(leases, now=now, unusable=unusable, limited=missed)
 
 
 def _expired(lease: Lease, at: datetime) -> Outcome:

@@ -170,6 +170,17 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
+-- A topic that has jobs with limits; set in the transaction that holds them.
+-- name: mark_limited [sqlite]
+update towpath.topic set limited = true where name = :topic and not limited;
+
+-- name: mark_limited [postgres]
+update towpath.topic set limited = true where name = any(array(
+    select t.name from towpath.topic t
+     where t.name = any(array(
+           select i.topic from json_to_recordset(cast(:items as json)) as i(topic text)))
+       and not t.limited for update skip locked));
+
 -- The answer to a reservation was lost: these are its leases.
 -- name: reserved_before
 select l.* from towpath.located l join towpath.lease t on t.seq = l.seq

@@ -30,11 +30,12 @@ select topic from later where exists (
 select topic from held where exists (
        select 1 from towpath.lease l where l.topic = held.topic and l.until <= {now});
 
--- A topic is forgotten only while nothing of it is stored and it is not paused. PostgreSQL does not
--- see a job that another transaction has not committed yet; its topic is put back the next time.
+-- A topic is forgotten only while nothing of it is stored, it is not paused and not marked as limited.
+-- PostgreSQL does not see a job that another transaction has not committed yet; its topic is put back
+-- the next time. A row that another transaction holds is left for then.
 -- name: forget_empty_topics [sqlite]
 delete from towpath.topic
- where paused_until <= :now
+ where paused_until <= :now and not limited
    and not exists (select 1 from towpath.ready r where r.topic = towpath.topic.name)
    and not exists (select 1 from towpath.delayed d where d.topic = towpath.topic.name)
    and not exists (select 1 from towpath.blocked b where b.topic = towpath.topic.name)
@@ -55,6 +56,9 @@ put_back as (
      where not exists (select from towpath.topic t where t.name = u.topic)
      order by u.topic
     on conflict do nothing)
-delete from towpath.topic
- where paused_until <= {now} and not exists (select from used u where u.topic = name)
+delete from towpath.topic where name = any(array(
+    select t.name from towpath.topic t
+     where t.paused_until <= {now} and not t.limited
+       and not exists (select from used u where u.topic = t.name)
+       for update skip locked))
 returning name;
