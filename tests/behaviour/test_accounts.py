@@ -292,7 +292,7 @@ def test_a_login_returns_a_token_that_holds(app, ada):
 
     assert account == ada
     assert app.accounts.verify(token) == ada
-    assert claims(token).keys() == {"sub", "col", "gen", "jti", "login", "iat", "exp"}
+    assert claims(token).keys() == {"sub", "col", "gen", "jti", "login", "iat", "exp", "until"}
 
 
 NOT_ADA = [

@@ -32,13 +32,13 @@ item as materialized (
            encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at, limited)
-    select topic, now, limited from (
-           select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
-     where not exists (select from towpath.topic t where t.name = named.topic)
-     order by topic collate "C"
+    select distinct on (topic collate "C") topic, now, limit_key is not null from item
+     where not exists (select from towpath.topic t where t.name = item.topic)
+     order by topic collate "C", limit_key
     on conflict do nothing),
 marked as (
-    update towpath.topic set limited = true where name = any(array(
+    update towpath.topic set limited = true
+     where exists (select from item where limit_key is not null) and name = any(array(
         select t.name from towpath.topic t
          where t.name = any(array(select topic from item where limit_key is not null))
            and not t.limited and current_setting('transaction_isolation') = 'read committed'
@@ -87,13 +87,13 @@ item as materialized (
            payload text, encoding text, ttr bigint, options text, run_at bigint, delay bigint)),
 opened as (
     insert into towpath.topic (name, created_at, limited)
-    select topic, now, limited from (
-           select topic, now, bool_or(limit_key is not null) as limited from item group by topic, now) as named
-     where not exists (select from towpath.topic t where t.name = named.topic)
-     order by topic collate "C"
+    select distinct on (topic collate "C") topic, now, limit_key is not null from item
+     where not exists (select from towpath.topic t where t.name = item.topic)
+     order by topic collate "C", limit_key
     on conflict do nothing),
 marked as (
-    update towpath.topic set limited = true where name = any(array(
+    update towpath.topic set limited = true
+     where exists (select from item where limit_key is not null) and name = any(array(
         select t.name from towpath.topic t
          where t.name = any(array(select topic from item where limit_key is not null))
            and not t.limited and current_setting('transaction_isolation') = 'read committed'
