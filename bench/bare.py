@@ -106,7 +106,8 @@ class _Postgres:
     def _reserving(self, limit: int) -> dict[str, Any]:
         return {
             "topic": TOPIC, "ranges": self._ranges, "limit": limit,
-            "token": next(_tokens), "session": None, "expires": False, "now": None,
+            "token": next(_tokens), "session": None, "worker": None, "expires": False,
+            "limited": False, "now": None,
         }  # fmt: skip
 
     def _completing(self, rows: Sequence[Row]) -> dict[str, Any]:
@@ -212,7 +213,9 @@ class BareSqlite:
                     "limit": limit,
                     "token": next(_tokens),
                     "session": None,
+                    "worker": None,
                     "expires": False,
+                    "limited": False,
                 }
             ],
         )
