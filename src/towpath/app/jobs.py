@@ -158,7 +158,7 @@ class Jobs:
         *,
         error: BaseException | str | None = None,
     ) -> None:
-        """Put a job aside as failed, until somebody kicks, requeues or deletes it.
+        """Put a job aside as failed, until it is kicked, requeued or deleted.
 
         With an error, this try counts as failed by it.
         """
@@ -379,7 +379,7 @@ class Jobs:
     def bury(
         self, lease: Lease, priority: int | None = None, *, error: BaseException | str | None = None
     ) -> None:
-        """Put a job aside as failed, until somebody kicks, requeues or deletes it.
+        """Put a job aside as failed, until it is kicked, requeued or deleted.
 
         With an error, this try counts as failed by it.
         """

@@ -67,7 +67,7 @@ class Queue:
         return await self._app.jobs.akick_job(job)
 
     async def adelete(self, job: JobRef) -> None:
-        """Forget a job that nobody has reserved."""
+        """Forget a job that is not reserved."""
         await self._app.jobs.adelete(job)
 
     async def apeek(self, job: JobRef) -> Job:
@@ -142,7 +142,7 @@ class Queue:
         return self._app.jobs.kick_job(job)
 
     def delete(self, job: JobRef) -> None:
-        """Forget a job that nobody has reserved."""
+        """Forget a job that is not reserved."""
         self._app.jobs.delete(job)
 
     def peek(self, job: JobRef) -> Job:
@@ -205,7 +205,7 @@ class Reservation:
         await self._app.jobs.arelease(self.lease, delay, priority)
 
     async def abury(self, priority: int | None = None) -> None:
-        """Put it aside until somebody kicks it."""
+        """Put it aside until it is kicked."""
         await self._app.jobs.abury(self.lease, priority)
 
     async def atouch(self) -> None:
@@ -238,7 +238,7 @@ class Reservation:
         self._app.jobs.release(self.lease, delay, priority)
 
     def bury(self, priority: int | None = None) -> None:
-        """Put it aside until somebody kicks it."""
+        """Put it aside until it is kicked."""
         self._app.jobs.bury(self.lease, priority)
 
     def touch(self) -> None:
