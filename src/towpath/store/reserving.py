@@ -47,6 +47,7 @@ class Reserved(Struct, frozen=True):
     back_in_line: bool = False  # jobs came back into these lines, before others
     unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
     limited: bool = False  # look again, `limited`: a topic has limits
+    unmarked: frozenset[str] = frozenset()  # topics that have limits, and are not marked so
     again: bool = False  # without leases: there may be some now
     woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
@@ -211,10 +212,10 @@ def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
 def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
     """Read the rows of a reservation, less those that are over a limit."""
     reserved = _reserved(rows, limited=limited)
-    bound = {lease.job.topic for lease in reserved.leases if lease.job.options.limit}
-    if not bound:
+    if reserved.unmarked:
+        yield sql["mark_limited"]([{"topic": topic} for topic in sorted(reserved.unmarked)])
+    if not any(lease.job.options.limit for lease in reserved.leases):
         return reserved
-    yield sql["mark_limited"]([{"topic": topic} for topic in sorted(bound)])
     leases, woken = yield from admitted(reserved.leases)
     again = not leases  # all of them wait for their limits
     return replace(reserved, leases=leases, woken=frozenset(woken), again=again)
@@ -239,7 +240,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
     One with a limit can be used only by a look that is `limited`. As a rule the mark on its topic
     keeps other looks from leasing it; the mark may be missing for a moment.
     """
-    missed = False
+    unmarked: set[str] = set()
     leases: list[Lease] = []
     unusable: list[Outcome] = []
     now: int = rows[0][19]
@@ -254,7 +255,7 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
             ):
                 unusable.append(_expired(lease, expires_at))
             elif lease.job.options.limit and not limited:
-                missed = True
+                unmarked.add(lease.job.topic)
                 unusable.append(back(lease.job.seq, lease.epoch, lease.job.options))
             else:
                 leases.append(lease)
@@ -269,7 +270,13 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
                     error=str(error),
                 )
             )
-    return Reserved(leases, now=now, unusable=unusable, limited=missed)
+    return Reserved(
+        leases,
+        now=now,
+        unusable=unusable,
+        limited=bool(unmarked),
+        unmarked=frozenset(unmarked),
+    )
 
 
 def _expired(lease: Lease, at: datetime) -> Outcome:

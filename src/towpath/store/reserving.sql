@@ -170,7 +170,7 @@ select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, option
          where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
   from taken order by priority, seq;
 
--- A topic that has jobs with limits; set in the transaction that holds them.
+-- A topic that has jobs with limits, as a look has found that met one without the mark.
 -- name: mark_limited [sqlite]
 update towpath.topic set limited = true where name = :topic and not limited;
 
