@@ -205,11 +205,11 @@ class App:
 
     def probe(self) -> None:
         """Write something and take it back; raise what keeps the database from taking writes."""
-        self.run(sessions.write_in_vain(new_number()))
+        self.run(sessions.probe_write(new_number()))
 
     async def aprobe(self) -> None:
         """Write something and take it back; raise what keeps the database from taking writes."""
-        await self.arun(sessions.write_in_vain(new_number()))
+        await self.arun(sessions.probe_write(new_number()))
 
     def recovery(self) -> Recovery:
         """Say what is stored and unfinished; after a restart it is all there, as it was."""

@@ -306,7 +306,7 @@ class Upkeep:
     def _doubted(self, seen: dict[int, Seen], now: int, long: int) -> dict[int, Seen]:
         """Find out whether those that are silent for long could show that they live."""
         silent = [session for session, known in seen.items() if now - known.since >= long]
-        wrote_at: int | None = self._do(sessions.write_in_vain(new_number())) if silent else None
+        wrote_at: int | None = self._do(sessions.probe_write(new_number())) if silent else None
         for session in silent:
             known = seen[session]
             since = wrote_at and (known.could_beat_since or wrote_at)

@@ -165,7 +165,7 @@ def observe() -> Operation[list[tuple[int, int, int]]]:
     return Operation("observe", steps, Mode.READ, autocommit=True)
 
 
-def write_in_vain(session: int) -> Operation[int]:
+def probe_write(session: int) -> Operation[int]:
     """Begin a session and end it; return when. Where that fails, none can show that it lives."""
 
     def steps() -> Steps[int]:
