@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, Connection
 from towpath import Settings
 from towpath.database import sqlite
 from towpath.database.postgres import bound, rendered
-from towpath.database.sqlite import Chain
+from towpath.database.sqlite import StatementChain
 from towpath.model.ids import uuid7
 from towpath.operation import Row
 from towpath.statement import Query
@@ -195,7 +195,7 @@ class BareSqlite:
         self.connection = sqlite.connect(path, settings)
         self._cursor: sqlite3.Cursor = self.connection.cursor()
         self._execute = self._cursor.execute
-        self._chains = {name: Chain(each.text("sqlite")) for name, each in _SQL.items()}
+        self._chains = {name: StatementChain(each.text("sqlite")) for name, each in _SQL.items()}
         self.close = self.connection.close
 
     def prepared(self, new: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,10 +15,9 @@ from towpath.app.access import AccessChanges, AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Context, Words
+from towpath.app.delay_queue import Queue, Queues
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
-from towpath.app.queue import Queue
-from towpath.app.queues import Queues
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import TaskOptions

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.schemas import GivenPostgres, Schemas
 from tests.servers import PostgresServer
 from towpath import App
-from towpath.app.queue import Queue, Reservation
+from towpath.app.delay_queue import Queue, Reservation
 from towpath.model import passwords
 from towpath.model.instants import instant, microseconds
 

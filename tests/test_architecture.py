@@ -49,6 +49,17 @@ def test_imports_point_down(path):
             assert layer_of(here) < layer_of(there), f"{here} may not import {there}"
 
 
+def test_a_class_name_is_used_once():
+    """Two classes of one name make every search and every import a guess."""
+    homes = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 def test_no_module_has_an_empty_name():
     assert not [path for path in FILES if path.stem in EMPTY_NAMES]
 

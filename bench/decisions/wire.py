@@ -14,7 +14,7 @@ import psycopg
 from bench.decisions import show
 from bench.places import DURABLE, PostgresPlace
 from tests.servers import PostgresServer
-from towpath.database.postgres_wire import Asked, Wire
+from towpath.database.postgres_wire import Sent, Wire
 
 INSERT: Final = "insert into probe values (1) returning n"
 RESTS: Final = {"hot": 0.0, "cold": 0.03}  # seconds
@@ -55,7 +55,7 @@ async def compare(url: str) -> None:
         await connection.execute("commit")
 
     async def wired(*asked: str) -> None:
-        await wire.aexchange(map(Asked, asked))
+        await wire.aexchange(map(Sent, asked))
 
     ways: dict[str, Callable[[], Awaitable[Any]]] = {
         "one insert, psycopg": cursor,

@@ -35,7 +35,7 @@ class Mode(Enum):
     SCAN = auto()  # may read many rows
 
 
-class Retry(Enum):
+class Rerun(Enum):
     """How to run an operation again when its answer was lost, so that it may have been done."""
 
     SAME = auto()  # by the same steps: to do it twice is to do it once
@@ -57,7 +57,7 @@ class Operation(Struct, Generic[T], frozen=True):
     mode: Mode = Mode.WRITE
     autocommit: bool = False  # each of its statements may commit by itself
     locks: bool = False  # takes contended row locks: shares a transaction only with what merges
-    retry: Retry | Callable[[], Steps[T]] = Retry.SAME  # the steps to run it again, or whether to
+    retry: Rerun | Callable[[], Steps[T]] = Rerun.SAME  # the steps to run it again, or whether to
     undo: "Callable[[T], Operation[Any]] | None" = None  # for a caller that has gone
     wakes: Callable[[T], Iterable[str]] | None = None  # topics that its result has changed
     appends: bool = False  # only adds jobs behind those that are there: marks stay right
@@ -66,7 +66,7 @@ class Operation(Struct, Generic[T], frozen=True):
     @property
     def is_repeatable(self) -> bool:
         """Whether it may run again after its answer was lost."""
-        return self.retry is not Retry.NEVER
+        return self.retry is not Rerun.NEVER
 
     @property
     def merge(self) -> "Callable[[Sequence[Any]], Operation[T]] | None":
@@ -75,7 +75,7 @@ class Operation(Struct, Generic[T], frozen=True):
 
     def steps(self, *, again: bool = False) -> Steps[T]:
         """Start, or start again after an answer was lost."""
-        return self.retry() if again and not isinstance(self.retry, Retry) else self.start()
+        return self.retry() if again and not isinstance(self.retry, Rerun) else self.start()
 
 
 OnCommit: TypeAlias = Callable[[Operation[Any], Any], None]

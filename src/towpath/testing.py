@@ -31,7 +31,7 @@ from towpath.settings import Settings
 from towpath.statement import Statement
 from towpath.store import leases, sessions
 from towpath.store.leases import Completion, Outcome
-from towpath.worker.run import Run
+from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes
 from towpath.worker.threads import Threads
 
@@ -152,7 +152,7 @@ class IsolatedJobs:
         watched = _Watched(self.app.tasks[lease.job.topic], here)
         threads = Threads()
         try:
-            run = Run(self.app, lease, threads, lambda _: None)
+            run = TaskRun(self.app, lease, threads, lambda _: None)
             ended = await run.end(watched.task, Sandboxes())
         finally:
             threads.close()

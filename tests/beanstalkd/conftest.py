@@ -15,8 +15,8 @@ import greenstalk
 import pytest
 
 from towpath import App
-from towpath.server.beanstalkd.connection import Connection
-from towpath.server.beanstalkd.door import Door
+from towpath.server.beanstalkd.connection import ClientConnection
+from towpath.server.beanstalkd.server import BeanstalkdServer
 
 EXECUTABLE = Path(__file__).parent.parent.parent / "src" / "towpath_beanstalkd.py"
 PATIENCE = 30  # seconds; the machine may stall
@@ -83,7 +83,7 @@ class Raw:
 class Served:
     """A door that is open, and the app behind it."""
 
-    def __init__(self, app: App, door: Door, address: tuple[str, int]) -> None:
+    def __init__(self, app: App, door: BeanstalkdServer, address: tuple[str, int]) -> None:
         self.app = app
         self.door = door
         self.address = address
@@ -97,7 +97,7 @@ class Served:
         self._clients.append(greenstalk.Client(self.address, **options))
         return self._clients[-1]
 
-    def connection_of(self, client: Raw) -> Connection:
+    def connection_of(self, client: Raw) -> ClientConnection:
         """Return the other end of a client's line."""
         [found] = (
             each
@@ -121,7 +121,7 @@ def serve(make_app, loop) -> Iterator[Callable[..., Served]]:
 
     def make(most_body: int = 65_535, **settings) -> Served:
         app = make_app(**settings)
-        door = Door(app, most_body=most_body)
+        door = BeanstalkdServer(app, most_body=most_body)
         bound = socket.create_server(("127.0.0.1", 0))
         bound.setblocking(False)
         run(door.start())

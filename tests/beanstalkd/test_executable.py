@@ -18,7 +18,7 @@ from tests.beanstalkd.conftest import EXECUTABLE, PATIENCE, Raw
 from tests.conftest import eventually
 from towpath import App
 from towpath.server.beanstalkd import standalone
-from towpath.server.beanstalkd.syncing import _sync_since, syncing
+from towpath.server.beanstalkd.fsync_later import _sync_since, syncing
 from towpath_beanstalkd import parse
 
 

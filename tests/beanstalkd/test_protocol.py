@@ -5,22 +5,22 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towpath.server.beanstalkd.protocol import BAD, Command, Parser, Refusal
+from towpath.server.beanstalkd.protocol import BAD, BadCommand, ClientCommand, Parser
 
 TALK = (
     b"put 1 2 3 4\r\nbody\r\nuse a\r\nput 0 0 0 0\r\n\r\nput 0 0 1 99\r\n" + b"x" * 99 + b"\r\n"
     b"put 0 0 1 2\r\nabXXreserve-with-timeout 5\r\n" + b"y" * 500 + b"\r\nrelease 1 2 3\r\nquit\r\n"
 )
 HEARD = [
-    Command("put", (1, 2, 3), body=b"body"),
-    Command("use", tube="a"),
-    Command("put", (0, 0, 0)),
-    Refusal(b"JOB_TOO_BIG\r\n", "put"),
-    Refusal(b"EXPECTED_CRLF\r\n", "put"),
-    Command("reserve-with-timeout", (5,)),
+    ClientCommand("put", (1, 2, 3), body=b"body"),
+    ClientCommand("use", tube="a"),
+    ClientCommand("put", (0, 0, 0)),
+    BadCommand(b"JOB_TOO_BIG\r\n", "put"),
+    BadCommand(b"EXPECTED_CRLF\r\n", "put"),
+    ClientCommand("reserve-with-timeout", (5,)),
     BAD,
-    Command("release", (1, 2, 3)),
-    Command("quit"),
+    ClientCommand("release", (1, 2, 3)),
+    ClientCommand("quit"),
 ]
 
 
@@ -65,7 +65,7 @@ def test_it_keeps_nothing_of_an_endless_line_or_a_body_that_is_too_big():
 
 
 def test_a_line_whose_end_is_cut_in_two_at_the_limit():
-    assert heard([b"a" * 223 + b"\r", b"\nuse b\r\n"]) == [BAD, Command("use", tube="b")]
+    assert heard([b"a" * 223 + b"\r", b"\nuse b\r\n"]) == [BAD, ClientCommand("use", tube="b")]
 
 
 def test_a_timeout_that_no_signed_number_holds_is_refused(client):

@@ -8,9 +8,9 @@ import pytest
 
 from towpath import App
 from towpath.errors import DatabaseUnavailable, InvalidTopic
-from towpath.server.beanstalkd.commands import Wish
-from towpath.server.beanstalkd.door import Door
-from towpath.server.beanstalkd.together import MOST_ITEMS, Together
+from towpath.server.beanstalkd.commands import WantedJobs
+from towpath.server.beanstalkd.server import BeanstalkdServer
+from towpath.server.beanstalkd.together import MOST_ITEMS, Batcher
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
@@ -34,7 +34,7 @@ class Calls:
 def test_each_gets_its_own_results_of_one_call():
     async def ask():
         calls = Calls()
-        together = Together(calls)
+        together = Batcher(calls)
         results = await asyncio.gather(together("a", [1, 2]), together("b", [3]), together("c", []))
         return results, calls.made
 
@@ -44,7 +44,7 @@ def test_each_gets_its_own_results_of_one_call():
 def test_what_comes_during_a_call_gathers_for_the_next():
     async def ask():
         calls = Calls()
-        together = Together(calls)
+        together = Batcher(calls)
         first = asyncio.create_task(together("a", [1]))
         await calls.called.wait()
         await asyncio.gather(first, together("b", [2]), together("c", [3]))
@@ -55,7 +55,7 @@ def test_what_comes_during_a_call_gathers_for_the_next():
 
 def test_a_bad_one_fails_alone():
     async def ask():
-        together = Together(Calls())
+        together = Batcher(Calls())
         return await asyncio.gather(
             together("a", [1]), together("b", [0]), together("c", [3]), return_exceptions=True
         )
@@ -74,7 +74,7 @@ def test_what_is_nobodys_fault_fails_all_and_is_not_done_again():
         raise DatabaseUnavailable
 
     async def ask():
-        together = Together(lose_answer)
+        together = Batcher(lose_answer)
         return await asyncio.gather(together("a", [1]), together("b", [2]), return_exceptions=True)
 
     assert [type(error) for error in asyncio.run(ask())] == [DatabaseUnavailable] * 2
@@ -84,7 +84,7 @@ def test_what_is_nobodys_fault_fails_all_and_is_not_done_again():
 def test_those_who_take_turns_are_waited_for_and_who_stays_away_is_not():
     async def ask():
         calls = Calls()
-        together = Together(calls)
+        together = Batcher(calls)
 
         async def again(who, times):
             for _ in range(times):
@@ -126,15 +126,15 @@ def test_of_pipelined_puts_as_many_are_stored_as_there_is_room_for(serve):
 def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
     async def ask():
         async with App("memory://") as app:
-            door = Door(app)
+            door = BeanstalkdServer(app)
             await door.start()
             await app.jobs.aenqueue_many("mail", range(3))
             await app.jobs.aenqueue("post", "a letter")
             wishes = [
-                Wish(("mail",), 1),
-                Wish(("post",), 2),
-                Wish(("mail",), 5),
-                Wish(("mail",), 1),
+                WantedJobs(("mail",), 1),
+                WantedJobs(("post",), 2),
+                WantedJobs(("mail",), 5),
+                WantedJobs(("mail",), 1),
             ]
             taken = await asyncio.gather(*(door.take(wish, [wish]) for wish in wishes))
             await door.close()
@@ -146,10 +146,10 @@ def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
 def test_a_look_that_fails_fails_for_those_who_share_it():
     async def ask():
         async with App("memory://") as app:
-            door = Door(app)
+            door = BeanstalkdServer(app)
             await door.start()
             await app.jobs.aenqueue("post", "a letter")
-            return await door._take([Wish(("no topic",), 1), Wish(("post",), 1)])
+            return await door._take([WantedJobs(("no topic",), 1), WantedJobs(("post",), 1)])
 
     refused, [lease] = asyncio.run(ask())
     assert isinstance(refused, InvalidTopic)
@@ -224,11 +224,11 @@ def test_deletes_are_done_in_the_order_in_which_they_are_asked_for(served):
 def test_who_is_left_out_of_a_look_has_the_next_one():
     async def ask():
         async with App("memory://") as app:
-            door = Door(app)
+            door = BeanstalkdServer(app)
             door._most_taken = 2
             await door.start()
             await app.jobs.aenqueue_many("mail", range(7))
-            wishes = [Wish(("mail",), 2)] * 3 + [Wish(("mail",), 1)] * 2
+            wishes = [WantedJobs(("mail",), 2)] * 3 + [WantedJobs(("mail",), 1)] * 2
             taken = await door._take(wishes)
             await door.close()
             return [[lease.job.payload for lease in leases] for leases in taken]
@@ -244,7 +244,7 @@ def test_one_call_for_many_is_no_larger_than_others_can_wait_for():
         return items
 
     async def ask():
-        together = Together(call)
+        together = Batcher(call)
         await asyncio.gather(*(together(nth, [nth] * 300) for nth in range(10)))
 
     asyncio.run(ask())

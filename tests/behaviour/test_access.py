@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from towpath import App
-from towpath.app.waiting import ThreadWaiter
+from towpath.app.waiters import ThreadWaiter
 from towpath.errors import Invalid, InvalidRule, InvalidTopic
 from towpath.model.access import Access, TopicAccess
 

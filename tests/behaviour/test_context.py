@@ -13,9 +13,9 @@ from towpath.app.context import Notes
 from towpath.errors import Conflict, DatabaseUnavailable, Invalid, LeaseLost, NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
-from towpath.store import notes
+from towpath.store import job_output
+from towpath.store.job_output import Kind, Note
 from towpath.store.leases import Outcome, settle
-from towpath.store.notes import Kind, Note
 from towpath.worker import outbox
 from towpath.worker.worker import Pace
 
@@ -79,7 +79,7 @@ def test_a_chatty_job_is_written_a_few_times_and_its_last_word_holds(app, monkey
     monkeypatch.setattr(
         outbox.store,
         "write",
-        lambda said, write=notes.write: written.append(len(said)) or write(said),
+        lambda said, write=job_output.write: written.append(len(said)) or write(said),
     )
 
     @app.task()
@@ -152,7 +152,7 @@ def test_lines_are_kept_in_order_over_all_tries(app, colour):
 
 
 def test_of_very_many_lines_the_oldest_are_dropped(app, monkeypatch):
-    monkeypatch.setitem(notes.MOST, Kind.LINE, 10)
+    monkeypatch.setitem(job_output.MOST, Kind.LINE, 10)
 
     @app.task(backoff=0)
     def work(ctx: Context) -> None:
@@ -177,8 +177,8 @@ def test_of_very_many_lines_the_oldest_are_dropped(app, monkeypatch):
 
 def test_lines_over_several_tries_are_capped_in_the_database(app, monkeypatch):
     """The second try has room for its own; together they are too many."""
-    monkeypatch.setitem(notes.MOST, Kind.LINE, 10)
-    monkeypatch.setitem(notes.MOST_BYTES, Kind.LINE, 70)
+    monkeypatch.setitem(job_output.MOST, Kind.LINE, 10)
+    monkeypatch.setitem(job_output.MOST_BYTES, Kind.LINE, 70)
 
     @app.task(backoff=0)
     def work(ctx: Context, size: int) -> None:
@@ -268,7 +268,7 @@ def test_a_stale_holder_is_refused_and_changes_nothing(app, colour):
         said(lease, no=2, text="fresh"),
         said(stale, Kind.PROGRESS, no=0, share=0.9),
     ]
-    answers = colour(app).run(notes.write(words))
+    answers = colour(app).run(job_output.write(words))
 
     assert [type(answer) for answer in answers] == [LeaseLost, type(None), LeaseLost]
     assert [line.text for line in app.jobs.logs(job)] == ["fresh"]
@@ -313,7 +313,7 @@ def test_the_same_word_twice_is_kept_once(app):
     [lease] = app.jobs.reserve("mail")
 
     for _ in range(2):
-        app.run(notes.write([said(lease, text="once"), said(lease, Kind.EVENT, text="1")]))
+        app.run(job_output.write([said(lease, text="once"), said(lease, Kind.EVENT, text="1")]))
 
     assert [line.text for line in app.jobs.logs(job)] == ["once"]
     assert [event.payload for event in app.jobs.events(job)] == [1]
@@ -336,7 +336,7 @@ def spoken(app, **options):
     app.jobs.enqueue("mail", {}, **options)
     [lease] = app.jobs.reserve("mail")
     words = [said(lease, text="a"), said(lease, Kind.PROGRESS, no=0, share=0.5)]
-    app.run(notes.write(words))
+    app.run(job_output.write(words))
     return lease
 
 
@@ -411,7 +411,7 @@ def test_the_same_call_twice_at_once_keeps_nothing_twice(app, loop, lease):
 
 
 def test_of_twins_in_one_statement_the_later_one_holds(app, lease):
-    answers = app.run(notes.write([said(lease, text="first"), said(lease, text="second")]))
+    answers = app.run(job_output.write([said(lease, text="first"), said(lease, text="second")]))
 
     assert answers == [None, None]
     assert heard(app, lease.job)[0] == ["second"]
@@ -475,7 +475,7 @@ def test_only_a_lease_has_something_to_say(app, colour, lease):
 
 def test_what_is_said_with_a_lease_is_within_the_same_bounds(make_app, monkeypatch):
     app = make_app(max_payload=100)
-    monkeypatch.setitem(notes.MOST, Kind.LINE, 3)
+    monkeypatch.setitem(job_output.MOST, Kind.LINE, 3)
     app.jobs.enqueue("mail")
     [lease] = app.jobs.reserve("mail")
 
@@ -496,7 +496,7 @@ def test_what_is_said_with_a_lease_is_within_the_same_bounds(make_app, monkeypat
 def test_what_could_not_be_written_is_written_later(app, monkeypatch, steps):
     failures = []
 
-    def write(words, right=notes.write):
+    def write(words, right=job_output.write):
         if len(failures) < 2:
             failures.append(len(words))
             raise DatabaseUnavailable("away")
@@ -522,7 +522,7 @@ def test_what_could_not_be_written_is_written_later(app, monkeypatch, steps):
 
 def test_what_waits_to_be_written_is_bounded(app, monkeypatch):
     """However long the database is away."""
-    monkeypatch.setitem(notes.MOST_BYTES, Kind.EVENT, 100)
+    monkeypatch.setitem(job_output.MOST_BYTES, Kind.EVENT, 100)
     app.jobs.enqueue("mail", {})
     [lease] = app.jobs.reserve("mail")
     news = []

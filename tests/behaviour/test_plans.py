@@ -29,16 +29,16 @@ from towpath.errors import MaxJobsReached
 from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
 from towpath.store import (
+    admin,
+    job_output,
     jobs,
     leases,
     limits,
     lookup,
-    notes,
     reserving,
+    retention,
     sessions,
     stats,
-    tickets,
-    upkeep,
 )
 from towpath.store.dependencies import Node, enqueue_flow
 
@@ -305,9 +305,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
             leases.touch([leases.Touch(**p, ttr=1) for p in stale]),
             None,
         )
-        for kind, place in ((kind, place) for kind in notes.Kind for place in (places, stale)):
-            said = [notes.Note(**each, kind=kind, no=1, text="a line") for each in place]
-            yield f"write {count} {kind} of {place[0]['epoch']}", notes.write(said), None
+        for kind, place in ((kind, place) for kind in job_output.Kind for place in (places, stale)):
+            said = [job_output.Note(**each, kind=kind, no=1, text="a line") for each in place]
+            yield f"write {count} {kind} of {place[0]['epoch']}", job_output.write(said), None
     yield "reserve what is limited", reserve(("print",), BATCH, limited=True), None
     for topic in ("print", "part"):
         held = app.jobs.list(status=Status.PROCESSING, topic=topic)
@@ -331,9 +331,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
     yield "promote", reserving.promote(("mail", "post")), later
     yield "rescue nothing", leases.rescue(("mail", "post")), None
     yield "rescue", leases.rescue(("mail", "post")), later
-    yield "prune nothing", upkeep.prune(), None
-    yield "purge", tickets.purge("mail", BATCH), None
-    yield "kick", tickets.kick("mail", BATCH), None
+    yield "prune nothing", retention.prune(), None
+    yield "purge", admin.purge("mail", BATCH), None
+    yield "kick", admin.kick("mail", BATCH), None
     [job] = app.jobs.list(limit=1)
     yield "get", lookup.get(job.id), None
     for state in (State.READY, State.DELAYED, State.BURIED):
@@ -367,7 +367,7 @@ def new_job(key: str | None = None, topic: str = "mail") -> jobs.NewJob:
 def within(topic: str) -> Operation:
     """Return what stores a job in a topic that may hold so many as a portion has."""
     enqueue = jobs.enqueue_within(
-        [new_job(topic=topic)], max_topics=0, max_jobs=PORTION, make_room=tickets.expire
+        [new_job(topic=topic)], max_topics=0, max_jobs=PORTION, make_room=admin.expire
     )
 
     def steps() -> Steps[None]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import eventually
 from towpath import App, State, Status
-from towpath.app.marks import MOST_MARKS
+from towpath.app.low_water import MOST_MARKS
 from towpath.errors import Invalid, LeaseLost
 
 

@@ -8,7 +8,7 @@ from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Bury, Limit, State, Status
 from towpath.errors import Invalid, MaxJobsReached, NotFound, TowpathError
-from towpath.store import dependencies, leases, runs, sessions, upkeep
+from towpath.store import dependencies, leases, retention, runs, sessions
 
 
 def take(app, worker, **options):
@@ -172,7 +172,7 @@ def test_a_failed_run_that_its_job_never_heard_of_leaves_nothing(app, clock, mon
         app.jobs.cancel(job)
     if gone == "pruned":
         clock.advance("2m")
-        plain(app).run(upkeep.prune())
+        plain(app).run(retention.prune())
     if gone == "offered again":
         app.jobs.requeue(job)
 

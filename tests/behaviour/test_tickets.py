@@ -16,7 +16,7 @@ from towpath.errors import (
     NotFound,
 )
 from towpath.operation import Operation
-from towpath.store import tickets
+from towpath.store import admin
 
 
 def buried(app, *names, topic="mail", **options):
@@ -220,7 +220,7 @@ def leak_key(job):
     """Claim the job's key behind everybody's back."""
 
     def steps():
-        yield tickets.sql["claim_key"](seq=job.seq)
+        yield admin.sql["claim_key"](seq=job.seq)
 
     return Operation("leak_key", steps)
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import InLoop, eventually
 from towpath import App, Limit
-from towpath.app.waiting import ThreadWaiter, WaitingRoom
+from towpath.app.waiters import ThreadWaiter, Waiters
 from towpath.database.wakeups import QuietBell
 from towpath.errors import JobExists, TooManyWaiters
 
@@ -381,7 +381,7 @@ def test_waiting_beside_a_delayed_job_costs_no_statement_before_it_is_due(app, o
 
 def test_a_waiter_that_leaves_passes_its_ring_on():
     """S6: a ring that comes as the time is up is not lost."""
-    room = WaitingRoom(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    room = Waiters(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
     first, second = ThreadWaiter(("mail",)), ThreadWaiter(("mail",))
     room.enter(first)
     assert first.wait(5)  # to look once more, now that it is in line
@@ -395,7 +395,7 @@ def test_a_waiter_that_leaves_passes_its_ring_on():
 
 def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
     """However many sets of topics come and go, and although one of their topics stays."""
-    room = WaitingRoom(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    room = Waiters(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
     stays = ThreadWaiter(("mail",))
     room.enter(stays)
     for number in range(100):

@@ -9,7 +9,7 @@ from typing import Any
 from tests.faults.processes import wait_until
 from towpath import App
 from towpath.database.clock import machine_clock
-from towpath.database.postgres_wire import Asked
+from towpath.database.postgres_wire import Sent
 from towpath.statement import Query
 
 
@@ -52,7 +52,7 @@ class Gate:
         self._arrived = Event()
         self._open = Event()
 
-    def _passed(self, query: Query) -> Asked:
+    def _passed(self, query: Query) -> Sent:
         if query.statement.name == self._name:
             self._name = None
             self._arrived.set()

@@ -5,7 +5,7 @@ import pytest
 from tests.faults.gates import Gate
 from towpath import State
 from towpath.operation import Operation
-from towpath.store import runs, upkeep
+from towpath.store import retention, runs
 
 
 class Died(Exception):
@@ -45,7 +45,7 @@ def test_a_run_is_not_forgotten_before_its_job_knows_of_it(make_app, threads, st
     [lease] = app.jobs.reserve("mail", worker="w")
 
     with Gate(app, threads).before(statement, app.jobs.complete, lease, "done"):
-        other.run(upkeep.prune())
+        other.run(retention.prune())
 
     assert app.jobs.get(job).state is State.COMPLETED
     assert app.jobs.get(job).result_body == '"done"'
@@ -58,10 +58,10 @@ def test_the_results_of_all_runs_are_kept_until_the_last_one(make_app):
         [lease] = app.jobs.reserve("mail", worker=worker)
         app.jobs.complete(lease, worker)
         if worker == "one":
-            app.run(upkeep.prune())
+            app.run(retention.prune())
 
     assert app.jobs.get(job).result_body == '["one","two"]'
-    assert app.run(upkeep.prune()) == 3
+    assert app.run(retention.prune()) == 3
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
@@ -121,7 +121,7 @@ def test_no_offer_outlives_its_job(make_app, monkeypatch, books, gone):
     if gone == "deleted":
         app.jobs.delete(job)
     else:
-        app.run(upkeep.prune())
+        app.run(retention.prune())
     app.upkeep.run()
 
     assert books.count("offer") == books.count("job") == books.count("run") == 0

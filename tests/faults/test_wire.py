@@ -17,7 +17,7 @@ from tests.conftest import eventually
 from tests.faults.processes import until
 from tests.faults.proxy import Proxy
 from towpath import App, Limit, State
-from towpath.database.postgres_wire import Asked, Wire
+from towpath.database.postgres_wire import Sent, Wire
 from towpath.errors import (
     DatabaseBusy,
     DatabaseError,
@@ -140,7 +140,7 @@ def test_what_fails_again_and_again_prepares_nothing_anew(postgres, postgres_sch
             with pytest.raises(DatabaseReadOnly):
                 app.jobs.enqueue("mail")
         [lane, _] = app._database._all
-        [[[count]]] = lane._wire.exchange([Asked("select count(*) from pg_prepared_statements")])
+        [[[count]]] = lane._wire.exchange([Sent("select count(*) from pg_prepared_statements")])
 
     assert count < 10
 

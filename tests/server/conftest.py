@@ -53,7 +53,7 @@ class Web:
             assert (response.status_code, response.json()["code"]) == expected
             return
         method = "get" if request.method == "HEAD" else request.method.lower()
-        documented = self.api.gate.document["paths"][endpoint.path][method]["responses"]
+        documented = self.api.shared.document["paths"][endpoint.path][method]["responses"]
         assert str(response.status_code) in documented, (endpoint.path, response.text)
 
     def get(self, path: str, **more: Any) -> httpx.Response:

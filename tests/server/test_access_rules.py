@@ -14,10 +14,10 @@ from tests.server.conftest import Web, refused, token_of
 from towpath import App
 from towpath.errors import InvalidPayload, InvalidRule
 from towpath.model.access import JOB_FIELDS
-from towpath.server import requests
+from towpath.server import bodies
 from towpath.server.api import ROUTES
 from towpath.server.listing import MOST_BYTES_LOOKED_AT
-from towpath.server.told import JobShown
+from towpath.server.outputs import JobShown
 
 ANY_USER = "@request.auth.id != ''"
 
@@ -228,7 +228,7 @@ def test_a_page_of_large_hidden_jobs_ends_before_all_were_looked_at(quick_web):
 @pytest.mark.parametrize("path", ["/api/jobs/enqueue-many", "/api/jobs"])
 def test_who_is_judged_for_long_lets_others_have_their_turn(quick_web, loop, monkeypatch, path):
     """EC: a rule may be dear; whoever else asks waits for a moment of it only."""
-    monkeypatch.setattr(requests, "TURN", 0)  # any time is long
+    monkeypatch.setattr(bodies, "TURN", 0)  # any time is long
     ada = token_of(quick_web.app, "users", "ada@example.org")
     quick_web.app.access.set(access_rule="@job.payload.a ?= @job.payload.b")
     jobs = [{"topic": "mail", "payload": {"a": ["x"], "b": ["x", n]}} for n in range(200)]
@@ -393,7 +393,7 @@ def test_padded_tokens_are_not_remembered(quick_web):
         padded = {"authorization": f"Bearer {' ' * 1_000 * (n + 1)}{ada}"}
         assert web.get("/api/jobs", headers=padded).status_code == 200
 
-    assert web.api.gate._callers._known == {}
+    assert web.api.shared._authentication._known == {}
 
 
 # ---------------------------------------------------------------- changes

@@ -195,7 +195,7 @@ FIRST = {"token": "from-the-link", "email": "root@example.org", "password": PASS
 
 
 def test_the_first_superuser_is_made_once_by_the_link(web):
-    web.api.gate.set_up_token = "from-the-link"
+    web.api.shared.set_up_token = "from-the-link"
 
     for token in ("", "wrong", "from-the-lin", "from-the-link ", "é"):
         assert refused(web.post("/api/setup", {**FIRST, "token": token})) == NOT_YOU
@@ -213,7 +213,7 @@ def test_the_first_superuser_is_made_once_by_the_link(web):
 
 
 def test_the_link_ends_when_a_superuser_is_made_elsewhere(quick_web):
-    quick_web.api.gate.set_up_token = "from-the-link"
+    quick_web.api.shared.set_up_token = "from-the-link"
     token_of(quick_web.app, "_superusers", "other@example.org")
 
     assert refused(quick_web.post("/api/setup", FIRST)) == (409, "invalid_state")
@@ -223,7 +223,7 @@ def test_the_link_ends_when_a_superuser_is_made_elsewhere(quick_web):
 @pytest.mark.parametrize("client", ["192.168.1.5", "10.0.0.1", "::2", "203.0.113.9", "unknown"])
 def test_the_link_is_for_this_machine_only(quick_web, loop, client):
     web = Web(quick_web.app, loop, client=client)
-    web.api.gate.set_up_token = "from-the-link"
+    web.api.shared.set_up_token = "from-the-link"
 
     assert refused(web.post("/api/setup", FIRST)) == NOT_YOU
     assert refused(web.get("/setup?token=from-the-link")) == NOT_YOU
@@ -234,7 +234,7 @@ def test_the_link_is_for_this_machine_only(quick_web, loop, client):
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.8.8.8", "::1"])
 def test_every_address_of_this_machine_will_do(quick_web, loop, client):
     web = Web(quick_web.app, loop, client=client)
-    web.api.gate.set_up_token = "from-the-link"
+    web.api.shared.set_up_token = "from-the-link"
 
     assert web.post("/api/setup", FIRST).status_code == 201
     web.close()

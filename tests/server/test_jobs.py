@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.conftest import Web, refused
 from towpath import Job, State
-from towpath.server.told import JobShown, job_shown
+from towpath.server.outputs import JobShown, job_shown
 
 ANY_USER = "@request.auth.id != ''"
 
@@ -362,7 +362,7 @@ def test_every_kind_of_failure_is_named_in_the_api(web, ask, clock):
     for kind, job in jobs.items():
         found = ask("GET", f"/api/jobs/{job.id}/failures").json()["items"]
         assert [failure["kind"] for failure in found] == [kind]
-    named = web.api.gate.document["components"]["schemas"]["FailureKind"]["enum"]
+    named = web.api.shared.document["components"]["schemas"]["FailureKind"]["enum"]
     assert set(named) == jobs.keys()
 
 

@@ -94,7 +94,7 @@ def test_every_example_in_it_works(quick_web, method, path):
     example = OPERATIONS[method, path]["requestBody"]["content"]["application/json"]["example"]
     root = None
     if path == "/api/setup":
-        web.api.gate.set_up_token = example["token"]
+        web.api.shared.set_up_token = example["token"]
     else:
         root = token_of(web.app, "_superusers", "root@example.org")
     ada = web.app.accounts.create("users", "ada@example.org", PASSWORD)

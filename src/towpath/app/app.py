@@ -16,21 +16,20 @@ from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions
 from towpath.app.connect import open_database, without_password
+from towpath.app.delay_queue import Queue, Queues
 from towpath.app.doctor import Check, Doctor
+from towpath.app.enqueueing import Enqueueing
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.limits import Limits
-from towpath.app.marks import Marks
+from towpath.app.low_water import LowWater
 from towpath.app.middleware import AroundEnqueue, AroundRun, Middleware
-from towpath.app.queue import Queue
-from towpath.app.queues import Queues
 from towpath.app.schedules import Declaration, Schedules
 from towpath.app.sessions import Sessions, new_number
-from towpath.app.storing import Storing
 from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
-from towpath.app.waiting import WaitingRoom
+from towpath.app.waiters import Waiters
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
@@ -91,7 +90,7 @@ class App:
         self.settings = settings
         self._database, bell = open_database(url, settings, clock, self._tell, self._forget_tables)
         self.database = without_password(url)
-        self._room = WaitingRoom(
+        self._room = Waiters(
             bell,
             announces=self._database.dialect
             == "postgres",  # on SQLite the commit is seen by itself
@@ -99,11 +98,11 @@ class App:
             max_waiters=settings.max_waiters_per_topic,
         )
         self._borrower = Borrower(self._database.dialect, settings.schema, clock, self._room.ring)
-        self._marks = Marks(kept=self._database.dialect == "postgres")
+        self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._table_makers: set[object] = set()  # who make or change our tables just now
         self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
-        self.storing = Storing(settings)
+        self.storing = Enqueueing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
         self.queues = Queues(self)

@@ -23,9 +23,9 @@ from towpath.model.topics import checked
 from towpath.model.unique import Unique
 from towpath.settings import Settings
 from towpath.store import lookup
+from towpath.store.admin import JobChange
 from towpath.store.jobs import NewJob
 from towpath.store.stats import MOST_MINUTES
-from towpath.store.tickets import Change
 
 PRIORITY: Final = 50
 MOST_PRIORITY: Final = 2**32 - 1
@@ -163,17 +163,17 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
 
 def change_of(
     *, delay: Duration | None = None, run_at: datetime | None = None, priority: int | None = None
-) -> Change:
+) -> JobChange:
     """Return what is to become different of a job; something has to."""
     if delay is not None and run_at is not None:
         msg = "give a delay or run_at, not both"
         raise Invalid(msg)
-    change = Change(
+    change = JobChange(
         priority=None if priority is None else priority_of(priority),
         delay=None if delay is None else microseconds(delay, "delay"),
         run_at=None if run_at is None else instant(run_at),
     )
-    if change == Change():
+    if change == JobChange():
         msg = "nothing is to change: give a delay, run_at or a priority"
         raise Invalid(msg)
     return change

@@ -13,7 +13,7 @@ from towpath.errors import Conflict, Invalid, LeaseLost
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.payload import clean_text, encode_json
-from towpath.store.notes import MOST, MOST_BYTES, Kind, Note
+from towpath.store.job_output import MOST, MOST_BYTES, Kind, Note
 
 if TYPE_CHECKING:
     from towpath.app.app import App

@@ -20,7 +20,7 @@ from towpath.model.instants import as_timedelta, spoken
 from towpath.operation import Operation
 from towpath.settings import Settings
 from towpath.store import doctor as asked
-from towpath.store import schema, sessions, stats, upkeep
+from towpath.store import retention, schema, sessions, stats
 from towpath.store.doctor import Late, Transaction
 from towpath.store.sessions import Session
 from towpath.store.stats import TopicStats
@@ -108,7 +108,7 @@ class Doctor:
             yield ok("database", said)
         yield self._durability(server, postgres=postgres)
 
-    def _durability(self, server: asked.Server, *, postgres: bool) -> Check:
+    def _durability(self, server: asked.DatabaseFacts, *, postgres: bool) -> Check:
         lossy = "a power failure may take the last commits"
         if postgres and server.log != "on":
             risk = "a power failure may destroy the database: fsync is off"
@@ -127,7 +127,7 @@ class Doctor:
 
     def _clock(self) -> Iterator[Check]:
         before = machine_clock()
-        self._now = self._ask(upkeep.clock())
+        self._now = self._ask(retention.clock())
         # By so much at least, wherever in the meantime the database has looked at its clock.
         skew = max(before - self._now, self._now - machine_clock(), 0)
         if skew < SKEW:

@@ -33,7 +33,7 @@ class External:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._keys = Keys(settings.jwt_jwks_url)
+        self._keys = PublicKeys(settings.jwt_jwks_url)
 
     @property
     def is_set_up(self) -> bool:
@@ -104,7 +104,7 @@ class External:
         )
 
 
-class Keys:
+class PublicKeys:
     """The public keys at a URL: fetched in a thread, and seldom, whatever tokens say."""
 
     def __init__(self, url: str) -> None:

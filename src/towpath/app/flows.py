@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Flow:
     """Something that can be enqueued, alone or after something else."""
 
-    def build(self, plan: "Plan", before: "Before") -> "Before":
+    def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan; return what comes after it has to wait for."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Step(Flow, Generic[R]):
         step._takes = False
         return step
 
-    def build(self, plan: "Plan", before: "Before") -> "Before":
+    def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its call to a plan."""
         most = plan.most
         if before.nodes and self._takes:
@@ -97,7 +97,7 @@ class Chain(Flow, Generic[R]):
         """Go on with another step."""
         return Chain((*self._parts, self._last), _step(then))
 
-    def build(self, plan: "Plan", before: "Before") -> "Before":
+    def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan."""
         for part in (*self._parts, self._last):
             before = part.build(plan, before)
@@ -113,7 +113,7 @@ class Chain(Flow, Generic[R]):
 
     def nodes(self, around: ExitStack) -> list[Node]:
         """Return its calls, and enter what is to be around their enqueue."""
-        plan = Plan(self._last.task.app.settings.max_payload, around, [])
+        plan = FlowPlan(self._last.task.app.settings.max_payload, around, [])
         self.build(plan, Before())
         if len({node.new.id for node in plan.nodes}) < len(plan.nodes):
             msg = "one id cannot name several steps of a flow"
@@ -152,7 +152,7 @@ class Group(Flow):
         """Go on when all have completed, with a list of what they returned."""
         return self | last
 
-    def build(self, plan: "Plan", before: "Before") -> "Before":
+    def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan."""
         ends = [end for part in self._parts for end in part.build(plan, before).nodes]
         return Before(tuple(ends), many=True)
@@ -170,7 +170,7 @@ def group(*parts: Step[Any] | Chain[Any]) -> Group:
     return Group(parts)
 
 
-class Plan(Struct):
+class FlowPlan(Struct):
     """The calls of a flow, in the order in which they are stored."""
 
     most: int  # bytes of a payload

@@ -23,17 +23,17 @@ from towpath.app.checks import (
     worker_of,
 )
 from towpath.app.context import Words, notes_of
-from towpath.app.marks import Marks
-from towpath.app.reservations import Reservations, Wish
-from towpath.app.waiting import WaitingRoom
+from towpath.app.low_water import LowWater
+from towpath.app.reservations import Reservations, ReserveRequest
+from towpath.app.waiters import Waiters
 from towpath.model.instants import FOREVER, Duration
 from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
 from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Operation, answered
+from towpath.store import admin, job_output, lookup, runs
 from towpath.store import leases as store
-from towpath.store import lookup, notes, runs, tickets
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
 from towpath.store.stats import Minute, Stats, TopicStats
@@ -49,7 +49,7 @@ PURGE_AT_ONCE: Final = 1_000
 class Jobs:
     """Everything that can be done with jobs."""
 
-    def __init__(self, app: "App", room: WaitingRoom, marks: Marks) -> None:
+    def __init__(self, app: "App", room: Waiters, marks: LowWater) -> None:
         self._app = app
         self._room = room
         self._storing = app.storing
@@ -114,7 +114,7 @@ class Jobs:
         """
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
+        wish = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
         return await self._reservations.atake(wish, seconds(timeout))
 
     # ------------------------------------------------------------ with a lease
@@ -176,7 +176,7 @@ class Jobs:
         twice. Once the lease has ended, nothing is kept.
         """
         found = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered((await self._app.arun(notes.write(found)))[0])
+        answered((await self._app.arun(job_output.write(found)))[0])
 
     async def _asettle(self, outcome: Outcome) -> None:
         answered((await self._app.arun(store.settle([outcome])))[0])
@@ -204,14 +204,14 @@ class Jobs:
 
     async def alogs(self, job: JobRef) -> list[LogLine]:
         """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
-        return await self._app.arun(notes.lines(job_id(job)))
+        return await self._app.arun(job_output.lines(job_id(job)))
 
     async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
         """Read what the runs of a job have published, oldest first, at most 1,000 at once.
 
         `after` is the cursor of the last event that is known already.
         """
-        return await self._app.arun(notes.events(job_id(job), count(after, "after", FOREVER)))
+        return await self._app.arun(job_output.events(job_id(job), count(after, "after", FOREVER)))
 
     async def apeek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
@@ -237,30 +237,30 @@ class Jobs:
 
     async def arequeue(self, job: JobRef) -> Job:
         """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
-        return await self._app.arun(tickets.requeue(job_id(job)))
+        return await self._app.arun(admin.requeue(job_id(job)))
 
     async def acancel(self, job: JobRef) -> Job:
         """Stop a job; a running one is asked to stop, and ends when its holder answers."""
-        return await self._app.arun(tickets.cancel(job_id(job)))
+        return await self._app.arun(admin.cancel(job_id(job)))
 
     async def adelete(self, job: JobRef | Lease) -> None:
         """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
         if isinstance(job, Lease):
             await self._asettle(outcomes.discard(job))
         else:
-            await self._app.arun(tickets.delete(job_id(job)))
+            await self._app.arun(admin.delete(job_id(job)))
 
     async def akick(self, topic: str, limit: int = 1) -> int:
         """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
-        return await self._app.arun(tickets.kick(checked(topic), at_least_one(limit, "limit")))
+        return await self._app.arun(admin.kick(checked(topic), at_least_one(limit, "limit")))
 
     async def akick_job(self, job: JobRef) -> Job:
         """Make one buried or delayed job ready, counters kept."""
-        return await self._app.arun(tickets.kick_job(job_id(job)))
+        return await self._app.arun(admin.kick_job(job_id(job)))
 
     async def areprioritise(self, job: JobRef, priority: int) -> Job:
         """Give a pending job another priority."""
-        return await self._app.arun(tickets.change(job_id(job), change_of(priority=priority)))
+        return await self._app.arun(admin.change(job_id(job), change_of(priority=priority)))
 
     async def areschedule(
         self,
@@ -272,12 +272,12 @@ class Jobs:
     ) -> Job:
         """Let a pending job run at another time; with a delay of 0, now."""
         change = change_of(delay=delay, run_at=run_at, priority=priority)
-        return await self._app.arun(tickets.change(job_id(job), change))
+        return await self._app.arun(admin.change(job_id(job), change))
 
     async def apurge(self, topic: str) -> int:
         """Forget the pending and failed jobs of a topic; return how many there were."""
         total = 0
-        while gone := await self._app.arun(tickets.purge(checked(topic), PURGE_AT_ONCE)):
+        while gone := await self._app.arun(admin.purge(checked(topic), PURGE_AT_ONCE)):
             total += gone
         return total
 
@@ -345,7 +345,7 @@ class Jobs:
         """
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = Wish(all_checked(topics), limit, session, token, most, named, expires)
+        wish = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
         return self._reservations.take(wish, seconds(timeout))
 
     def complete(self, lease: Lease, result: object = None, *, connection: object = None) -> None:
@@ -397,7 +397,7 @@ class Jobs:
         twice. Once the lease has ended, nothing is kept.
         """
         found = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered(self._app.run(notes.write(found))[0])
+        answered(self._app.run(job_output.write(found))[0])
 
     def _settle(self, outcome: Outcome) -> None:
         answered(self._app.run(store.settle([outcome]))[0])
@@ -420,14 +420,14 @@ class Jobs:
 
     def logs(self, job: JobRef) -> list[LogLine]:
         """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
-        return self._app.run(notes.lines(job_id(job)))
+        return self._app.run(job_output.lines(job_id(job)))
 
     def events(self, job: JobRef, after: int = 0) -> list[JobEvent]:
         """Read what the runs of a job have published, oldest first, at most 1,000 at once.
 
         `after` is the cursor of the last event that is known already.
         """
-        return self._app.run(notes.events(job_id(job), count(after, "after", FOREVER)))
+        return self._app.run(job_output.events(job_id(job), count(after, "after", FOREVER)))
 
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
@@ -451,30 +451,30 @@ class Jobs:
 
     def requeue(self, job: JobRef) -> Job:
         """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
-        return self._app.run(tickets.requeue(job_id(job)))
+        return self._app.run(admin.requeue(job_id(job)))
 
     def cancel(self, job: JobRef) -> Job:
         """Stop a job; a running one is asked to stop, and ends when its holder answers."""
-        return self._app.run(tickets.cancel(job_id(job)))
+        return self._app.run(admin.cancel(job_id(job)))
 
     def delete(self, job: JobRef | Lease) -> None:
         """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
         if isinstance(job, Lease):
             self._settle(outcomes.discard(job))
         else:
-            self._app.run(tickets.delete(job_id(job)))
+            self._app.run(admin.delete(job_id(job)))
 
     def kick(self, topic: str, limit: int = 1) -> int:
         """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
-        return self._app.run(tickets.kick(checked(topic), at_least_one(limit, "limit")))
+        return self._app.run(admin.kick(checked(topic), at_least_one(limit, "limit")))
 
     def kick_job(self, job: JobRef) -> Job:
         """Make one buried or delayed job ready, counters kept."""
-        return self._app.run(tickets.kick_job(job_id(job)))
+        return self._app.run(admin.kick_job(job_id(job)))
 
     def reprioritise(self, job: JobRef, priority: int) -> Job:
         """Give a pending job another priority."""
-        return self._app.run(tickets.change(job_id(job), change_of(priority=priority)))
+        return self._app.run(admin.change(job_id(job), change_of(priority=priority)))
 
     def reschedule(
         self,
@@ -486,12 +486,12 @@ class Jobs:
     ) -> Job:
         """Let a pending job run at another time; with a delay of 0, now."""
         change = change_of(delay=delay, run_at=run_at, priority=priority)
-        return self._app.run(tickets.change(job_id(job), change))
+        return self._app.run(admin.change(job_id(job), change))
 
     def purge(self, topic: str) -> int:
         """Forget the pending and failed jobs of a topic; return how many there were."""
         total = 0
-        while gone := self._app.run(tickets.purge(checked(topic), PURGE_AT_ONCE)):
+        while gone := self._app.run(admin.purge(checked(topic), PURGE_AT_ONCE)):
             total += gone
         return total
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from towpath.app.marks import Marks
+from towpath.app.low_water import LowWater
 from towpath.app.sessions import new_number
-from towpath.app.waiting import TaskWaiter, ThreadWaiter, WaitingRoom
+from towpath.app.waiters import TaskWaiter, ThreadWaiter, Waiters
 from towpath.errors import AppClosed, DatabaseError
 from towpath.model.job import Lease
 from towpath.operation import Operation, adrive, drive
@@ -30,7 +30,7 @@ T = TypeVar("T")
 OFFERS_EVERY: Final = 0.1  # seconds between two looks at offers while there is other work
 
 
-class Wish(Struct, frozen=True):
+class ReserveRequest(Struct, frozen=True):
     """What is to be reserved, and for whom."""
 
     topics: tuple[str, ...]
@@ -63,7 +63,7 @@ Taking: TypeAlias = Generator[Operation[Any] | Wait | Aside, Any, T]
 class Reservations:
     """Takes jobs, most urgent first, and waits where there are none."""
 
-    def __init__(self, app: "App", room: WaitingRoom, marks: Marks) -> None:
+    def __init__(self, app: "App", room: Waiters, marks: LowWater) -> None:
         self._app = app
         self._room = room
         self._marks = marks
@@ -72,11 +72,11 @@ class Reservations:
         self._busy = False  # the last look found something
         self._offers_at = 0.0  # when offers were last looked at
 
-    def take(self, wish: Wish, timeout: float) -> list[Lease]:
+    def take(self, wish: ReserveRequest, timeout: float) -> list[Lease]:
         """Lease what there is; wait up to so many seconds for a first one."""
         return drive(self._taken(wish, timeout, ThreadWaiter), self._do)
 
-    async def atake(self, wish: Wish, timeout: float) -> list[Lease]:
+    async def atake(self, wish: ReserveRequest, timeout: float) -> list[Lease]:
         """Lease what there is; wait up to so many seconds for a first one."""
         return await adrive(self._taken(wish, timeout, TaskWaiter), self._ado)
 
@@ -106,7 +106,7 @@ class Reservations:
         return not told
 
     def _taken(
-        self, wish: Wish, timeout: float, waiting: type[ThreadWaiter | TaskWaiter]
+        self, wish: ReserveRequest, timeout: float, waiting: type[ThreadWaiter | TaskWaiter]
     ) -> Taking[list[Lease]]:
         reserved = yield from self._look(wish)
         if reserved.leases or timeout == 0:
@@ -133,7 +133,7 @@ class Reservations:
         self._room.ring_here(wish.topics)
         return reserved.leases
 
-    def _look(self, wish: Wish) -> Taking[Reserved]:
+    def _look(self, wish: ReserveRequest) -> Taking[Reserved]:
         """Look once: at jobs in line, and at jobs that are offered to this worker."""
         if self._offers_first(wish) and (offered := (yield from self._offered(wish))):
             return offered
@@ -143,7 +143,7 @@ class Reservations:
             return (yield from self._offered(wish)) or reserved
         return reserved
 
-    def _offers_first(self, wish: Wish) -> bool:
+    def _offers_first(self, wish: ReserveRequest) -> bool:
         """Say whether it is time for jobs that name a worker, although there is other work."""
         now = time.monotonic()
         if wish.worker is None or not self._busy or now < self._offers_at + OFFERS_EVERY:
@@ -151,13 +151,13 @@ class Reservations:
         self._offers_at = now
         return True
 
-    def _offered(self, wish: Wish) -> Taking[Reserved | None]:
+    def _offered(self, wish: ReserveRequest) -> Taking[Reserved | None]:
         if wish.worker is None or not (yield runs.are_offered(wish.topics)):
             return None
         reserved: Reserved = yield _reserve_offered(wish, wish.worker)
         return reserved if reserved.leases else None
 
-    def _in_line(self, wish: Wish) -> Taking[Reserved]:
+    def _in_line(self, wish: ReserveRequest) -> Taking[Reserved]:
         """Look once, or again if nothing that was found can be used."""
         while True:
             reserved: Reserved = yield self._operation(wish)
@@ -169,7 +169,7 @@ class Reservations:
             if self._is_all(wish, reserved, aside=aside):
                 return reserved
 
-    def _is_all(self, wish: Wish, reserved: Reserved, *, aside: bool) -> bool:
+    def _is_all(self, wish: ReserveRequest, reserved: Reserved, *, aside: bool) -> bool:
         """Say whether another look would find no more."""
         if reserved.limited and not reserved.leases:
             return False
@@ -180,7 +180,7 @@ class Reservations:
         self._marks.note(wish.topics, wish.limit, reserved)
         return not reserved.again
 
-    def _operation(self, wish: Wish) -> Operation[Reserved]:
+    def _operation(self, wish: ReserveRequest) -> Operation[Reserved]:
         return reserving.reserve(
             wish.topics,
             limit=wish.limit,
@@ -194,14 +194,14 @@ class Reservations:
             most=wish.most,
         )
 
-    def _wait_until(self, wish: Wish, reserved: Reserved, begun: float) -> float:
+    def _wait_until(self, wish: ReserveRequest, reserved: Reserved, begun: float) -> float:
         """Have a ring for what will be due; return when that is, as far as a look can tell."""
         seconds = None if reserved.due_in is None else reserved.due_in / 1e6
         self._room.due(wish.topics, seconds)
         return math.inf if seconds is None else begun + seconds
 
 
-def _reserve_offered(wish: Wish, worker: str) -> Operation[Reserved]:
+def _reserve_offered(wish: ReserveRequest, worker: str) -> Operation[Reserved]:
     limit = min(wish.limit, *(wish.most or {}).values(), wish.limit)
     return reserving.reserve_offered(
         wish.topics, worker=worker, limit=limit, token=new_number(), session=wish.session

@@ -24,13 +24,13 @@ from towpath.store import (
     limits,
     logins,
     reserving,
+    retention,
     schedules,
     sessions,
     stats,
     topics,
-    upkeep,
 )
-from towpath.store.schedules import Fired, Found, Move, Owed, Plan
+from towpath.store.schedules import Fired, FirePlan, Move, Owed, ScheduleRow
 from towpath.store.sessions import Adopted
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ MOST_ERROR: Final = 1_000  # characters
 NEVER: Final = float("inf")
 
 
-class Seen(Struct, frozen=True):
+class SeenSession(Struct, frozen=True):
     """A session as this observer knows it."""
 
     beats: int
@@ -61,7 +61,7 @@ class Upkeep:
 
     def __init__(self, app: "App") -> None:
         self._app = app
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, SeenSession] = {}
         self._looked_at: int | None = None
         self._away = False  # the database, in this round
         self._clock: int | None = None  # of the database, at the last round
@@ -88,7 +88,7 @@ class Upkeep:
         While the database is away the round is left out, and so is the rest of one that is stopped.
         """
         self._away = False
-        now: int | None = self._do(upkeep.clock())
+        now: int | None = self._do(retention.clock())
         if now is not None:
             self._heed(now)
         self._fire()
@@ -167,12 +167,12 @@ class Upkeep:
     def _brought_near(self) -> bool:
         """Bring near what lies further ahead than it can; say whether nothing is left."""
         left = [self._do(leases.move_near()), self._do(limits.move_near())]
-        found: list[Found] | None = self._do(schedules.find_all())
+        found: list[ScheduleRow] | None = self._do(schedules.find_all())
         moves = [move for each in found or () if (move := self._moved_near(each))]
         moved: int | None = self._do(schedules.move_near(moves)) if moves else 0
         return left == [0, 0] and found is not None and moved == len(moves)
 
-    def _moved_near(self, found: Found) -> Move | None:
+    def _moved_near(self, found: ScheduleRow) -> Move | None:
         try:
             return schedules.moved_near(found)
         except Exception:  # noqa: BLE001 - one that cannot be read is reported when it is due
@@ -199,9 +199,9 @@ class Upkeep:
     def _fire(self) -> None:
         """Fire the schedules that are due, and find out when the next one is."""
         self._fire_owed()
-        last: Found | None = None
+        last: ScheduleRow | None = None
         for _ in range(MOST_BATCHES):
-            found: list[Found] = self._do(schedules.look(last)) or []
+            found: list[ScheduleRow] = self._do(schedules.look(last)) or []
             if not found:
                 break
             self._fire_together([plan for each in found if (plan := self._planned(each))])
@@ -220,7 +220,7 @@ class Upkeep:
                     self._do(schedules.fire_owed([each], self._app.storing.each))
             last = owed[-1]
 
-    def _fire_together(self, plans: list[Plan]) -> None:
+    def _fire_together(self, plans: list[FirePlan]) -> None:
         if not plans:
             return
         fired: list[Fired] | None = self._do(schedules.fire(plans, self._app.storing.each))
@@ -230,7 +230,7 @@ class Upkeep:
         for each in fired or ():
             self._tell(each)
 
-    def _planned(self, found: Found) -> Plan | None:
+    def _planned(self, found: ScheduleRow) -> FirePlan | None:
         try:
             return schedules.planned(found)
         except Exception as error:  # noqa: BLE001 - one that cannot be read stops no other
@@ -248,7 +248,7 @@ class Upkeep:
                 len(due.fires),
             )
 
-    def _set_aside(self, found: Found, error: Exception) -> None:
+    def _set_aside(self, found: ScheduleRow, error: Exception) -> None:
         """Say once why a schedule cannot fire. It stays due: another process may be able to."""
         text = clean_text(f"{type(error).__name__}: {error}", MOST_ERROR)
         if text != found.error:
@@ -259,7 +259,7 @@ class Upkeep:
         """Forget what is old or empty, but seldom: looking for it reads more than its own rows."""
         seldom = now - self._pruned_at >= PRUNE_EVERY
         if seldom:
-            self._repeat(lambda: self._do(upkeep.prune()))
+            self._repeat(lambda: self._do(retention.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
             self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))
@@ -291,11 +291,11 @@ class Upkeep:
         dead_after = int(self._app.settings.dead_after * 1e6)
         gap = self._looked_at is None or now - self._looked_at > dead_after // 2
         self._looked_at = now
-        seen: dict[int, Seen] = {}
+        seen: dict[int, SeenSession] = {}
         for session, beats, _ in found:
             known = self._seen.get(session)
             if known is None or gap or known.beats != beats:
-                known = Seen(beats, now)
+                known = SeenSession(beats, now)
             seen[session] = known
         self._seen = self._doubted(seen, now, dead_after // 2)
         for session, known in self._seen.items():
@@ -303,7 +303,7 @@ class Upkeep:
             if now - known.since >= dead_after and could and now - could >= dead_after // 2:
                 self._do(sessions.bury_session(session, known.beats))
 
-    def _doubted(self, seen: dict[int, Seen], now: int, long: int) -> dict[int, Seen]:
+    def _doubted(self, seen: dict[int, SeenSession], now: int, long: int) -> dict[int, SeenSession]:
         """Find out whether those that are silent for long could show that they live."""
         silent = [session for session, known in seen.items() if now - known.since >= long]
         wrote_at: int | None = self._do(sessions.probe_write(new_number())) if silent else None

@@ -6,7 +6,7 @@ from typing import Final
 
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import Columns, Output, Refused, Table, since, text
-from towpath.model.keys import ApiKey, Scope
+from towpath.model.keys import ApiKey, KeyScope
 
 EXAMPLES: Final = """\
 examples:
@@ -34,7 +34,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME or ID")
     parser.add_argument(
-        "--scope", action="append", default=[], choices=[*map(str, Scope)], help="what it may do"
+        "--scope", action="append", default=[], choices=[*map(str, KeyScope)], help="what it may do"
     )
     parser.add_argument("--topic", action="append", default=[], help="where; all unless told")
     parser.add_argument("--expires", type=duration, metavar="90d", help="never unless told")
@@ -74,7 +74,7 @@ def create(given: argparse.Namespace) -> None:
         msg = "give the key one name"
         raise Refused(msg)
     if not given.scope:
-        msg = f"say what the key may do: --scope {', '.join(Scope)}"
+        msg = f"say what the key may do: --scope {', '.join(KeyScope)}"
         raise Refused(msg)
     with open_app(given) as app:
         key, secret = app.keys.create(

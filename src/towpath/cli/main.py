@@ -40,7 +40,7 @@ INTERRUPTED: Final = 130
 UNREAD: Final = 141
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Reads arguments; what it does not understand is one line and where to find help."""
 
     def error(self, message: str) -> NoReturn:
@@ -85,7 +85,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; the options of a command are known to it where the words name it."""
-    root = Parser(
+    root = CommandParser(
         prog="towpath",
         description="Jobs, event streams and webhooks in the database you already have.",
         epilog="towpath COMMAND --help shows a command's options and examples. The database is "
@@ -93,7 +93,11 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = root.add_subparsers(
-        title="commands", required=True, dest="command", metavar="COMMAND", parser_class=Parser
+        title="commands",
+        required=True,
+        dest="command",
+        metavar="COMMAND",
+        parser_class=CommandParser,
     )
     for name, summary in COMMANDS.items():
         command = commands.add_parser(

@@ -26,7 +26,7 @@ class Call(Protocol):
         ...
 
 
-class Group:
+class CallGroup:
     """Calls that run as one operation."""
 
     __slots__ = ("calls", "operation")
@@ -52,21 +52,21 @@ class Group:
             start = end
 
 
-def grouped(calls: Sequence[Call]) -> list[Group]:
+def grouped(calls: Sequence[Call]) -> list[CallGroup]:
     """Put calls that have the same `merge` together: a name may belong to two operations.
 
     Concurrent calls have no order that could matter.
     """
     if len(calls) == 1:
-        return [Group([calls[0]])]
+        return [CallGroup([calls[0]])]
     kinds: dict[object, list[Call]] = {}
     for call in calls:
         operation = call.operation
         kinds.setdefault(operation.merge or id(call), []).append(call)
-    return [Group(same) for same in kinds.values()]
+    return [CallGroup(same) for same in kinds.values()]
 
 
-def settle(groups: Sequence[Group], results: Sequence[Any], on_commit: OnCommit) -> None:
+def settle(groups: Sequence[CallGroup], results: Sequence[Any], on_commit: OnCommit) -> None:
     """Tell whoever waits what came of it, and of what was committed."""
     for group, result in zip(groups, results, strict=True):
         tell(on_commit, group.operation, result)  # first: who goes on finds it in force

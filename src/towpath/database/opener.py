@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final
 
 from towpath.database import file_locks
-from towpath.database.sqlite import Connection, Identity, connect, identity, of_file
+from towpath.database.sqlite import Identity, SqliteConnection, connect, identity, of_file
 from towpath.database.turns import Turn
 from towpath.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.settings import Settings
@@ -49,7 +49,7 @@ class Opener:
         """Where SQLite keeps its log."""
         return Path(f"{(self.path or Path()).resolve()}-wal")
 
-    def open(self) -> Connection:
+    def open(self) -> SqliteConnection:
         """Open the file that is there now."""
         with self._lock:
             self._leave_moved()
@@ -73,11 +73,11 @@ class Opener:
             connection.owns_log = self._owns_log
             return connection
 
-    def is_current(self, connection: Connection) -> bool:
+    def is_current(self, connection: SqliteConnection) -> bool:
         """Say whether a connection can still be used."""
         return connection.file == self._file and not self._moved
 
-    def check(self, connection: Connection) -> None:
+    def check(self, connection: SqliteConnection) -> None:
         """Refuse a file that is no longer in place; the next call opens the one that is."""
         if connection.is_in_place():
             return
@@ -86,7 +86,7 @@ class Opener:
             self._on_leave()
         raise self._refused()
 
-    def check_now_and_then(self, connection: Connection) -> None:
+    def check_now_and_then(self, connection: SqliteConnection) -> None:
         """Do the same, about once a second."""
         now = time.monotonic()
         if now >= self._look_at:

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.errors import PipelineAborted
 
 from towpath.database.clock import Clock
-from towpath.database.postgres_wire import Asked, Wire
+from towpath.database.postgres_wire import Sent, Wire
 from towpath.errors import (
     DatabaseBusy,
     DatabaseDenied,
@@ -175,27 +175,27 @@ async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> Wire
 
 def _set_up(
     wire: Wire, settings: Settings, *, by_key: bool
-) -> Generator[Iterable[Asked], list[list[Row]], None]:
+) -> Generator[Iterable[Sent], list[list[Row]], None]:
     """Set up a session, unless PgBouncer or the like, with process ids of its own, lends it."""
-    [[[pid]]] = yield [Asked("select pg_backend_pid()")]
+    [[[pid]]] = yield [Sent("select pg_backend_pid()")]
     if pid == wire.pid:
         yield [_wishes(settings, by_key=by_key)]
         wire.is_pooled = False
 
 
-def _wishes(settings: Settings, *, by_key: bool) -> Asked:
+def _wishes(settings: Settings, *, by_key: bool) -> Sent:
     """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
     wished = {
         "lock_timeout": str(_lock_timeout(settings)),
         **(BY_KEY if by_key else {}),
     }
     calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(wished), 2)]
-    return Asked(f"select {', '.join(calls)}", [word for pair in wished.items() for word in pair])
+    return Sent(f"select {', '.join(calls)}", [word for pair in wished.items() for word in pair])
 
 
-def wait_for_locks(settings: Settings) -> Asked:
+def wait_for_locks(settings: Settings) -> Sent:
     """Return the statement that says for one transaction how long it waits for a lock."""
-    return Asked(f"set local lock_timeout = {_lock_timeout(settings)}")
+    return Sent(f"set local lock_timeout = {_lock_timeout(settings)}")
 
 
 def _lock_timeout(settings: Settings) -> int:
@@ -217,7 +217,7 @@ def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
     pid = None if wire.is_pooled else wire.pid
     try:
         with contextlib.closing(connect(url, settings)) as other:
-            [[[works]]] = other.exchange([Asked(_WORKS, [pid, wire.mark])])
+            [[[works]]] = other.exchange([Sent(_WORKS, [pid, wire.mark])])
     except psycopg.Error as error:
         return "FATAL" in str(error)  # it lives: it has answered, if only by a refusal
     return bool(works)

@@ -19,7 +19,7 @@ from towpath.database.postgres import (
     wait_for_locks,
     watch,
 )
-from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Asked, Wire
+from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Sent, Wire
 from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
 from towpath.operation import Row, Steps, adrive, drive
 from towpath.settings import Settings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Exchanges = Generator[Iterable[Asked], list[list[Row]], T]
+Exchanges = Generator[Iterable[Sent], list[list[Row]], T]
 """What is asked together, the answers to that, and what came of it in the end."""
 
 
@@ -105,7 +105,7 @@ class Connected:
             return result
 
     def _together(
-        self, operations: Operations, begin: Sequence[Asked], *, again: bool
+        self, operations: Operations, begin: Sequence[Sent], *, again: bool
     ) -> Exchanges[list[Any]]:
         """Begin and run operations: all of them ask before the first is answered."""
         started = [operation.steps(again=again) for operation in operations]

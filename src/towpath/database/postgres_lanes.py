@@ -14,7 +14,7 @@ from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.postgres import bound, numbered
 from towpath.database.postgres_lane import AsyncLane, Lane
-from towpath.database.postgres_wire import Asked
+from towpath.database.postgres_wire import Sent
 from towpath.errors import AppClosed, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation
 from towpath.settings import Settings
@@ -129,11 +129,11 @@ class PostgresDatabase:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
 
-    def asked(self, query: Query) -> Asked:
+    def asked(self, query: Query) -> Sent:
         """Return a query as it goes over the wire."""
         text, names = numbered(query.statement, self.settings.schema)
         params = bound(query, self._clock)
-        return Asked(text, [params[name] for name in names])
+        return Sent(text, [params[name] for name in names])
 
 
 class LoopLanes:

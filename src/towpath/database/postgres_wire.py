@@ -29,16 +29,16 @@ from towpath.operation import Row
 log: Final = logging.getLogger("towpath")
 
 
-class Asked(NamedTuple):
+class Sent(NamedTuple):
     """A statement with $1, $2 … and the values of these."""
 
     text: str
     values: Sequence[Any] = ()
 
 
-BEGIN: Final = Asked("begin")
-COMMIT: Final = Asked("commit")
-ROLLBACK: Final = Asked("rollback")
+BEGIN: Final = Sent("begin")
+COMMIT: Final = Sent("commit")
+ROLLBACK: Final = Sent("rollback")
 _OPEN: Final = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
@@ -93,7 +93,7 @@ class Wire:
         """Whether there is something to roll back, and nothing on its way."""
         return self._pgconn.transaction_status in _OPEN
 
-    def exchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
+    def exchange(self, asked: Iterable[Sent]) -> list[list[Row]]:
         """Ask, and block until all is answered."""
         self._polls = True
         try:
@@ -109,7 +109,7 @@ class Wire:
         finally:
             self._polls = False
 
-    async def aexchange(self, asked: Iterable[Asked]) -> list[list[Row]]:
+    async def aexchange(self, asked: Iterable[Sent]) -> list[list[Row]]:
         """Ask, and await all answers; always in the same event loop."""
         self._ask(asked)
         if self._listener is None:
@@ -234,7 +234,7 @@ class Wire:
         self._stop_listening(psycopg.OperationalError("the connection was closed"))
         self._pgconn.finish()
 
-    def _ask(self, asked: Iterable[Asked]) -> None:
+    def _ask(self, asked: Iterable[Sent]) -> None:
         """Send all of it, as far as the line takes it; what is large leaves before the rest."""
         self._begin()
         pgconn = self._pgconn

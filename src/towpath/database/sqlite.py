@@ -73,7 +73,7 @@ Identity = tuple[int, int]
 """The device and the inode of a file."""
 
 
-class Connection(sqlite3.Connection):
+class SqliteConnection(sqlite3.Connection):
     """A connection that knows which file it has open."""
 
     path: str | None = None  # None: in memory
@@ -105,7 +105,7 @@ def identity(path: str) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -> Connection:
+def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -> SqliteConnection:
     """Open the file, creating it if needed."""
     if path:
         try:
@@ -116,7 +116,7 @@ def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -
     file = identity(str(path)) if path else None
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
-        factory=Connection,
+        factory=SqliteConnection,
         isolation_level=None,
         check_same_thread=False,
         timeout=0,  # we wait by ourselves
@@ -134,7 +134,7 @@ def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -
     return connection
 
 
-def backup(path: Path, target: Path, opened: Callable[[], Connection]) -> None:
+def backup(path: Path, target: Path, opened: Callable[[], SqliteConnection]) -> None:
     """Copy the file as it is at one instant to a new one. Nobody waits for it."""
     _check(path, may_create=False)
     try:
@@ -313,7 +313,7 @@ NOTHING: Final = (None, 0)
 _NAME: Final = re.compile(r":(\w+)")
 
 
-class Chain:
+class StatementChain:
     """The statements of one text, and which of them return the rows that are the answer."""
 
     __slots__ = ("_answer", "_links", "each", "names", "together")
@@ -398,8 +398,8 @@ def _values_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any,
 
 
 @cache
-def _chain(statement: Statement) -> Chain:
-    return Chain(statement.text("sqlite"))
+def _chain(statement: Statement) -> StatementChain:
+    return StatementChain(statement.text("sqlite"))
 
 
 _SEQUENCES: Final = (list, tuple)

@@ -17,7 +17,7 @@ from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, ke
 from towpath.database.lanes import Lanes
 from towpath.database.opener import Opener
 from towpath.database.sqlite import (
-    Connection,
+    SqliteConnection,
     backup,
     execute,
     is_spent,
@@ -75,8 +75,8 @@ class SqliteDatabase:
         )
         self._alone = Alone()
         self._reading = Alone()
-        self._together = Together(self._read, self._reading)
-        self._readers: list[Connection] = []
+        self._together = SharedReads(self._read, self._reading)
+        self._readers: list[SqliteConnection] = []
         self._readers_lock = Condition()
         self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
         self._thread: ThreadPoolExecutor | None = None
@@ -189,7 +189,7 @@ class SqliteDatabase:
 
     def _read(self, operation: Operation[T]) -> T:
         loan = Loan()
-        connection: Connection | None = None
+        connection: SqliteConnection | None = None
         try:
             with self._readers_lock:
                 self._lent.add(loan)
@@ -221,7 +221,7 @@ class SqliteDatabase:
                 self._lent.discard(loan)
                 self._readers_lock.notify_all()
 
-    def _open_reader(self) -> Connection:
+    def _open_reader(self) -> SqliteConnection:
         connection = self.opener.open()
         # A reader waits too, while the file is opened for the first or closed by the last.
         connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
@@ -252,7 +252,7 @@ class Alone:
         self._loop = None
 
 
-class Together:
+class SharedReads:
     """Reads of one kind that several callers of an event loop want in the same tick."""
 
     def __init__(self, read: Callable[[Operation[Any]], Any], alone: Alone) -> None:
@@ -298,7 +298,7 @@ class Writer:
         self._path = opener.path
         self._settings = settings
         self._clock = clock
-        self._connection: Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._cursor: sqlite3.Cursor
         self._turn: Turn | None = None
         self._opened = False
@@ -408,7 +408,7 @@ class Writer:
         if turn:
             turn.close()
 
-    def _open(self) -> Connection:
+    def _open(self) -> SqliteConnection:
         if self._connection and not self._opener.is_current(self._connection):
             self.close()
         if self._connection is None:
@@ -424,7 +424,7 @@ class Writer:
             self._connection, self._cursor = connection, connection.cursor()
         return self._connection
 
-    def _lock(self, connection: Connection) -> None:
+    def _lock(self, connection: SqliteConnection) -> None:
         deadline = time.monotonic() + self._settings.busy_timeout
         try:
             self._take_turn(self._settings.busy_timeout)

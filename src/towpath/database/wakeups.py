@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from towpath.database.forks import hold_still_at_fork
 from towpath.database.inotify import Watch
 from towpath.database.opener import Opener
-from towpath.database.sqlite import Connection
+from towpath.database.sqlite import SqliteConnection
 from towpath.errors import DatabaseError
 from towpath.settings import Settings
 
@@ -128,7 +128,7 @@ class SqliteBell:
         self._opener = opener
         self._pipe = Pipe()
         self.interrupt = self._pipe.interrupt
-        self._connection: Connection | None = None
+        self._connection: SqliteConnection | None = None
         self._log: Watch | None = None
         self._written_at = 0.0  # whence the time to the next look is doubled
         self._rests = False  # it has just rung: many commits are not as many rings
@@ -273,10 +273,10 @@ class PostgresBell:
         """Run a statement; return whether it was answered. If not, the connection is closed."""
         import psycopg  # noqa: PLC0415 - only with this database
 
-        from towpath.database.postgres_wire import Asked  # noqa: PLC0415 - only with this database
+        from towpath.database.postgres_wire import Sent  # noqa: PLC0415 - only with this database
 
         try:
-            line.exchange([Asked(text, values)])
+            line.exchange([Sent(text, values)])
             self._overheard += line.rings()
         except psycopg.Error:
             self._disconnect()
@@ -293,7 +293,7 @@ class PostgresBell:
         import psycopg  # noqa: PLC0415 - only with this database
 
         from towpath.database import postgres  # noqa: PLC0415 - only with this database
-        from towpath.database.postgres_wire import Asked  # noqa: PLC0415 - only with this database
+        from towpath.database.postgres_wire import Sent  # noqa: PLC0415 - only with this database
 
         if time.monotonic() < self._not_before:
             return False
@@ -301,8 +301,8 @@ class PostgresBell:
             line = self._connection = postgres.connect(self._url, self._settings)
             self._listens = not line.is_pooled
             if self._listens:
-                line.exchange([Asked("set synchronous_commit = off")])  # a ring may be lost
-                line.exchange([Asked(f'listen "{self.channel}"')])
+                line.exchange([Sent("set synchronous_commit = off")])  # a ring may be lost
+                line.exchange([Sent(f'listen "{self.channel}"')])
             else:
                 log.warning(
                     "a pooler such as PgBouncer stands before the database: wakeups from other "

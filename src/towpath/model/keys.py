@@ -16,7 +16,7 @@ SHOWN: Final = 8  # characters of a secret by which people tell keys apart
 MOST_SECRET: Final = 200
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """What a key may do."""
 
     ENQUEUE = "enqueue"
@@ -31,7 +31,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     prefix: str  # how its secret begins
-    scopes: tuple[Scope, ...]
+    scopes: tuple[KeyScope, ...]
     topics: tuple[str, ...]  # to which it is bound; none: all
     created_at: datetime
     expires_at: datetime | None
@@ -48,15 +48,15 @@ def hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def scopes_of(names: Iterable[str]) -> tuple[Scope, ...]:
+def scopes_of(names: Iterable[str]) -> tuple[KeyScope, ...]:
     """Read the names of scopes, once each; there is at least one."""
     names = (names,) if isinstance(names, str) else tuple(names)
     try:
-        found = tuple(dict.fromkeys(Scope(name) for name in names))
+        found = tuple(dict.fromkeys(KeyScope(name) for name in names))
     except ValueError as error:
-        msg = f"{error}: scopes are {', '.join(Scope)}"
+        msg = f"{error}: scopes are {', '.join(KeyScope)}"
         raise Invalid(msg) from error
     if not found:
-        msg = f"name at least one scope out of {', '.join(Scope)}"
+        msg = f"name at least one scope out of {', '.join(KeyScope)}"
         raise Invalid(msg)
     return found

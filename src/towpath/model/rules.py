@@ -36,7 +36,7 @@ from towpath.model.rule_values import (
 MOST_PAIRS: Final = 10_000  # in one comparison; more are false, as a caller may have sent them
 
 
-class Scope(Protocol):
+class RuleValues(Protocol):
     """What the names in a rule stand for: values as in JSON, and datetimes."""
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
@@ -44,11 +44,11 @@ class Scope(Protocol):
         ...
 
 
-_Test: TypeAlias = Callable[[Scope, datetime], bool]
-_Value: TypeAlias = Callable[[Scope, datetime], object]
+_Test: TypeAlias = Callable[[RuleValues, datetime], bool]
+_Value: TypeAlias = Callable[[RuleValues, datetime], object]
 
 
-def _nobody(_scope: Scope, _now: datetime) -> bool:
+def _nobody(_scope: RuleValues, _now: datetime) -> bool:
     return False
 
 
@@ -81,7 +81,7 @@ class Rule:
         """Whether it looks at a single job."""
         return bool(self.job_fields)
 
-    def allows(self, scope: Scope, now: datetime) -> bool:
+    def allows(self, scope: RuleValues, now: datetime) -> bool:
         """Say whether the rule holds. Whatever the values are, it says yes or no."""
         return self._test(scope, now)
 
@@ -186,7 +186,7 @@ def _compiled(tree: Tree) -> _Test:
 
 
 def _joined(tests: list[_Test], *, until: bool) -> _Test:
-    def joined(scope: Scope, now: datetime) -> bool:
+    def joined(scope: RuleValues, now: datetime) -> bool:
         for test in tests:
             if test(scope, now) is until:
                 return until
@@ -200,7 +200,7 @@ def _comparison(comparison: Comparison) -> _Test:
     compare = _compare(comparison)
     enough = any if comparison.any_of else all
 
-    def test(scope: Scope, now: datetime) -> bool:
+    def test(scope: RuleValues, now: datetime) -> bool:
         one, other = left(scope, now), right(scope, now)
         if not _is_list(one) and not _is_list(other):
             return compare(plain(one), plain(other))
@@ -242,7 +242,7 @@ def _value(operand: Operand) -> _Value:
             return lambda scope, _now: scope.value(root, path)
 
 
-def _is_set(scope: Scope, root: str, path: tuple[str, ...]) -> bool:
+def _is_set(scope: RuleValues, root: str, path: tuple[str, ...]) -> bool:
     """Say whether the field is there, even if it is null."""
     holder, key = scope.value(root, path[:-1]), path[-1]
     if _is_list(holder) and key.isdecimal():

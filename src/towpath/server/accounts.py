@@ -11,13 +11,13 @@ from towpath.app.access import AccessChanges
 from towpath.errors import Invalid, InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
-from towpath.model.keys import ApiKey, Scope
-from towpath.server.asked import Asked, Seconds, Text, Topic
-from towpath.server.asks import Ask
-from towpath.server.callers import COOKIE, record_of, refuse_foreign_pages, token_of
-from towpath.server.requests import cookie
+from towpath.model.keys import ApiKey, KeyScope
+from towpath.server.authentication import COOKIE, record_of, refuse_foreign_pages, token_of
+from towpath.server.bodies import cookie
+from towpath.server.inputs import Input, Seconds, Text, Topic
+from towpath.server.outputs import Items, ResponseBody, shown
+from towpath.server.request import Request
 from towpath.server.routes import Answer, Routes
-from towpath.server.told import Items, Told, shown
 
 routes: Final = Routes("accounts")
 keys: Final = Routes("keys")
@@ -83,7 +83,7 @@ RecordChange = Annotated[
 ]
 
 
-class Login(Asked):
+class Login(Input):
     """Who logs in."""
 
     identity: str  # an e-mail address
@@ -91,21 +91,21 @@ class Login(Asked):
     cookie: bool = False  # also as a cookie that scripts cannot read
 
 
-class LoggedIn(Told):
+class LoggedIn(ResponseBody):
     """A token, and whom it stands for."""
 
     token: str
     record: Record
 
 
-class Numbered(Asked):
+class Numbered(Input):
     """Which page of records."""
 
     page: Annotated[int, Meta(ge=1, le=10**6)] = 1
     per_page: Annotated[int, Meta(ge=1, le=1_000)] = 30
 
 
-class Records(Told):
+class Records(ResponseBody):
     """A page of records, oldest first."""
 
     page: int
@@ -115,22 +115,22 @@ class Records(Told):
     items: list[Record]
 
 
-class NewKey(Asked):
+class KeyInput(Input):
     """A key to be made."""
 
     name: Text
-    scopes: Annotated[list[Scope], Meta(extra_json_schema={"minItems": 1})]
+    scopes: Annotated[list[KeyScope], Meta(extra_json_schema={"minItems": 1})]
     topics: list[Topic] = field(default_factory=list)
     expires_in: Seconds | None = None
 
 
-class KeyShown(Told):
+class KeyShown(ResponseBody):
     """A key, but for its secret."""
 
     id: str
     name: str
     prefix: str
-    scopes: list[Scope]
+    scopes: list[KeyScope]
     topics: list[str]
     created_at: datetime
     expires_at: datetime | None
@@ -143,7 +143,7 @@ class MadeKey(KeyShown):
     secret: str
 
 
-class TopicRules(Asked, rename=None):
+class TopicRules(Input, rename=None):
     """The rules of one topic; where there is none, the general one holds."""
 
     enqueue_rule: str | None = None
@@ -151,7 +151,7 @@ class TopicRules(Asked, rename=None):
     work_rule: str | None = None
 
 
-class AccessChange(Asked, rename=None):
+class AccessChange(Input, rename=None):
     """What changes of the rules; `access_rule` sets enqueue_rule and manage_rule."""
 
     access_rule: str | UnsetType = UNSET
@@ -163,7 +163,7 @@ class AccessChange(Asked, rename=None):
     topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null takes a topic's rules away
 
 
-class AccessShown(Told, rename=None):
+class AccessShown(ResponseBody, rename=None):
     """The rules of access. An empty rule is for superusers only."""
 
     enqueue_rule: str
@@ -182,34 +182,34 @@ class AccessShown(Told, rename=None):
     is_open=True,
     errors=("login_refused", "too_many_logins", "csrf_refused"),
 )
-async def log_in(ask: Ask, collection: Collection, body: Login) -> Answer[LoggedIn]:
+async def log_in(request: Request, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
-    if body.cookie and not ask.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
-        refuse_foreign_pages("POST", ask.headers)  # nobody is logged in by another site
-    account, token = await ask.app.accounts.alogin(
-        collection, body.identity, body.password, client=network_of(ask.client)
+    if body.cookie and not request.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
+        refuse_foreign_pages("POST", request.headers)  # nobody is logged in by another site
+    account, token = await request.app.accounts.alogin(
+        collection, body.identity, body.password, client=network_of(request.client)
     )
-    return _logged_in(ask, account, token, as_cookie=body.cookie)
+    return _logged_in(request, account, token, as_cookie=body.cookie)
 
 
 @routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
-async def refresh(ask: Ask, collection: Collection) -> Answer[LoggedIn]:
+async def refresh(request: Request, collection: Collection) -> Answer[LoggedIn]:
     """Exchange a token for a new one of the same login; the old one holds until it expires."""
-    token, as_cookie = _own_token(ask, collection)
-    account, fresh = await ask.app.accounts.arefresh(token)
-    return _logged_in(ask, account, fresh, as_cookie=as_cookie)
+    token, as_cookie = _own_token(request, collection)
+    account, fresh = await request.app.accounts.arefresh(token)
+    return _logged_in(request, account, fresh, as_cookie=as_cookie)
 
 
 @routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
-async def log_out(ask: Ask, collection: Collection) -> Answer[None]:
+async def log_out(request: Request, collection: Collection) -> Answer[None]:
     """End this login, and take the cookie away.
 
     With this token end all tokens that were refreshed from the same login; other logins of the
     account go on.
     """
-    token, _ = _own_token(ask, collection)
-    await ask.app.accounts.arevoke(token)
-    return Answer(None, headers=(_cookie(ask, "", 0),))
+    token, _ = _own_token(request, collection)
+    await request.app.accounts.arevoke(token)
+    return Answer(None, headers=(_cookie(request, "", 0),))
 
 
 def network_of(client: str) -> str:
@@ -225,22 +225,24 @@ def network_of(client: str) -> str:
     return str(ip_network((address, 64), strict=False))
 
 
-def _own_token(ask: Ask, collection: Collection) -> tuple[str, bool]:
-    if ask.caller.auth.get("collectionName") != collection:
+def _own_token(request: Request, collection: Collection) -> tuple[str, bool]:
+    if request.caller.auth.get("collectionName") != collection:
         msg = f"log in as one of {collection.value} first"
         raise InvalidToken(msg)
-    token = token_of(ask.headers)
-    return (token, False) if token else (cookie(ask.headers, COOKIE) or "", True)
+    token = token_of(request.headers)
+    return (token, False) if token else (cookie(request.headers, COOKIE) or "", True)
 
 
-def _logged_in(ask: Ask, account: Account, token: str, *, as_cookie: bool) -> Answer[LoggedIn]:
+def _logged_in(
+    request: Request, account: Account, token: str, *, as_cookie: bool
+) -> Answer[LoggedIn]:
     body = LoggedIn(token=token, record=record_of(account))
-    baked = _cookie(ask, token, int(ask.app.settings.token_lifetime))
+    baked = _cookie(request, token, int(request.app.settings.token_lifetime))
     return Answer(body, headers=(baked,) if as_cookie else ())
 
 
-def _cookie(ask: Ask, token: str, seconds: int) -> tuple[bytes, bytes]:
-    secure = "; Secure" if ask.scope["scheme"] == "https" else ""
+def _cookie(request: Request, token: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "; Secure" if request.scope["scheme"] == "https" else ""
     text = f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path=/; Max-Age={seconds}{secure}"
     return b"set-cookie", text.encode()
 
@@ -249,11 +251,11 @@ def _cookie(ask: Ask, token: str, seconds: int) -> tuple[bytes, bytes]:
 
 
 @routes.get("/api/collections/{collection}/records")
-async def list_records(ask: Ask, collection: Collection, query: Numbered) -> Records:
+async def list_records(request: Request, collection: Collection, query: Numbered) -> Records:
     """Read accounts, the oldest first."""
-    ask.require_superuser()
-    total = await ask.app.accounts.acount(collection)
-    found = await ask.app.accounts.alist(
+    request.require_superuser()
+    total = await request.app.accounts.acount(collection)
+    found = await request.app.accounts.alist(
         collection, limit=query.per_page, offset=(query.page - 1) * query.per_page
     )
     return Records(
@@ -266,16 +268,16 @@ async def list_records(ask: Ask, collection: Collection, query: Numbered) -> Rec
 
 
 @routes.post("/api/collections/{collection}/records", status=201, errors=("account_exists",))
-async def create_record(ask: Ask, collection: Collection, body: NewRecord) -> Record:
+async def create_record(request: Request, collection: Collection, body: NewRecord) -> Record:
     """Add an account."""
-    ask.require_superuser()
+    request.require_superuser()
     for name in ("email", "password"):
         if not isinstance(body.get(name), str):
             msg = f"{name} is required, as text"
             raise Invalid(msg)
     _check_confirmed(body)
     return record_of(
-        await ask.app.accounts.acreate(
+        await request.app.accounts.acreate(
             collection,
             body["email"],
             body["password"],
@@ -286,28 +288,30 @@ async def create_record(ask: Ask, collection: Collection, body: NewRecord) -> Re
 
 
 @routes.get("/api/collections/{collection}/records/{id}")
-async def get_record(ask: Ask, collection: Collection, id: str) -> Record:
+async def get_record(request: Request, collection: Collection, id: str) -> Record:
     """Read an account; users may read their own."""
-    if not _is_oneself(ask, collection, id):
-        ask.require_superuser()
-    return record_of(await ask.app.accounts.aget(collection, id))
+    if not _is_oneself(request, collection, id):
+        request.require_superuser()
+    return record_of(await request.app.accounts.aget(collection, id))
 
 
 @routes.patch(
     "/api/collections/{collection}/records/{id}",
     errors=("account_exists", "login_refused", "too_many_logins"),
 )
-async def change_record(ask: Ask, collection: Collection, id: str, body: RecordChange) -> Record:
+async def change_record(
+    request: Request, collection: Collection, id: str, body: RecordChange
+) -> Record:
     """Change an account. A new password ends all its tokens.
 
     Users may change their own name, and their password if they give the old one.
     """
-    if not _is_oneself(ask, collection, id) or body.keys() - OWN:
-        ask.require_superuser()
+    if not _is_oneself(request, collection, id) or body.keys() - OWN:
+        request.require_superuser()
     _check_confirmed(body)
-    if body.get("password") is not None and ask.caller.kind != "superuser":
-        await _require_old_password(ask, collection, id, body)
-    changed = await ask.app.accounts.aupdate(
+    if body.get("password") is not None and request.caller.kind != "superuser":
+        await _require_old_password(request, collection, id, body)
+    changed = await request.app.accounts.aupdate(
         collection,
         id,
         email=body.get("email"),
@@ -319,26 +323,26 @@ async def change_record(ask: Ask, collection: Collection, id: str, body: RecordC
 
 
 @routes.delete("/api/collections/{collection}/records/{id}", status=204, errors=("conflict",))
-async def delete_record(ask: Ask, collection: Collection, id: str) -> None:
+async def delete_record(request: Request, collection: Collection, id: str) -> None:
     """Forget an account and end its tokens; the last superuser stays."""
-    ask.require_superuser()
-    await ask.app.accounts.adelete(collection, id)
+    request.require_superuser()
+    await request.app.accounts.adelete(collection, id)
 
 
 async def _require_old_password(
-    ask: Ask, collection: Collection, id: str, body: Mapping[str, Any]
+    request: Request, collection: Collection, id: str, body: Mapping[str, Any]
 ) -> None:
     if not isinstance(body.get("oldPassword"), str):
         msg = "give oldPassword, as text, with a new one"
         raise Invalid(msg)
-    account = await ask.app.accounts.aget(collection, id)
-    await ask.app.accounts.alogin(
-        collection, account.email, body["oldPassword"], client=network_of(ask.client)
+    account = await request.app.accounts.aget(collection, id)
+    await request.app.accounts.alogin(
+        collection, account.email, body["oldPassword"], client=network_of(request.client)
     )
 
 
-def _is_oneself(ask: Ask, collection: Collection, id: str) -> bool:
-    return (ask.caller.auth["id"], ask.caller.auth["collectionName"]) == (id, collection)
+def _is_oneself(request: Request, collection: Collection, id: str) -> bool:
+    return (request.caller.auth["id"], request.caller.auth["collectionName"]) == (id, collection)
 
 
 def _check_confirmed(body: Mapping[str, Any]) -> None:
@@ -361,17 +365,17 @@ def _own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @keys.get("/api/keys")
-async def list_keys(ask: Ask) -> Items[KeyShown]:
+async def list_keys(request: Request) -> Items[KeyShown]:
     """Read all keys, but for their secrets."""
-    ask.require_superuser()
-    return Items(items=[_key(key) for key in await ask.app.keys.alist()])
+    request.require_superuser()
+    return Items(items=[_key(key) for key in await request.app.keys.alist()])
 
 
 @keys.post("/api/keys", status=201)
-async def create_key(ask: Ask, body: NewKey) -> MadeKey:
+async def create_key(request: Request, body: KeyInput) -> MadeKey:
     """Make a key; its secret is shown this once."""
-    ask.require_superuser()
-    key, secret = await ask.app.keys.acreate(
+    request.require_superuser()
+    key, secret = await request.app.keys.acreate(
         body.name, scopes=body.scopes, topics=body.topics, expires_in=body.expires_in
     )
     made = {name: getattr(key, name) for name in KeyShown.__struct_fields__}
@@ -379,10 +383,10 @@ async def create_key(ask: Ask, body: NewKey) -> MadeKey:
 
 
 @keys.delete("/api/keys/{id}", status=204)
-async def revoke_key(ask: Ask, id: str) -> None:
+async def revoke_key(request: Request, id: str) -> None:
     """End a key."""
-    ask.require_superuser()
-    await ask.app.keys.arevoke(id)
+    request.require_superuser()
+    await request.app.keys.arevoke(id)
 
 
 def _key(key: ApiKey) -> KeyShown:
@@ -393,16 +397,16 @@ def _key(key: ApiKey) -> KeyShown:
 
 
 @access.get("/api/access")
-async def get_access(ask: Ask) -> AccessShown:
+async def get_access(request: Request) -> AccessShown:
     """Read the rules."""
-    ask.require_superuser()
-    return _access(await ask.app.access.aget())
+    request.require_superuser()
+    return _access(await request.app.access.aget())
 
 
 @access.patch("/api/access", errors=("invalid_rule",))
-async def set_access(ask: Ask, body: AccessChange) -> AccessShown:
+async def set_access(request: Request, body: AccessChange) -> AccessShown:
     """Change what is named of the rules; it holds at once, on every instance."""
-    ask.require_superuser()
+    request.require_superuser()
     changes: AccessChanges = {}
     for name in AccessChange.__struct_fields__:
         value = getattr(body, name)
@@ -410,7 +414,7 @@ async def set_access(ask: Ask, body: AccessChange) -> AccessShown:
             changes[name] = value  # type: ignore[literal-required] # they have the same names
     if body.topics is not UNSET:
         changes["topics"] = {topic: _said(rules) for topic, rules in body.topics.items()}
-    return _access(await ask.app.access.aset(**changes))
+    return _access(await request.app.access.aset(**changes))
 
 
 def _said(rules: TopicRules | None) -> dict[str, str | None] | None:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from towpath import App
 from towpath.server import accounts, jobs, system, topics, work
+from towpath.server.bodies import Receive, Scope, Send
 from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
-from towpath.server.gate import Gate
 from towpath.server.openapi import document_of
-from towpath.server.requests import Receive, Scope, Send
 from towpath.server.routes import Route, Routes
+from towpath.server.shared import Shared
 
 GROUPS: Final[tuple[Routes, ...]] = (
     jobs.routes,
@@ -42,10 +42,10 @@ class Api:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.gate = Gate(app)
+        self.shared = Shared(app)
         self.routes = ROUTES
-        self.gate.document = document()
-        self.paths = Paths(self.gate, self.routes)
+        self.shared.document = document()
+        self.paths = Paths(self.shared, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, in the words of ASGI."""
@@ -63,19 +63,19 @@ class Api:
             path = endpoint.path
             written = await endpoint.answer(scope, receive, named)
         except asyncio.CancelledError:
-            if not self.gate.closing.is_set():
+            if not self.shared.closing.is_set():
                 raise
             written = refused(Refusal(503, "unavailable", "this server has stopped; ask again"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             written = refused(error)
-        self.gate.metrics.count(path, scope["method"], written[0], time.perf_counter() - begun)
+        self.shared.metrics.count(path, scope["method"], written[0], time.perf_counter() - begun)
         return written
 
 
 class Paths:
     """Finds what answers a request, part by part of its path."""
 
-    def __init__(self, gate: Gate, routes: Iterable[Route]) -> None:
+    def __init__(self, shared: Shared, routes: Iterable[Route]) -> None:
         self._root: dict[str, Any] = {}
         for route in routes:
             here = self._root
@@ -86,7 +86,7 @@ class Paths:
                     part = NAMED  # noqa: PLW2901 - any name will do
                 here = here.setdefault(part, {})
             methods = here.setdefault("", ({}, names))[0]
-            methods[route.method] = Endpoint(gate, route)
+            methods[route.method] = Endpoint(shared, route)
 
     def find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
         """Return what answers, and the parts of the path that have names."""

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from towpath.server.bodies import PATIENCE
 from towpath.server.endpoint import JSON
 from towpath.server.errors import Refusal, body_of
-from towpath.server.requests import PATIENCE
 
 MOST_HEAD: Final = 64 * 2**10  # bytes of the request line and all headers
 OFFERS: Final = {b"upgrade", b"http2-settings"}  # headers of other protocols
@@ -28,7 +28,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     idle: int = 75  # for a next request
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's connection, with bounds."""
 
     def __init__(self, *given: Any, patience: Patience, **more: Any) -> None:

@@ -4,11 +4,11 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-from towpath.server.asks import Ask
+from towpath.server.bodies import Receive, Scope, Send, decoded, query_of, read_query
 from towpath.server.errors import Refusal, body_of, refusal
-from towpath.server.gate import Gate
-from towpath.server.requests import Receive, Scope, Send, decoded, query_of, read_query
+from towpath.server.request import Request
 from towpath.server.routes import Answer, Route, from_path
+from towpath.server.shared import Shared
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Written = tuple[int, bytes, bytes, Headers]
@@ -23,15 +23,15 @@ _encoder: Final = msgspec.json.Encoder()
 class Endpoint:
     """How one route is answered, as far as that can be found out once."""
 
-    def __init__(self, gate: Gate, route: Route) -> None:
+    def __init__(self, shared: Shared, route: Route) -> None:
         self.path = route.path
-        self._gate = gate
+        self._shared = shared
         self._route = route
         self._media = route.media.encode()
         self._decoder: msgspec.json.Decoder[Any] | None = (
             msgspec.json.Decoder(route.takes) if route.takes else None
         )
-        self._most = route.most or gate.most_body
+        self._most = route.most or shared.most_body
         # A body may be left out where everything in it may be.
         self._may_be_empty = is_struct(route.takes) and not any(
             field.required for field in msgspec.structs.fields(route.takes)
@@ -40,20 +40,22 @@ class Endpoint:
     async def answer(self, scope: Scope, receive: Receive, named: dict[str, str]) -> Written:
         """Return the answer to a request; `named` are the parts of its path that have names."""
         route = self._route
-        gate = self._gate
-        ask = gate.known(scope, receive) or await gate.enter(scope, receive, is_open=route.is_open)
+        shared = self._shared
+        request = shared.known(scope, receive) or await shared.enter(
+            scope, receive, is_open=route.is_open
+        )
         if not route.is_open:
-            ask.refuse_if_closed()
+            request.refuse_if_closed()
         given: dict[str, Any] = {}
         for name, text in named.items():
             given[name] = from_path(text, route.path_types[name])
         if self._decoder is not None:
-            given["body"] = await self._body(ask, self._decoder)
+            given["body"] = await self._body(request, self._decoder)
         if route.query is not None:
             given["query"] = read_query(query_of(scope), route.query)
         elif scope["query_string"] and not route.is_open:
             read_query(query_of(scope), Nothing)
-        answered = special = await route.handler(ask, **given)
+        answered = special = await route.handler(request, **given)
         status, headers = route.status, NONE
         if isinstance(answered, Answer):
             status, headers = special.status or status, special.headers
@@ -64,17 +66,17 @@ class Endpoint:
             return status, self._media, answered.encode(), headers
         return status, self._media, _encoder.encode(answered), headers
 
-    async def _body(self, ask: Ask, decoder: "msgspec.json.Decoder[Any]") -> Any:
-        media = ask.headers.get(b"content-type", JSON)
+    async def _body(self, request: Request, decoder: "msgspec.json.Decoder[Any]") -> Any:
+        media = request.headers.get(b"content-type", JSON)
         if media != JSON and not media.lower().startswith(JSON):
             raise Refusal(415, "unsupported_media_type", "send JSON, as application/json")
         # Whether a stranger may is known only when the body is: so it is no large one.
-        known = ask.caller.kind != "nobody"
-        most = self._most if known else min(self._most, self._gate.most_body)
-        ask.body = await self._gate.bodies.read(ask.receive, ask.headers, most)
-        if not ask.body and self._may_be_empty:
+        known = request.caller.kind != "nobody"
+        most = self._most if known else min(self._most, self._shared.most_body)
+        request.body = await self._shared.bodies.read(request.receive, request.headers, most)
+        if not request.body and self._may_be_empty:
             return decoder.decode(b"{}")
-        return await decoded(ask.body, decoder)
+        return await decoded(request.body, decoder)
 
 
 def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from towpath import errors
 from towpath.errors import TowpathError
-from towpath.server.told import Complaint
+from towpath.server.outputs import Complaint
 
 log: Final = logging.getLogger("towpath")
 

@@ -3,9 +3,9 @@
 from typing import Any, Final, Protocol
 
 from towpath.model.job import Job
-from towpath.server.asks import Ask
-from towpath.server.requests import Turns
-from towpath.server.told import JobPage, JobShown, job_shown
+from towpath.server.bodies import Turns
+from towpath.server.outputs import JobPage, JobShown, job_shown
+from towpath.server.request import Request
 
 AT_ONCE: Final = 50  # jobs that are read together
 MOST_LOOKED_AT: Final = 2_000  # jobs, where some may be hidden
@@ -13,7 +13,7 @@ MOST_BYTES_LOOKED_AT: Final = 64 * 2**20
 MOST_BYTES: Final = 8 * 2**20  # of payloads and results in one page
 
 
-class Listing(Protocol):
+class JobFilter(Protocol):
     """Which jobs are wanted."""
 
     topic: Any
@@ -25,25 +25,25 @@ class Listing(Protocol):
     before: Any
 
 
-async def jobs_for(ask: Ask, query: Listing) -> JobPage:
+async def jobs_for(request: Request, query: JobFilter) -> JobPage:
     """Read a page of what the caller may see, from where the page before ended."""
-    each = ask.judges_each("manage", query.topic)
+    each = request.judges_each("manage", query.topic)
     if each:
-        ask.require_some("manage")
+        request.require_some("manage")
     else:
-        ask.require("manage", query.topic)
-    page = Page(ask, query, judges_each=each)
+        request.require("manage", query.topic)
+    page = VisibleJobs(request, query, judges_each=each)
     await page.fill()
     return JobPage(items=page.shown, next=page.next)
 
 
-class Page:
+class VisibleJobs:
     """Reads jobs until it is full, has looked at enough, or there are no more."""
 
-    def __init__(self, ask: Ask, query: Listing, *, judges_each: bool) -> None:
+    def __init__(self, request: Request, query: JobFilter, *, judges_each: bool) -> None:
         self.shown: list[JobShown] = []
         self.next: str | None = None
-        self._ask = ask
+        self._request = request
         self._query = query
         self._judges_each = judges_each
         self._skip: int = query.offset
@@ -83,7 +83,7 @@ class Page:
         offset = 0
         if not self._judges_each:
             offset, self._skip = self._skip, 0  # the database leaves them out
-        return await self._ask.app.jobs.alist(
+        return await self._request.app.jobs.alist(
             topic=query.topic,
             status=query.status,
             key=query.key,
@@ -99,7 +99,7 @@ class Page:
         return bool(self.shown) and self._size + _size(job) > MOST_BYTES
 
     def _take(self, job: Job) -> None:
-        if self._judges_each and not self._ask.may("manage", job.topic, job):
+        if self._judges_each and not self._request.may("manage", job.topic, job):
             return
         if self._skip:
             self._skip -= 1

@@ -11,26 +11,26 @@ from uuid import UUID
 import msgspec
 
 from towpath.errors import TowpathError
-from towpath.server.accounts import AccessChange, Login, NewKey, NewRecord, RecordChange
-from towpath.server.asked import (
+from towpath.server.accounts import AccessChange, KeyInput, Login, NewRecord, RecordChange
+from towpath.server.errors import status_of
+from towpath.server.inputs import (
     Buried,
-    Change,
     Completed,
     Failed,
+    JobChangeInput,
+    JobInput,
+    JobOutputInput,
     Kick,
-    NewJob,
     NewJobs,
-    NewSchedule,
     Pause,
     Released,
-    Said,
+    ScheduleInput,
     Touched,
     Wanted,
 )
-from towpath.server.errors import status_of
+from towpath.server.outputs import Complaint
 from towpath.server.routes import Route
 from towpath.server.system import SetUp
-from towpath.server.told import Complaint
 
 REF: Final = "#/components/schemas/{name}"
 STATUS_OF_CODE: Final = {
@@ -51,7 +51,7 @@ STATUS_OF_CODE: Final = {
 """What is refused before it reaches the app; all other codes are those of towpath.errors."""
 
 EXAMPLES: Final[Mapping[Any, Any]] = {
-    NewJob: {"topic": "mail", "payload": {"to": "ada@example.org"}, "delay": 60, "maxRetries": 5},
+    JobInput: {"topic": "mail", "payload": {"to": "ada@example.org"}, "delay": 60, "maxRetries": 5},
     NewJobs: {"jobs": [{"topic": "mail", "payload": 1}, {"topic": "mail", "payload": 2}]},
     Wanted: {"topics": ["mail"], "limit": 10, "timeout": 0},
     Completed: {"epoch": 1, "result": {"sent": True}},
@@ -59,17 +59,23 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
     Released: {"epoch": 1, "delay": 60},
     Buried: {"epoch": 1},
     Touched: {"epoch": 1},
-    Said: {"epoch": 1, "said": 0, "progress": 0.5, "message": "half", "lines": ["it begins"]},
-    Change: {"priority": 10},
+    JobOutputInput: {
+        "epoch": 1,
+        "said": 0,
+        "progress": 0.5,
+        "message": "half",
+        "lines": ["it begins"],
+    },
+    JobChangeInput: {"priority": 10},
     Kick: {"limit": 100},
     Pause: {"duration": 3600},
-    NewSchedule: {"topic": "report", "cron": "0 6 * * 1", "tz": "Europe/Berlin"},
+    ScheduleInput: {"topic": "report", "cron": "0 6 * * 1", "tz": "Europe/Berlin"},
     Login: {"identity": "ada@example.org", "password": "correct horse"},
     NewRecord: {"email": "eve@example.org", "password": "a long password", "team": "red"},
     RecordChange: {"name": "Ada", "team": "blue"},
     SetUp: {"token": "from the link", "email": "root@example.org", "password": "a long password"},
     AccessChange: {"access_rule": "@request.auth.id != ''", "allowed_topics": ["mail"]},
-    NewKey: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
+    KeyInput: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
 }
 HEADERS: Final = {
     "/api/jobs/enqueue": {
@@ -204,7 +210,7 @@ def _codes(route: Route) -> list[str]:
         codes += ["login_required", "invalid_token", "forbidden", "http_disabled", "csrf_refused"]
     if route.path_types:
         codes.append("not_found")
-    if route.takes in {NewJob, NewJobs, NewSchedule}:
+    if route.takes in {JobInput, NewJobs, ScheduleInput}:
         codes += ["invalid_topic", "invalid_payload", "payload_too_large"]
     return [*dict.fromkeys(codes), "database_unavailable"]
 

@@ -35,10 +35,10 @@ class Readiness:
         if probe and fresh and probe.get_loop() is loop:
             return probe
         self._began_at = now
-        self._probe = loop.create_task(self._ask())
+        self._probe = loop.create_task(self._request())
         return self._probe
 
-    async def _ask(self) -> str | None:
+    async def _request(self) -> str | None:
         try:
             await self._app.aprobe()
         except TowpathError as error:

@@ -98,7 +98,9 @@ class Routes:
         def register(handler: Handler) -> Handler:
             types = typing.get_type_hints(handler, include_extras=True)
             names = [
-                name for name in inspect.signature(handler).parameters if name not in {"ask", "_"}
+                name
+                for name in inspect.signature(handler).parameters
+                if name not in {"request", "_"}
             ]
             summary, _, description = (inspect.getdoc(handler) or "").partition("\n")
             self.all.append(

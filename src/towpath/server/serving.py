@@ -20,8 +20,8 @@ from towpath import App
 from towpath.app.app import PATIENCE
 from towpath.model.accounts import Collection
 from towpath.server.api import Api
-from towpath.server.beanstalkd.door import Door
-from towpath.server.connections import Connection, Patience
+from towpath.server.beanstalkd.server import BeanstalkdServer
+from towpath.server.connections import HttpConnection, Patience
 from towpath.server.system import is_loopback
 from towpath.worker import Worker
 
@@ -63,10 +63,10 @@ class Serving(Struct, kw_only=True):
     async def arun(self, listening: Callable[[Listening], None]) -> None:
         """Serve until SIGTERM or Ctrl-C; say so when it begins."""
         api = Api(self.app)
-        api.gate.worker = self.worker
-        api.gate.bodies.patience = self.patience.body
+        api.shared.worker = self.worker
+        api.shared.bodies.patience = self.patience.body
         taken = _bound(self.host, self.port)
-        server = Server(self._config(api))
+        server = HttpServer(self._config(api))
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(contextlib.closing(taken))
             other = _bound(*self.beanstalkd) if self.beanstalkd else None
@@ -88,7 +88,7 @@ class Serving(Struct, kw_only=True):
     async def _prepare(
         self,
         api: Api,
-        server: "Server",
+        server: "HttpServer",
         taken: socket.socket,
         other: socket.socket | None,
         stack: contextlib.AsyncExitStack,
@@ -99,32 +99,32 @@ class Serving(Struct, kw_only=True):
         link = await self._set_up_link(api, port)
         self.app.upkeep.start()
         if other:
-            await self._open_door(other, server, stack)
+            await self._open_beanstalkd(other, server, stack)
         return Listening(_url(self.host, port), link, _shown(other) if other else None)
 
-    async def _close(self, server: "Server") -> None:
+    async def _close(self, server: "HttpServer") -> None:
         """Close the app within what is left of the grace period."""
         await self.app.aclose(min(PATIENCE, server.time_left))
 
-    async def _close_door(self, door: Door, server: "Server") -> None:
-        """Close the door likewise; a session that cannot be ended is found dead later."""
+    async def _close_beanstalkd(self, beanstalkd: BeanstalkdServer, http: "HttpServer") -> None:
+        """Close within what is left of the grace period; upkeep finds a session left open."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(server.time_left):
-                await door.close()
+            async with asyncio.timeout(http.time_left):
+                await beanstalkd.close()
 
-    async def _open_door(
-        self, bound: socket.socket, server: "Server", stack: contextlib.AsyncExitStack
+    async def _open_beanstalkd(
+        self, bound: socket.socket, http: "HttpServer", stack: contextlib.AsyncExitStack
     ) -> None:
         """Speak beanstalkd's protocol as well; on SIGUSR1, take no more jobs there."""
-        door = Door(self.app)
+        beanstalkd = BeanstalkdServer(self.app)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, door.drain)
+        loop.add_signal_handler(signal.SIGUSR1, beanstalkd.drain)
         stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
-        await door.start()
-        stack.push_async_callback(self._close_door, door, server)
-        await door.listen(bound)
+        await beanstalkd.start()
+        stack.push_async_callback(self._close_beanstalkd, beanstalkd, http)
+        await beanstalkd.listen(bound)
 
-    async def _serve(self, server: "Server", taken: socket.socket) -> None:
+    async def _serve(self, server: "HttpServer", taken: socket.socket) -> None:
         try:
             await server.serve(sockets=[taken])
         finally:
@@ -132,7 +132,7 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
-        connection: Any = partial(Connection, patience=self.patience)
+        connection: Any = partial(HttpConnection, patience=self.patience)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
             http=connection,
@@ -150,7 +150,7 @@ class Serving(Struct, kw_only=True):
         )
 
     @contextlib.contextmanager
-    def _stopping(self, server: "Server", api: Api) -> Generator[None]:
+    def _stopping(self, server: "HttpServer", api: Api) -> Generator[None]:
         """Stop at the first signal, at once at the second."""
         loop = asyncio.get_running_loop()
 
@@ -159,7 +159,7 @@ class Serving(Struct, kw_only=True):
             server.should_exit = True
             server.ends_at = time.monotonic() + (0 if again else self.grace)
             server.preparing.cancel()
-            api.gate.closing.set()
+            api.shared.closing.set()
             if self.worker is not None and again:
                 self.worker.stop_now()
             elif self.worker is not None:
@@ -177,12 +177,12 @@ class Serving(Struct, kw_only=True):
     async def _set_up_link(self, api: Api, port: int) -> str | None:
         if await self.app.accounts.acount(Collection.SUPERUSERS):
             return None
-        api.gate.set_up_token = secrets.token_urlsafe(32)
+        api.shared.set_up_token = secrets.token_urlsafe(32)
         host = self.host if is_loopback(self.host) else "127.0.0.1"
-        return f"{_url(host, port)}/setup?token={api.gate.set_up_token}"
+        return f"{_url(host, port)}/setup?token={api.shared.set_up_token}"
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's server, whose signals are ours to handle."""
 
     when_started: Callable[[], None]

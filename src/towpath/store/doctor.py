@@ -14,7 +14,7 @@ from towpath.statement import load
 sql: Final = load(__name__)
 
 
-class Server(Struct, frozen=True):
+class DatabaseFacts(Struct, frozen=True):
     """The database as it describes itself."""
 
     version: str
@@ -42,12 +42,12 @@ class Late(Struct, frozen=True):
     by: timedelta  # the latest of them
 
 
-def server() -> Operation[Server]:
+def server() -> Operation[DatabaseFacts]:
     """Read what the database says of itself."""
 
-    def steps() -> Steps[Server]:
+    def steps() -> Steps[DatabaseFacts]:
         [[version, standby, log, commits]] = yield sql["server"]()
-        return Server(version, bool(standby), log, commits)
+        return DatabaseFacts(version, bool(standby), log, commits)
 
     return Operation("server", steps, Mode.READ, autocommit=True)
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from towpath.errors import InvalidToken, NotFound
 from towpath.model.instants import as_datetime
-from towpath.model.keys import ApiKey, Scope
-from towpath.operation import Mode, Operation, Retry, Row, Steps
+from towpath.model.keys import ApiKey, KeyScope
+from towpath.operation import Mode, Operation, Rerun, Row, Steps
 from towpath.statement import load
 from towpath.store.access import raise_version, wakes
 from towpath.store.rows import uuid_from
@@ -29,7 +29,7 @@ class NewKey(Struct, frozen=True, kw_only=True):
     name: str
     prefix: str
     hash: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[KeyScope, ...]
     topics: tuple[str, ...]
     lifetime: int | None
 
@@ -43,7 +43,7 @@ def create(new: NewKey) -> Operation[ApiKey]:
         [row] = yield sql["get"](id=new.id)
         return _key(row)
 
-    return Operation("create_key", steps, wakes=wakes, retry=Retry.NEVER)
+    return Operation("create_key", steps, wakes=wakes, retry=Rerun.NEVER)
 
 
 def verify(hash: str) -> Operation[ApiKey]:
@@ -101,7 +101,7 @@ def _key(row: Row) -> ApiKey:
         id=str(uuid_from(id)),
         name=name,
         prefix=prefix,
-        scopes=msgspec.json.decode(scopes, type=tuple[Scope, ...]),
+        scopes=msgspec.json.decode(scopes, type=tuple[KeyScope, ...]),
         topics=msgspec.json.decode(topics, type=tuple[str, ...]),
         created_at=as_datetime(created_at),
         expires_at=None if expires_at is None else as_datetime(expires_at),

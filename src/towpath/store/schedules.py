@@ -65,7 +65,7 @@ class NewSchedule(Struct, frozen=True, kw_only=True):
         }
 
 
-class Found(Struct, frozen=True):
+class ScheduleRow(Struct, frozen=True):
     """A row of the table."""
 
     name: str
@@ -124,10 +124,10 @@ def _new_job(text: str, id: UUID, run_at: int | None) -> NewJob:
     return msgspec.convert({**stored, "id": id, "run_at": run_at}, NewJob)
 
 
-class Plan(Struct, frozen=True):
+class FirePlan(Struct, frozen=True):
     """What is to become of a schedule that is due."""
 
-    found: Found
+    found: ScheduleRow
     due: Due
     jobs: list[NewJob]
 
@@ -151,26 +151,26 @@ class Plan(Struct, frozen=True):
 class Fired(Struct, frozen=True):
     """What has become of a plan."""
 
-    plan: Plan
+    plan: FirePlan
     topics: set[str] = set()
     error: TowpathError | None = None  # why its jobs were not stored; it remains due
     left: Sequence[NewJob] = ()  # the jobs that were not
 
 
-def planned(found: Found) -> Plan:
+def planned(found: ScheduleRow) -> FirePlan:
     """Think about a schedule that is due. Whatever this raises is that schedule's own."""
     if found.next_at is None:
         msg = f"schedule {found.name!r} is not due"
         raise Conflict(msg)
     fires = due(found.rule(), catch_up_of(found.catch_up), found.next_at, found.now)
     jobs = [found.new_job(fire_id(found.name, found.epoch, at), at) for at in fires.fires]
-    return Plan(found, fires, jobs)
+    return FirePlan(found, fires, jobs)
 
 
-def look(after: Found | None) -> Operation[list[Found]]:
+def look(after: ScheduleRow | None) -> Operation[list[ScheduleRow]]:
     """Read some of the schedules that are due, beginning after one of them."""
 
-    def steps() -> Steps[list[Found]]:
+    def steps() -> Steps[list[ScheduleRow]]:
         at, name = (after.next_at, after.name) if after else (0, "")
         return _all((yield sql["due"](at=at, name=name, limit=FIRE_AT_ONCE)))
 
@@ -187,7 +187,7 @@ def next_due() -> Operation[int | None]:
     return Operation("next_fire", steps, Mode.READ, autocommit=True)
 
 
-def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
+def fire(plans: Sequence[FirePlan], store: Store) -> Operation[list[Fired]]:
     """Store the jobs of these fires and move on to the next ones: both, or neither.
 
     A schedule that somebody else has fired or changed is left to them.
@@ -206,7 +206,7 @@ def fire(plans: Sequence[Plan], store: Store) -> Operation[list[Fired]]:
     return Operation("fire", steps, locks=locks, wakes=_topics, appends=True)
 
 
-def _stored(plans: Sequence[Plan], store: Store) -> Steps[list[Fired]]:
+def _stored(plans: Sequence[FirePlan], store: Store) -> Steps[list[Fired]]:
     """Store the jobs of all plans together, or where a limit forbids that, of each by itself."""
     new = [job for plan in plans for job in plan.jobs]
     answers: list[Answer[Job]] = []
@@ -292,11 +292,11 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
 class Move(Struct, frozen=True):
     """A schedule whose next fire comes nearer."""
 
-    found: Found
+    found: ScheduleRow
     next_at: int
 
 
-def moved_near(found: Found) -> Move | None:
+def moved_near(found: ScheduleRow) -> Move | None:
     """Say when it fires next, if it lies too far ahead since the clock was set back."""
     if found.next_at is None:
         return None
@@ -304,10 +304,10 @@ def moved_near(found: Found) -> Move | None:
     return None if next_at is None or next_at >= found.next_at else Move(found, next_at)
 
 
-def find_all() -> Operation[list[Found]]:
+def find_all() -> Operation[list[ScheduleRow]]:
     """Read every schedule as it is stored."""
 
-    def steps() -> Steps[list[Found]]:
+    def steps() -> Steps[list[ScheduleRow]]:
         return _all((yield sql["list"]()))
 
     return Operation("find_schedules", steps, Mode.SCAN, autocommit=True)
@@ -328,7 +328,7 @@ def move_near(moves: Sequence[Move]) -> Operation[int]:
     return Operation("move_schedules", steps)
 
 
-def report(found: Found, error: str) -> Operation[None]:
+def report(found: ScheduleRow, error: str) -> Operation[None]:
     """Remember why a schedule could not fire."""
 
     def steps() -> Steps[None]:
@@ -384,7 +384,7 @@ def _put(new: NewSchedule, store: Store) -> Steps[Put]:
     return Put(found.schedule(), topics)
 
 
-def _added(columns: dict[str, Any]) -> Steps[tuple[bool, Found]]:
+def _added(columns: dict[str, Any]) -> Steps[tuple[bool, ScheduleRow]]:
     for _ in range(TRIES):
         added = yield sql["add"](**columns)
         found = _all((yield sql["lock"](name=columns["name"])))
@@ -394,7 +394,7 @@ def _added(columns: dict[str, Any]) -> Steps[tuple[bool, Found]]:
     raise Conflict(msg)
 
 
-def _due_before(found: Found) -> Plan | None:
+def _due_before(found: ScheduleRow) -> FirePlan | None:
     """Return what is due of a schedule that is about to change; None if it cannot be read here.
 
     Then it remains due, and its fire is the first one of the new rule.
@@ -405,7 +405,7 @@ def _due_before(found: Found) -> Plan | None:
         return None
 
 
-def _fired_before(plan: Plan, store: Store) -> Steps[tuple[set[str], str | None]]:
+def _fired_before(plan: FirePlan, store: Store) -> Steps[tuple[set[str], str | None]]:
     """Fire what is due of a schedule that is about to change, or owe it and say why."""
     [fired] = yield from _stored([plan], store)
     if fired.error is None:
@@ -480,11 +480,11 @@ def list_schedules() -> Operation[list[Schedule]]:
     return Operation("list_schedules", steps, Mode.SCAN, autocommit=True)
 
 
-def _all(rows: Iterable[Row]) -> list[Found]:
-    return [Found(*row) for row in rows]
+def _all(rows: Iterable[Row]) -> list[ScheduleRow]:
+    return [ScheduleRow(*row) for row in rows]
 
 
-def _one(name: str, rows: Iterable[Row]) -> Found:
+def _one(name: str, rows: Iterable[Row]) -> ScheduleRow:
     for found in _all(rows):
         return found
     raise _missing(name)

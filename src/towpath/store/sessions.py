@@ -15,8 +15,8 @@ from towpath.model.job import FailureKind
 from towpath.operation import Mode, Operation, Row, Steps
 from towpath.statement import load
 from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
+from towpath.store.retention import sql as upkeep
 from towpath.store.rows import known_options
-from towpath.store.upkeep import sql as upkeep
 
 sql: Final = load(__name__)
 

@@ -15,13 +15,13 @@ from towpath.model.states import State
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation, Steps
 from towpath.statement import load
-from towpath.store import jobs, tickets
+from towpath.store import admin, jobs
+from towpath.store.admin import hold, let_follow, place_in_line, put_back
 from towpath.store.jobs import TRIES, Enqueue, NewJob, topics_of
 from towpath.store.lookup import get
 from towpath.store.rows import stored_options, uuid_from
 from towpath.store.runs import offer
 from towpath.store.runs import sql as runs
-from towpath.store.tickets import hold, let_follow, place_in_line, put_back
 
 sql: Final = load(__name__)
 
@@ -66,7 +66,7 @@ def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> S
             yield from _let_go(answer, stop=unique is Unique.REPLACE)
         elif unique is Unique.REPLACE or bool(answer.options.runs) != bool(new.options.runs):
             # What lies in line cannot become what is offered to workers, nor the other way round.
-            woken.update((yield from tickets.cancelled(answer)) or ())
+            woken.update((yield from admin.cancelled(answer)) or ())
         else:
             others = yield from _rewritten(answer, new, postponed=unique is Unique.DEBOUNCE)
             if others is not None:
@@ -78,9 +78,9 @@ def _stored(new: NewJob, unique: Unique, enqueue: Enqueue, woken: set[str]) -> S
 def _let_go(job: Job, *, stop: bool) -> Steps[None]:
     """Take the key from a job that runs: it cannot be changed any more."""
     if (yield sql["let_go"](seq=job.seq, epoch=job.epoch)):
-        yield tickets.sql["free_key"](topic=job.topic, key=job.key, id=job.id)
+        yield admin.sql["free_key"](topic=job.topic, key=job.key, id=job.id)
         if stop:
-            yield tickets.sql["request_cancel"](seq=job.seq, epoch=job.epoch)
+            yield admin.sql["request_cancel"](seq=job.seq, epoch=job.epoch)
 
 
 def _from_now(options: Options) -> Steps[Options]:
@@ -112,7 +112,7 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
         state = State.READY  # to be parked anew
     if postponed:
         state = State.BLOCKED if holds else State.DELAYED
-        [[run_at, _]] = yield tickets.sql["reschedule"](
+        [[run_at, _]] = yield admin.sql["reschedule"](
             seq=job.seq, run_at=new.run_at, delay=new.delay
         )
         if new.options.runs:

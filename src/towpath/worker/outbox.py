@@ -10,8 +10,8 @@ from towpath.app.app import App
 from towpath.app.context import Notes
 from towpath.errors import DatabaseError, TowpathError
 from towpath.operation import Answer
+from towpath.store import job_output as store
 from towpath.store import leases
-from towpath.store import notes as store
 from towpath.store.leases import Completion, Outcome, Settled
 
 log: Final = logging.getLogger("towpath")

@@ -19,8 +19,8 @@ from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Lease
 from towpath.model.payload import Encoding
 from towpath.store import leases
+from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
-from towpath.store.notes import Note
 from towpath.worker.sandbox import Sandboxes
 from towpath.worker.threads import Ended as Returned
 from towpath.worker.threads import Threads
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Ended = Completion | Outcome
 
 
-class Run:
+class TaskRun:
     """A job that runs."""
 
     def __init__(

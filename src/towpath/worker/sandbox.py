@@ -1,7 +1,7 @@
 """Sandboxes: processes that run one job at a time, and that can be killed for it.
 
 A sandbox guards the worker against mistakes (endless loops, lost memory, crashes), not against
-evil: it may do whatever the worker may. `towpath.worker.inside` is what runs in it.
+evil: it may do whatever the worker may. `towpath.worker.sandbox_child` is what runs in it.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from msgspec import Struct
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
+from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
-from towpath.store.notes import Note
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ SIZE: Final = 8  # bytes that tell the length of a message
 BEGIN: Final = """
 import sys
 line, lifeline, *sys.path = sys.argv[1:]
-from towpath.worker.inside import main
+from towpath.worker.sandbox_child import main
 main(int(line), int(lifeline))
 """
 
@@ -51,13 +51,13 @@ class Find(Struct, frozen=True):
     memory: int | None
 
 
-class Found(Struct, frozen=True):
+class TaskFound(Struct, frozen=True):
     """Whether the task is there."""
 
     error: str | None = None
 
 
-class Said(Struct, frozen=True, tag=True):
+class ChildOutput(Struct, frozen=True, tag=True):
     """What a job says of itself while it runs."""
 
     note: Note
@@ -70,7 +70,7 @@ class Ending(Struct, frozen=True, tag=True):
     outcome: Outcome | None = None
 
 
-Word: Final[Any] = Said | Ending
+Word: Final[Any] = ChildOutput | Ending
 
 
 class Sandbox:
@@ -123,7 +123,7 @@ class Sandbox:
         try:
             async with asyncio.timeout(FIND_LIMIT):
                 self.say(place)
-                error = (await self._hear(Found)).error
+                error = (await self._hear(TaskFound)).error
         except TimeoutError:
             error = f"not imported within {FIND_LIMIT:g} s"
         if error:
@@ -133,8 +133,8 @@ class Sandbox:
     async def run(self, lease: Lease, on_note: Callable[[Note], object]) -> Completion | Outcome:
         """Run a job of the task that was found; what it says on the way is passed on."""
         self.say(lease)
-        ending: Said | Ending = await self._hear(Word)
-        while isinstance(ending, Said):
+        ending: ChildOutput | Ending = await self._hear(Word)
+        while isinstance(ending, ChildOutput):
             on_note(ending.note)
             ending = await self._hear(Word)
         ended = ending.completion or ending.outcome

@@ -18,12 +18,12 @@ from towpath.errors import Conflict, DatabaseError, Invalid, LeaseLost, SandboxF
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.store.leases import Completion, Outcome
-from towpath.worker.health import Health
-from towpath.worker.heart import Heart
+from towpath.worker.heartbeat import Heartbeat
 from towpath.worker.outbox import Outbox
-from towpath.worker.run import Run
+from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes, find_task
 from towpath.worker.threads import Threads
+from towpath.worker.watchdog import Watchdog
 
 log: Final = logging.getLogger("towpath")
 
@@ -71,7 +71,7 @@ class Worker:
         self._threads = Threads()
         self._sandboxes = Sandboxes()
         self._buffer: deque[Lease] = deque()  # reserved, not started
-        self._runs: dict[tuple[int, int], Run] = {}
+        self._runs: dict[tuple[int, int], TaskRun] = {}
         self._slots: set[asyncio.Task[None]] = set()
         self._lingering: set[asyncio.Future[Any]] = set()  # threads whose jobs have ended
         self._room = asyncio.Event()  # there may be room for more
@@ -81,7 +81,7 @@ class Worker:
         self._held: Counter[str] = Counter()  # of each topic: what lies ahead, runs or lingers
         self._opened = asyncio.Event()  # a topic that was full has room again
         self._pace = Pace()
-        self._health = Health(app.settings.dead_after, app.reconnect)
+        self._health = Watchdog(app.settings.dead_after, app.reconnect)
 
     # ------------------------------------------------------------ from outside
 
@@ -164,7 +164,7 @@ class Worker:
         if session is None:
             return
         dead = asyncio.Event()
-        heart = Heart(
+        heart = Heartbeat(
             self._app,
             session,
             self._health,
@@ -305,7 +305,7 @@ class Worker:
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
         """Run one job after the other, as long as there are some."""
         while True:
-            run = Run(self._app, lease, self._threads, outbox.hear)
+            run = TaskRun(self._app, lease, self._threads, outbox.hear)
             place = (lease.job.seq, lease.epoch)
             self._runs[place] = run
             try:
@@ -321,7 +321,7 @@ class Worker:
                 return
             lease = self._buffer.popleft()
 
-    def _lingers(self, run: Run, outbox: Outbox) -> bool:
+    def _lingers(self, run: TaskRun, outbox: Outbox) -> bool:
         """Let go of a job that has ended; if its thread goes on, the slot stays taken."""
         job, thread = run.lease.job, run.thread
         if thread is None or thread.done():

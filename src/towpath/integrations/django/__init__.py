@@ -68,7 +68,7 @@ STATUS: Final = {
 }
 
 
-class Call(Struct, kw_only=True):
+class DjangoCall(Struct, kw_only=True):
     """The call of a Django task, as it is stored."""
 
     task: str
@@ -152,7 +152,7 @@ class TowpathBackend(BaseTaskBackend):
         connection = self._transaction()
         try:
             job = self.app.jobs.get(result_id, connection=connection)
-            call = msgspec.convert(job.payload, Call)
+            call = msgspec.convert(job.payload, DjangoCall)
         except (NotFound, Invalid, msgspec.ValidationError) as error:
             raise TaskResultDoesNotExist(result_id) from error
         failures = self.app.jobs.failures(job, connection=connection) if _tries(job) else []
@@ -221,7 +221,7 @@ def _run(ctx: Context, task: str, args: list[Any], kwargs: dict[str, Any], backe
     """Run a call, with connections as fresh as those of a request."""
     close_old_connections()
     try:
-        call = Call(task=task, args=args, kwargs=kwargs, backend=backend)
+        call = DjangoCall(task=task, args=args, kwargs=kwargs, backend=backend)
         failures = ctx.app.jobs.failures(ctx.job) if _tries(ctx.job) > 1 else []
         return _run_between_signals(ctx, result_of(ctx.job, call, failures))
     finally:
@@ -249,7 +249,7 @@ def _run_between_signals(ctx: Context, result: "TaskResult[..., Any]") -> Any:
 # ---------------------------------------------------------------- results
 
 
-def result_of(job: Job, call: Call, failures: list[Failure]) -> "TaskResult[..., Any]":
+def result_of(job: Job, call: DjangoCall, failures: list[Failure]) -> "TaskResult[..., Any]":
     """Say in Django's words what became of a job."""
     finished = job.finished_at
     began = job.reserved_at or (finished - job.duration if finished and job.duration else finished)

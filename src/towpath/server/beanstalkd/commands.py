@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from towpath.app.checks import EnqueueOptions
     from towpath.model.job import Job, Lease
-    from towpath.server.beanstalkd.connection import Connection
-    from towpath.server.beanstalkd.protocol import Command
-    from towpath.store.queues import Seen
+    from towpath.server.beanstalkd.connection import ClientConnection
+    from towpath.server.beanstalkd.protocol import ClientCommand
+    from towpath.store.delay_queue import JobAt
 
 log: Final = logging.getLogger("towpath")
 
@@ -44,14 +44,14 @@ FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
 TOGETHER: Final = frozenset({"put", "delete", "reserve"})
 
 
-class Wish(Struct, frozen=True):
+class WantedJobs(Struct, frozen=True):
     """What a connection would like to reserve at once."""
 
     topics: tuple[str, ...]
     most: int
 
 
-async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] | None:
+async def answer(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes] | None:
     """Answer commands of one kind, at least the first of them; None for who wants to leave."""
     verb = run[0].verb
     if verb == "put":
@@ -59,7 +59,7 @@ async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] 
     if verb == "delete":
         return await delete(connection, run)
     if verb == "reserve":
-        return await reserve(connection, min(len(run), connection.door.most_reserved), None)
+        return await reserve(connection, min(len(run), connection.server.most_reserved), None)
     if verb == "quit":
         return None
     return [await _ONE[verb](connection, run[0])]
@@ -68,10 +68,10 @@ async def answer(connection: Connection, run: Sequence[Command]) -> list[bytes] 
 # ---------------------------------------------------------------- producers
 
 
-async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+async def put(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
     """Store jobs; of more than there is room for, the first ones."""
     connection.produces = True
-    if connection.door.draining:
+    if connection.server.draining:
         return [DRAINING] * len(run)
     replies: list[bytes] = []
     size = len(run)
@@ -90,17 +90,17 @@ async def put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
     return replies
 
 
-async def _put(connection: Connection, run: Sequence[Command]) -> list[bytes]:
-    door = connection.door
+async def _put(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
+    server = connection.server
     topic, late = _topic(connection.tube), connection.late_by()
     calls = [(topic, command.body, _options(command, late)) for command in run]
-    stored = await door.put(connection, calls)
-    door.total_jobs += len(stored)
-    door.tube(connection.tube).total_jobs += len(stored)
+    stored = await server.put(connection, calls)
+    server.total_jobs += len(stored)
+    server.tube(connection.tube).total_jobs += len(stored)
     return [b"INSERTED %d\r\n" % job.seq for job in stored]
 
 
-def _options(command: Command, late: float) -> EnqueueOptions:
+def _options(command: ClientCommand, late: float) -> EnqueueOptions:
     priority, delay, ttr = command.numbers
     options: EnqueueOptions = {"priority": priority, "ttr": max(1, min(ttr, LONGEST))}
     if delay:
@@ -108,26 +108,26 @@ def _options(command: Command, late: float) -> EnqueueOptions:
     return options
 
 
-async def use(connection: Connection, command: Command) -> bytes:
+async def use(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Choose the tube of what is put, peeked at and kicked."""
-    await connection.door.begin_anew(command.tube)
-    connection.door.tube(connection.tube).using -= 1
+    await connection.server.begin_anew(command.tube)
+    connection.server.tube(connection.tube).using -= 1
     connection.tube = command.tube
-    connection.door.tube(connection.tube).using += 1
+    connection.server.tube(connection.tube).using += 1
     return b"USING %b\r\n" % command.tube.encode()
 
 
 # ---------------------------------------------------------------- workers
 
 
-async def reserve(connection: Connection, limit: int, timeout: int | None) -> list[bytes]:
+async def reserve(connection: ClientConnection, limit: int, timeout: int | None) -> list[bytes]:
     """Take as many jobs as are ready, at most so many; wait for the first one."""
     connection.works = True
-    jobs, session = connection.door.app.jobs, connection.door.session
+    jobs, session = connection.server.app.jobs, connection.server.session
     topics = tuple(_topic(tube) for tube in connection.watched)
     late = connection.late_by()
     end = float("inf") if timeout is None else time.monotonic() + timeout - late
-    [leases] = await connection.door.take(connection, [Wish(topics, limit)])
+    [leases] = await connection.server.take(connection, [WantedJobs(topics, limit)])
     if isinstance(leases, BaseException):
         raise leases
     while not leases:
@@ -146,23 +146,23 @@ async def reserve(connection: Connection, limit: int, timeout: int | None) -> li
     return [_with_body(b"RESERVED", lease.job) for lease in leases]
 
 
-async def reserve_with_timeout(connection: Connection, command: Command) -> bytes:
+async def reserve_with_timeout(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Take a job, and wait so long for one."""
     return (await reserve(connection, 1, command.numbers[0]))[0]
 
 
-async def reserve_job(connection: Connection, command: Command) -> bytes:
+async def reserve_job(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Take the job of this number, unless somebody has it."""
     seen = await _find(connection, command.numbers[0])
     if seen is None:
         return NOT_FOUND
-    lease = await connection.door.app.queues.apick(seen.job.seq, connection.door.session)
+    lease = await connection.server.app.queues.apick(seen.job.seq, connection.server.session)
     connection.works = True
     connection.hold(lease)
     return _with_body(b"RESERVED", lease.job)
 
 
-async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+async def delete(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
     """Forget jobs: one's own, and such as nobody has reserved; up to where that fails."""
     replies: list[bytes] = []
     try:
@@ -174,7 +174,7 @@ async def delete(connection: Connection, run: Sequence[Command]) -> list[bytes]:
     return replies
 
 
-async def _delete_some(connection: Connection, run: Sequence[Command]) -> list[bytes]:
+async def _delete_some(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
     """Forget the first ones: all that are one's own, or one that is nobody's."""
     mine: dict[int, Lease] = {}
     for command in run:
@@ -185,7 +185,7 @@ async def _delete_some(connection: Connection, run: Sequence[Command]) -> list[b
         mine[number] = lease
     if not mine:
         return [await _delete_of_nobody(connection, run[0].numbers[0])]
-    good = await connection.door.delete(connection, list(mine.values()))
+    good = await connection.server.delete(connection, list(mine.values()))
     replies: list[bytes] = []
     for lease, gone in zip(mine.values(), good, strict=True):
         connection.let_go(lease.job.seq)
@@ -193,57 +193,57 @@ async def _delete_some(connection: Connection, run: Sequence[Command]) -> list[b
     return replies
 
 
-async def _delete_of_nobody(connection: Connection, number: int) -> bytes:
+async def _delete_of_nobody(connection: ClientConnection, number: int) -> bytes:
     try:
         seen = await _find(connection, number)
         if seen is None:
             return NOT_FOUND
-        await connection.door.app.jobs.adelete(seen.job.id)
+        await connection.server.app.jobs.adelete(seen.job.id)
     except (NotFound, Conflict):
         return NOT_FOUND
     return _deleted(connection, seen.job)
 
 
-def _deleted(connection: Connection, job: Job) -> bytes:
-    connection.door.tube(stats.tube_name(job.topic)).deletes += 1
+def _deleted(connection: ClientConnection, job: Job) -> bytes:
+    connection.server.tube(stats.tube_name(job.topic)).deletes += 1
     return b"DELETED\r\n"
 
 
-async def release(connection: Connection, command: Command) -> bytes:
+async def release(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Put a job back into line."""
     number, priority, delay = command.numbers
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    releasing = connection.door.app.jobs.arelease(lease, min(delay, LONGEST), priority)
+    releasing = connection.server.app.jobs.arelease(lease, min(delay, LONGEST), priority)
     await _unless_lost(connection, number, releasing)
     connection.let_go(number)
     return b"RELEASED\r\n"
 
 
-async def bury(connection: Connection, command: Command) -> bytes:
+async def bury(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Put a job aside."""
     number, priority = command.numbers
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    await _unless_lost(connection, number, connection.door.app.jobs.abury(lease, priority))
+    await _unless_lost(connection, number, connection.server.app.jobs.abury(lease, priority))
     connection.let_go(number)
     return b"BURIED\r\n"
 
 
-async def touch(connection: Connection, command: Command) -> bytes:
+async def touch(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Begin the time of a reservation anew."""
     number = command.numbers[0]
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    touching = connection.door.app.jobs.atouch(lease)
+    touching = connection.server.app.jobs.atouch(lease)
     connection.hold(await _unless_lost(connection, number, touching))
     return b"TOUCHED\r\n"
 
 
-async def _unless_lost(connection: Connection, number: int, word: Awaitable[T]) -> T:
+async def _unless_lost(connection: ClientConnection, number: int, word: Awaitable[T]) -> T:
     """Say a word with a reservation; one that was lost meanwhile is held no more."""
     try:
         return await word
@@ -252,47 +252,47 @@ async def _unless_lost(connection: Connection, number: int, word: Awaitable[T]) 
         raise
 
 
-async def watch(connection: Connection, command: Command) -> bytes:
+async def watch(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Reserve from this tube as well."""
     if command.tube not in connection.watched:
         if len(connection.watched) >= MOST_WATCHED:
             return OUT_OF_MEMORY
-        await connection.door.begin_anew(command.tube)
+        await connection.server.begin_anew(command.tube)
         connection.watched[command.tube] = None
-        connection.door.tube(command.tube).watching += 1
+        connection.server.tube(command.tube).watching += 1
     return b"WATCHING %d\r\n" % len(connection.watched)
 
 
-async def ignore(connection: Connection, command: Command) -> bytes:
+async def ignore(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Reserve from this tube no more."""
     if command.tube in connection.watched:
         if len(connection.watched) == 1:
             return b"NOT_IGNORED\r\n"
         del connection.watched[command.tube]
-        connection.door.tube(command.tube).watching -= 1
+        connection.server.tube(command.tube).watching -= 1
     return b"WATCHING %d\r\n" % len(connection.watched)
 
 
 # ---------------------------------------------------------------- looking and kicking
 
 
-async def peek(connection: Connection, command: Command) -> bytes:
+async def peek(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Show a job."""
     seen = await _find(connection, command.numbers[0])
     return _with_body(b"FOUND", seen.job) if seen else NOT_FOUND
 
 
-async def peek_next(connection: Connection, command: Command) -> bytes:
+async def peek_next(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Show the next ready, delayed or buried job of the used tube."""
-    app, topic = connection.door.app, _topic(connection.tube)
+    app, topic = connection.server.app, _topic(connection.tube)
     await app.queues.acome_due(topic)
     job = await app.jobs.apeek(topic, command.verb.removeprefix("peek-"))
     return _with_body(b"FOUND", job) if job else NOT_FOUND
 
 
-async def kick(connection: Connection, command: Command) -> bytes:
+async def kick(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Put buried jobs of the used tube back into line; if there are none, delayed ones."""
-    app, topic = connection.door.app, _topic(connection.tube)
+    app, topic = connection.server.app, _topic(connection.tube)
     left, kicked = min(command.numbers[0], MOST_KICKS), 0
     await app.queues.acome_due(topic)
     buried = await app.jobs.apeek(topic, "buried")
@@ -304,66 +304,66 @@ async def kick(connection: Connection, command: Command) -> bytes:
     return b"KICKED %d\r\n" % kicked
 
 
-async def kick_job(connection: Connection, command: Command) -> bytes:
+async def kick_job(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Put one buried or delayed job back into line."""
     seen = await _find(connection, command.numbers[0])
     if seen is None:
         return NOT_FOUND
-    await connection.door.app.jobs.akick_job(seen.job.id)
+    await connection.server.app.jobs.akick_job(seen.job.id)
     return b"KICKED\r\n"
 
 
-async def pause_tube(connection: Connection, command: Command) -> bytes:
+async def pause_tube(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Hand out no job of a tube for a while."""
-    door, seconds = connection.door, min(command.numbers[0], LONGEST)
-    if await door.counts(command.tube) is None:
+    server, seconds = connection.server, min(command.numbers[0], LONGEST)
+    if await server.counts(command.tube) is None:
         return NOT_FOUND
-    await door.app.topics.apause(_topic(command.tube), seconds)
-    tube = door.tube(command.tube)
+    await server.app.topics.apause(_topic(command.tube), seconds)
+    tube = server.tube(command.tube)
     tube.pauses += 1
     tube.pause = seconds
     return b"PAUSED\r\n"
 
 
-async def list_tubes(connection: Connection, _: Command) -> bytes:
+async def list_tubes(connection: ClientConnection, _: ClientCommand) -> bytes:
     """Name every tube."""
-    return stats.listed(await connection.door.tubes())
+    return stats.listed(await connection.server.tubes())
 
 
-async def list_tubes_watched(connection: Connection, _: Command) -> bytes:
+async def list_tubes_watched(connection: ClientConnection, _: ClientCommand) -> bytes:
     """Name the tubes that are watched."""
     return stats.listed(connection.watched)
 
 
-async def list_tube_used(connection: Connection, _: Command) -> bytes:
+async def list_tube_used(connection: ClientConnection, _: ClientCommand) -> bytes:
     """Name the tube that is used."""
     return b"USING %b\r\n" % connection.tube.encode()
 
 
-async def stats_job(connection: Connection, command: Command) -> bytes:
+async def stats_job(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Say all about a job."""
     seen = await _find(connection, command.numbers[0])
     return stats.of_job(seen) if seen else NOT_FOUND
 
 
-async def stats_tube(connection: Connection, command: Command) -> bytes:
+async def stats_tube(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Say all about a tube."""
-    counts = await connection.door.counts(command.tube)
-    return stats.of_tube(connection.door, command.tube, counts) if counts else NOT_FOUND
+    counts = await connection.server.counts(command.tube)
+    return stats.of_tube(connection.server, command.tube, counts) if counts else NOT_FOUND
 
 
-async def stats_all(connection: Connection, _: Command) -> bytes:
+async def stats_all(connection: ClientConnection, _: ClientCommand) -> bytes:
     """Say all about the server."""
-    return await stats.of_server(connection.door)
+    return await stats.of_server(connection.server)
 
 
 def _topic(tube: str) -> str:
     return topic_of(tube) or tube  # the parser lets no other tube in
 
 
-async def _find(connection: Connection, number: int) -> Seen | None:
+async def _find(connection: ClientConnection, number: int) -> JobAt | None:
     """Read an unfinished job; one that is due is where it belongs by then."""
-    queues = connection.door.app.queues
+    queues = connection.server.app.queues
     connection.expire()
     seen = await queues.alook(number) if number <= MOST_ID else None
     if seen is not None and seen.state is not seen.job.state:
@@ -377,7 +377,7 @@ def _with_body(word: bytes, job: Job) -> bytes:
     return b"%b %d %d\r\n%b\r\n" % (word, job.seq, len(body), body)
 
 
-_ONE: Final[Mapping[str, Callable[[Connection, Command], Awaitable[bytes]]]] = {
+_ONE: Final[Mapping[str, Callable[[ClientConnection, ClientCommand], Awaitable[bytes]]]] = {
     "use": use,
     "reserve-with-timeout": reserve_with_timeout,
     "reserve-job": reserve_job,

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from towpath.errors import Conflict, DatabaseFull, LimitReached, NotFound, TowpathError
 from towpath.server.beanstalkd import commands
-from towpath.server.beanstalkd.protocol import Command, Parser, Read, Refusal
+from towpath.server.beanstalkd.protocol import BadCommand, ClientCommand, Parser, Read
 from towpath.server.beanstalkd.tubes import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from towpath.model.job import Lease
-    from towpath.server.beanstalkd.door import Door
+    from towpath.server.beanstalkd.server import BeanstalkdServer
 
 log: Final = logging.getLogger("towpath")
 
@@ -42,11 +42,11 @@ class Held(Struct):
     deadline: float
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client, from its first byte to its last."""
 
-    def __init__(self, door: Door, early: tuple[bytes, float] | None = None) -> None:
-        self.door = door
+    def __init__(self, server: BeanstalkdServer, early: tuple[bytes, float] | None = None) -> None:
+        self.server = server
         self.tube = DEFAULT
         self.watched: dict[str, None] = {DEFAULT: None}
         self.produces = False
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         self.task: asyncio.Task[None] | None = None  # answers, from the first byte to the last
         self._held: dict[int, Held] = {}
         self._soonest = NEVER  # no reservation ends before
-        self._parser = Parser(door.most_body)
+        self._parser = Parser(server.most_body)
         self._early = early
         self._since: float | None = None  # when what is answered now has come, if that was early
         self._transport: asyncio.Transport
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         line = transport.get_extra_info("socket")
         if line is not None:  # a client that has vanished is found out, and holds nothing then
             line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.door.entered(self)
+        self.server.entered(self)
         self.task = asyncio.create_task(self._answer_all())
         if self._early and self._early[0]:
             data, self._since = self._early
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._transport.close()
             self.expire()  # what is over is not given back, but taken back, and counted
-            self.door.left(self, [held.lease for held in self._held.values()])
+            self.server.left(self, [held.lease for held in self._held.values()])
             self._held.clear()
 
     async def _more(self) -> None:
@@ -186,13 +186,13 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, command: Read) -> bytes | None:
         """Answer a command, and those of its kind behind it that can be done together."""
-        if isinstance(command, Refusal):
-            self.door.asked[command.verb] += 1
+        if isinstance(command, BadCommand):
+            self.server.asked[command.verb] += 1
             return command.reply
         run = [command]
         if command.verb in commands.TOGETHER:
             run += self._following(command)
-        self.door.asked[command.verb] += 1
+        self.server.asked[command.verb] += 1
         try:
             replies = await commands.answer(self, run)
         except (NotFound, Conflict):
@@ -208,19 +208,19 @@ class Connection(asyncio.Protocol):
             replies = [INTERNAL_ERROR] * len(run)
         if replies is None:
             return None
-        self.door.asked[command.verb] += len(replies) - 1
+        self.server.asked[command.verb] += len(replies) - 1
         for undone in reversed(run[len(replies) :]):
             self._parser.push_back(undone)
         return b"".join(replies)
 
-    def _following(self, command: Command) -> list[Command]:
-        found: list[Command] = []
+    def _following(self, command: ClientCommand) -> list[ClientCommand]:
+        found: list[ClientCommand] = []
         size = len(command.body)
         while len(found) < MOST_AT_ONCE and size < MOST_BYTES_AT_ONCE:
             following: Read | None = self._parser.next()
             if following is None:
                 break
-            if not isinstance(following, Command) or following.verb != command.verb:
+            if not isinstance(following, ClientCommand) or following.verb != command.verb:
                 self._parser.push_back(following)
                 break
             found.append(following)
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
         self._waiting = asyncio.ensure_future(reserving)
         self.waits = True
         for tube in self.watched:
-            self.door.tube(tube).waiting += 1
+            self.server.tube(tube).waiting += 1
         try:
             await asyncio.wait({self._waiting})
             return [] if self._waiting.cancelled() else self._waiting.result()
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
             self._since = None
             self.waits = False
             for tube in self.watched:
-                self.door.tube(tube).waiting -= 1
+                self.server.tube(tube).waiting -= 1
 
     # ------------------------------------------------------------ reservations
 
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         deadline = time.monotonic() + lease.job.ttr.total_seconds()
         before = self._held.get(lease.job.seq)
         if before and before.lease.epoch != lease.epoch:
-            self.door.timeouts += 1  # the database's clock was ahead: it is the next reservation
+            self.server.timeouts += 1  # the database's clock was ahead: it is the next reservation
         slim = replace(lease, job=replace(lease.job, body=""))
         self._held[lease.job.seq] = Held(slim, deadline)
         self._soonest = min(self._soonest, deadline)
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
         for seq, held in list(self._held.items()):
             if held.deadline <= now:
                 del self._held[seq]
-                self.door.timeouts += 1
+                self.server.timeouts += 1
         self._soonest = min((held.deadline for held in self._held.values()), default=NEVER)
 
     def ends_at(self) -> float:

@@ -20,7 +20,7 @@ EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
 JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 
 
-class Command(Struct, frozen=True):
+class ClientCommand(Struct, frozen=True):
     """What a client asks for."""
 
     verb: str
@@ -29,15 +29,15 @@ class Command(Struct, frozen=True):
     body: bytes = b""
 
 
-class Refusal(Struct, frozen=True):
+class BadCommand(Struct, frozen=True):
     """What a client is told that asked for nothing that can be done."""
 
     reply: bytes
     verb: str = ""  # of a command that counts all the same
 
 
-Read = Command | Refusal
-BAD: Final = Refusal(BAD_FORMAT)
+Read = ClientCommand | BadCommand
+BAD: Final = BadCommand(BAD_FORMAT)
 
 
 class Parser:
@@ -49,7 +49,7 @@ class Parser:
     def __init__(self, most_body: int) -> None:
         self._most_body = most_body
         self._buffer = bytearray()
-        self._put: Command | None = None  # whose body is to come
+        self._put: ClientCommand | None = None  # whose body is to come
         self._size = 0  # of that body
         self._skip = 0  # bytes of a body that is too big
         self._endless = False  # within a line that is too long
@@ -111,11 +111,11 @@ class Parser:
         if size > self._most_body:
             self._skip = size + 2
             return self._skipped()
-        self._put = Command("put", (priority, delay, ttr))
+        self._put = ClientCommand("put", (priority, delay, ttr))
         self._size = size
         return self._with_body(self._put)
 
-    def _with_body(self, put: Command) -> Read | None:
+    def _with_body(self, put: ClientCommand) -> Read | None:
         size, buffer = self._size, self._buffer
         if len(buffer) < size + 2:
             return None
@@ -123,13 +123,17 @@ class Parser:
         ended = buffer.startswith(END, size)
         del buffer[: size + 2]
         self._put = None
-        return Command("put", put.numbers, body=body) if ended else Refusal(EXPECTED_CRLF, "put")
+        return (
+            ClientCommand("put", put.numbers, body=body)
+            if ended
+            else BadCommand(EXPECTED_CRLF, "put")
+        )
 
     def _skipped(self) -> Read | None:
         gone = min(self._skip, len(self._buffer))
         del self._buffer[:gone]
         self._skip -= gone
-        return None if self._skip else Refusal(JOB_TOO_BIG, "put")
+        return None if self._skip else BadCommand(JOB_TOO_BIG, "put")
 
     def _discarded(self) -> Read | None:
         end = self._buffer.find(END)
@@ -147,7 +151,7 @@ def _numbers(verb: str, pattern: "re.Pattern[bytes]", *most: int) -> Callable[[b
         found = pattern.fullmatch(rest)
         numbers = tuple(map(int, found.groups())) if found else ()
         fit = found and all(map(int.__le__, numbers, most))
-        return Command(verb, numbers) if fit else BAD
+        return ClientCommand(verb, numbers) if fit else BAD
 
     return read
 
@@ -163,20 +167,22 @@ def _named(verb: str, name: bytes, *numbers: int) -> Read:
     tube = name.decode("latin-1")
     if not TUBE.fullmatch(name) or topic_of(tube) is None:
         return BAD
-    return Command(verb, numbers, tube)
+    return ClientCommand(verb, numbers, tube)
 
 
 def _reserve(rest: bytes) -> Read:
     found = _LEADING.match(rest)  # what follows the number is not looked at
     timeout = int(found[1]) if found else MOST_U64
-    return Command("reserve-with-timeout", (timeout,)) if timeout <= MOST_I32 else BAD
+    return ClientCommand("reserve-with-timeout", (timeout,)) if timeout <= MOST_I32 else BAD
 
 
 def _kick(rest: bytes) -> Read:
     found = _SIGNED.match(rest)
     if not found or int(found[2]) > MOST_U64:
         return BAD
-    return Command("kick", (int(found[1] + found[2]) % (MOST_U32 + 1),))  # as C makes it 32 bits
+    return ClientCommand(
+        "kick", (int(found[1] + found[2]) % (MOST_U32 + 1),)
+    )  # as C makes it 32 bits
 
 
 def _pause(rest: bytes) -> Read:
@@ -189,10 +195,10 @@ def _pause(rest: bytes) -> Read:
 def _by_prefix(line: bytes) -> Read:
     """Read what only begins like a command."""
     if line.startswith(b"quit"):
-        return Command("quit")
+        return ClientCommand("quit")
     if line.startswith(b"pause-tube"):
         return _pause(line.removeprefix(b"pause-tube"))
-    return BAD if line.startswith(_PREFIXES) else Refusal(UNKNOWN_COMMAND)
+    return BAD if line.startswith(_PREFIXES) else BadCommand(UNKNOWN_COMMAND)
 
 
 _ONE: Final = re.compile(rb" *(\d+)")
@@ -204,7 +210,7 @@ _SIGNED: Final = re.compile(rb"\s*([+-]?)(\d+)")
 _PAUSE: Final = re.compile(rb" *([A-Za-z0-9+/;.$_()-]+) +(\d+)")
 
 _ALONE: Final = {
-    verb.encode(): Command(verb)
+    verb.encode(): ClientCommand(verb)
     for verb in (
         "peek-ready", "peek-delayed", "peek-buried", "reserve", "stats",
         "list-tubes-watched", "list-tube-used", "list-tubes", "quit",

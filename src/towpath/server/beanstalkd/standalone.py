@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from towpath import App, Settings, TowpathError
-from towpath.server.beanstalkd.door import Door
+from towpath.server.beanstalkd.fsync_later import syncing
+from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.beanstalkd.stats import version_text
-from towpath.server.beanstalkd.syncing import syncing
 
 log: Final = logging.getLogger("towpath")
 
@@ -70,18 +70,18 @@ async def _serve(
     stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop.set)
-    door = Door(app, name=NAME, most_body=most_body)
-    loop.add_signal_handler(signal.SIGUSR1, door.drain)
-    door.draining = bool(drained)
+    server = BeanstalkdServer(app, name=NAME, most_body=most_body)
+    loop.add_signal_handler(signal.SIGUSR1, server.drain)
+    server.draining = bool(drained)
     try:
-        await door.start(alone=True)
+        await server.start(alone=True)
         for client, data, at in early():
             with contextlib.suppress(OSError):
-                await door.welcome(client, data, at)
-        await door.listen(listening)
+                await server.welcome(client, data, at)
+        await server.listen(listening)
         app.upkeep.start()
         await stop.wait()
-        await door.close()
+        await server.close()
     finally:
         await app.aclose()
 

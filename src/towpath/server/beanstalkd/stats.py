@@ -18,8 +18,8 @@ from towpath.server.beanstalkd.tubes import tube_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from towpath.server.beanstalkd.door import Door
-    from towpath.store.queues import QueueCounts, Seen
+    from towpath.server.beanstalkd.server import BeanstalkdServer
+    from towpath.store.delay_queue import JobAt, QueueCounts
 
 SPOKEN: Final = "1.13"  # the version of beanstalkd whose protocol this is
 BINLOG_SIZE: Final = 10_485_760  # bytes; what beanstalkd says unless told otherwise
@@ -36,7 +36,7 @@ def listed(names: Iterable[str]) -> bytes:
     return _ok("".join(f"- {name}\n" for name in names))
 
 
-def of_job(seen: Seen) -> bytes:
+def of_job(seen: JobAt) -> bytes:
     """Say all about a job."""
     job, at = seen.job, seen.at
     left = 0.0
@@ -67,9 +67,9 @@ def of_job(seen: Seen) -> bytes:
     )
 
 
-def of_tube(door: Door, name: str, counts: QueueCounts) -> bytes:
+def of_tube(server: BeanstalkdServer, name: str, counts: QueueCounts) -> bytes:
     """Say all about a tube."""
-    tube = door.known(name)
+    tube = server.known(name)
     left = counts.paused_for.total_seconds() if counts.paused_for else 0
     return _told(
         {
@@ -91,11 +91,11 @@ def of_tube(door: Door, name: str, counts: QueueCounts) -> bytes:
     )
 
 
-async def of_server(door: Door) -> bytes:
+async def of_server(server: BeanstalkdServer) -> bytes:
     """Say all about the server."""
-    tubes = await door.app.queues.acounts()
-    names = await door.tubes()
-    for connection in door.connections:
+    tubes = await server.app.queues.acounts()
+    names = await server.tubes()
+    for connection in server.connections:
         connection.expire()
     used = resource.getrusage(resource.RUSAGE_SELF)
     system = platform.uname()
@@ -106,28 +106,28 @@ async def of_server(door: Door) -> bytes:
             "current-jobs-reserved": sum(tube.reserved for tube in tubes),
             "current-jobs-delayed": sum(tube.delayed for tube in tubes),
             "current-jobs-buried": sum(tube.buried for tube in tubes),
-            **{f"cmd-{verb}": door.asked[verb] for verb in COUNTED},
-            "job-timeouts": door.timeouts,
-            "total-jobs": door.total_jobs,
-            "max-job-size": door.most_body,
+            **{f"cmd-{verb}": server.asked[verb] for verb in COUNTED},
+            "job-timeouts": server.timeouts,
+            "total-jobs": server.total_jobs,
+            "max-job-size": server.most_body,
             "current-tubes": len(list(names)),
-            "current-connections": len(door.connections),
-            "current-producers": sum(each.produces for each in door.connections),
-            "current-workers": sum(each.works for each in door.connections),
-            "current-waiting": sum(each.waits for each in door.connections),
-            "total-connections": door.total_connections,
+            "current-connections": len(server.connections),
+            "current-producers": sum(each.produces for each in server.connections),
+            "current-workers": sum(each.works for each in server.connections),
+            "current-waiting": sum(each.waits for each in server.connections),
+            "total-connections": server.total_connections,
             "pid": os.getpid(),
             "version": f'"{SPOKEN} (Towpath {version_text()})"',
             "rusage-utime": f"{used.ru_utime:.6f}",
             "rusage-stime": f"{used.ru_stime:.6f}",
-            "uptime": int(time.monotonic() - door.started_at),
+            "uptime": int(time.monotonic() - server.started_at),
             "binlog-oldest-index": 0,
             "binlog-current-index": 0,
             "binlog-records-migrated": 0,
             "binlog-records-written": 0,
             "binlog-max-size": BINLOG_SIZE,
-            "draining": "true" if door.draining else "false",
-            "id": door.id,
+            "draining": "true" if server.draining else "false",
+            "id": server.id,
             "hostname": f'"{socket.gethostname()}"',
             "os": f'"{system.version}"',
             "platform": f'"{system.machine}"',

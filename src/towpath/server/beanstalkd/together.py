@@ -24,7 +24,7 @@ class Ask(Struct, Generic[I, R]):
     answer: "asyncio.Future[Sequence[R]]"
 
 
-class Together(Generic[I, R]):
+class Batcher(Generic[I, R]):
     """Makes one call at a time, of all that has gathered meanwhile.
 
     A commit costs the same for one as for many. So a call waits for those who asked for the last

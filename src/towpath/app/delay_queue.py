@@ -1,19 +1,23 @@
-"""The delay-queue door: beanstalkd's verbs on one topic, over the same tickets."""
+"""Delay queues: beanstalkd's verbs, on one topic (`Queue`) and over all topics (`Queues`)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from uuid import UUID
 
-from towpath.app.checks import JobRef
-from towpath.app.waiting import WaitingRoom
+from towpath.app import outcomes
+from towpath.app.checks import JobRef, seq_of
+from towpath.app.sessions import new_number
+from towpath.app.waiters import Waiters
 from towpath.errors import NotFound, ReserveTimeout
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.states import State
-from towpath.model.topics import checked
+from towpath.model.topics import all_checked, checked
 from towpath.operation import Answer, Operation, answered
+from towpath.store import delay_queue
 from towpath.store import leases as store
-from towpath.store.leases import Touch
+from towpath.store.delay_queue import JobAt, Pick, QueueCounts
+from towpath.store.leases import Settled, Touch
 from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:
@@ -33,7 +37,7 @@ class PutOptions(TypedDict, total=False):
 class Queue:
     """One topic, by beanstalkd's verbs."""
 
-    def __init__(self, app: "App", topic: str, room: WaitingRoom) -> None:
+    def __init__(self, app: "App", topic: str, room: Waiters) -> None:
         self._app = app
         self._room = room
         self.topic = checked(topic)
@@ -244,3 +248,82 @@ class Reservation:
     def touch(self) -> None:
         """Ask for more time, within the limits of the settings."""
         answered(self._app.run(self._touching())[0])
+
+
+class Queues:
+    """What a server of delay queues needs beyond the verbs of jobs."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    async def acounts(self, topic: str | None = None) -> list[QueueCounts]:
+        """Count the unfinished jobs of each topic, or of one; what is due is ready."""
+        return await self._app.arun(_counts(topic))
+
+    async def alook(self, seq: int) -> JobAt | None:
+        """Read the job of this number and the clock, or None."""
+        return await self._app.arun(delay_queue.look(seq_of(seq)))
+
+    async def acome_due(self, topics: str | Iterable[str]) -> None:
+        """Put in line what is due in these topics; a reservation does so by itself."""
+        due = delay_queue.come_due(all_checked(topics))
+        while await self._app.arun(due):
+            pass
+
+    async def apick(self, seq: int, session: int | None = None) -> Lease:
+        """Lease the ready, delayed or buried job of this number until its ttr."""
+        return answered((await self._app.arun(_pick(seq, session)))[0])
+
+    async def adelete_many(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Done, and gone without a trace; return the leases that were lost."""
+        answers = await self._app.arun(_discard(leases))
+        return outcomes.lost(leases, answers)
+
+    async def agive_back(self, leases: Sequence[Lease]) -> None:
+        """Make jobs ready again, as if they had not been reserved; what was lost is left alone."""
+        await self._app.arun(_give_back(leases))
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def counts(self, topic: str | None = None) -> list[QueueCounts]:
+        """Count the unfinished jobs of each topic, or of one; what is due is ready."""
+        return self._app.run(_counts(topic))
+
+    def look(self, seq: int) -> JobAt | None:
+        """Read the job of this number and the clock, or None."""
+        return self._app.run(delay_queue.look(seq_of(seq)))
+
+    def come_due(self, topics: str | Iterable[str]) -> None:
+        """Put in line what is due in these topics; a reservation does so by itself."""
+        due = delay_queue.come_due(all_checked(topics))
+        while self._app.run(due):
+            pass
+
+    def pick(self, seq: int, session: int | None = None) -> Lease:
+        """Lease the ready, delayed or buried job of this number until its ttr."""
+        return answered(self._app.run(_pick(seq, session))[0])
+
+    def delete_many(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Done, and gone without a trace; return the leases that were lost."""
+        answers = self._app.run(_discard(leases))
+        return outcomes.lost(leases, answers)
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """Make jobs ready again, as if they had not been reserved; what was lost is left alone."""
+        self._app.run(_give_back(leases))
+
+
+def _counts(topic: str | None) -> Operation[list[QueueCounts]]:
+    return delay_queue.counts(None if topic is None else checked(topic))
+
+
+def _pick(seq: int, session: int | None) -> Operation[list[Answer[Lease]]]:
+    return delay_queue.pick([Pick(seq_of(seq), new_number(), session)])
+
+
+def _discard(leases: Sequence[Lease]) -> Operation[list[Answer[Settled]]]:
+    return store.settle([outcomes.discard(lease) for lease in leases])
+
+
+def _give_back(leases: Sequence[Lease]) -> Operation[list[Answer[Settled]]]:
+    return store.settle([outcomes.return_unseen(lease) for lease in leases])

@@ -12,7 +12,7 @@ from towpath.app.sessions import is_live
 from towpath.model.job import FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
-from towpath.server.asked import NULL, Encoding
+from towpath.server.inputs import NULL, Encoding
 from towpath.store.sessions import RemoteWorker, Session
 
 NO_OPTIONS: Final = Options()  # where those of a job cannot be read
@@ -20,7 +20,7 @@ NO_OPTIONS: Final = Options()  # where those of a job cannot be read
 T = TypeVar("T")
 
 
-class Told(Struct, rename="camel", kw_only=True):
+class ResponseBody(Struct, rename="camel", kw_only=True):
     """What an answer says."""
 
 
@@ -63,20 +63,20 @@ class JobShown(Struct, rename="camel"):
     progress_message: str | None
 
 
-class Items(Told, Generic[T]):
+class Items(ResponseBody, Generic[T]):
     """Several of a kind."""
 
     items: list[T]
 
 
-class JobPage(Told):
+class JobPage(ResponseBody):
     """A page of jobs, newest first."""
 
     items: list[JobShown]
     next: str | None  # to be given as `before`, for those that follow
 
 
-class LeaseShown(Told):
+class LeaseShown(ResponseBody):
     """The right to run a job; every later word about it says its epoch."""
 
     job: JobShown
@@ -84,13 +84,13 @@ class LeaseShown(Told):
     until: datetime | None
 
 
-class Leases(Told):
+class Leases(ResponseBody):
     """What was reserved; none, if nothing became ready in time."""
 
     leases: list[LeaseShown]
 
 
-class TouchedLease(Told):
+class TouchedLease(ResponseBody):
     """A lease as it is now."""
 
     epoch: int
@@ -98,7 +98,7 @@ class TouchedLease(Told):
     cancel_requested: bool  # somebody wants the job to stop
 
 
-class StatsShown(Told):
+class StatsShown(ResponseBody):
     """Every job in numbers."""
 
     pending: int
@@ -116,7 +116,7 @@ class StatsShown(Told):
     avg_duration_ms: float | None = field(name="avgExecutionTime")
 
 
-class MinuteShown(Told):
+class MinuteShown(ResponseBody):
     """One minute of outcomes."""
 
     at: str
@@ -125,7 +125,7 @@ class MinuteShown(Told):
     avg_duration_ms: float | None = field(name="avgExecutionTime")
 
 
-class TopicShown(Told):
+class TopicShown(ResponseBody):
     """One topic in numbers."""
 
     topic: str
@@ -141,7 +141,7 @@ class TopicShown(Told):
     avg_duration_ms: float | None = field(name="avgExecutionTime")
 
 
-class FailureShown(Told):
+class FailureShown(ResponseBody):
     """One failed try."""
 
     epoch: int
@@ -151,7 +151,7 @@ class FailureShown(Told):
     failed_at: datetime
 
 
-class LineShown(Told):
+class LineShown(ResponseBody):
     """A line that a running job has written."""
 
     epoch: int
@@ -159,7 +159,7 @@ class LineShown(Told):
     at: datetime
 
 
-class EventShown(Told):
+class EventShown(ResponseBody):
     """What a running job has published."""
 
     cursor: int
@@ -168,7 +168,7 @@ class EventShown(Told):
     at: datetime
 
 
-class RunShown(Told):
+class RunShown(ResponseBody):
     """One worker's run of a job that chooses its workers."""
 
     worker: str
@@ -178,7 +178,7 @@ class RunShown(Told):
     ended_at: datetime | None
 
 
-class ScheduleShown(Told):
+class ScheduleShown(ResponseBody):
     """A rule that enqueues again and again."""
 
     name: str
@@ -195,7 +195,7 @@ class ScheduleShown(Told):
     error: str | None
 
 
-class WorkerShown(Told):
+class WorkerShown(ResponseBody):
     """A worker, as its session says; without one, as its requests and leases say."""
 
     session: str | None  # a number that JavaScript could not hold; null: it reserves without one
@@ -208,19 +208,19 @@ class WorkerShown(Told):
     leases: int
 
 
-class Kicked(Told):
+class Kicked(ResponseBody):
     """How many jobs are ready now."""
 
     kicked: int
 
 
-class Purged(Told):
+class Purged(ResponseBody):
     """How many jobs are gone."""
 
     purged: int
 
 
-class Complaint(Told):
+class Complaint(ResponseBody):
     """Why a request was refused."""
 
     code: str

@@ -17,8 +17,8 @@ from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import PREFIX, ApiKey
 from towpath.model.tokens import is_ours
+from towpath.server.bodies import Scope, cookie
 from towpath.server.errors import Refusal
-from towpath.server.requests import Scope, cookie
 
 Headers = Mapping[bytes, bytes]
 
@@ -44,7 +44,7 @@ class Caller(Struct, frozen=True):
 NOBODY: Final = Caller()
 
 
-class Callers:
+class Authentication:
     """Finds out who asks."""
 
     def __init__(self, app: App) -> None:

@@ -12,13 +12,13 @@ from towpath.model.job import Job
 from towpath.model.unique import Unique
 from towpath.operation import Answer, Operation
 from towpath.settings import Settings
-from towpath.store import jobs, tickets
+from towpath.store import admin, jobs
 from towpath.store.dependencies import Node, enqueue_flow, enqueue_offered
 from towpath.store.jobs import NewJob
 from towpath.store.unique import enqueue_over
 
 
-class Storing:
+class Enqueueing:
     """Chooses how jobs are stored: by their options, and by the limits of the settings."""
 
     def __init__(self, settings: Settings) -> None:
@@ -104,7 +104,7 @@ class Storing:
                 new,
                 max_topics=settings.max_topics,
                 max_jobs=settings.max_jobs_per_topic,
-                make_room=tickets.expire,
+                make_room=admin.expire,
             )
         return jobs.enqueue_all(
             new, batch_size=settings.batch_size, batch_bytes=settings.batch_bytes

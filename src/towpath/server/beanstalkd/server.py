@@ -17,11 +17,11 @@ from towpath import App
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
 from towpath.model.job import Job, Lease
-from towpath.server.beanstalkd.commands import MOST_RESERVED, Wish
-from towpath.server.beanstalkd.connection import Connection
-from towpath.server.beanstalkd.together import Together
+from towpath.server.beanstalkd.commands import MOST_RESERVED, WantedJobs
+from towpath.server.beanstalkd.connection import ClientConnection
+from towpath.server.beanstalkd.together import Batcher
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
-from towpath.store.queues import QueueCounts
+from towpath.store.delay_queue import QueueCounts
 
 log: Final = logging.getLogger("towpath")
 
@@ -56,7 +56,7 @@ def _fit(size: int, each: int, most: int) -> int:
     return max(1, min(most, size // max(1, each)))
 
 
-class Door:
+class BeanstalkdServer:
     """Speaks beanstalkd's protocol for an app.
 
     Reservations belong to connections. They are leases of one session, of this door, so that
@@ -71,7 +71,7 @@ class Door:
         self.draining = False
         self.id = secrets.token_hex(8)
         self.started_at = time.monotonic()
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.total_connections = 0
         self.total_jobs = 0
         self.timeouts = 0
@@ -84,11 +84,11 @@ class Door:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        self.put: Together[tuple[str, object, EnqueueOptions], Job] = Together(
+        self.put: Batcher[tuple[str, object, EnqueueOptions], Job] = Batcher(
             app.jobs.aenqueue_all
         )
-        self.delete: Together[Lease, bool] = Together(self._delete)
-        self.take: Together[Wish, list[Lease] | BaseException] = Together(self._take)
+        self.delete: Batcher[Lease, bool] = Batcher(self._delete)
+        self.take: Batcher[WantedJobs, list[Lease] | BaseException] = Batcher(self._take)
 
     async def start(self, *, alone: bool = False) -> None:
         """Begin a session. Who is alone with its database ends those that others have left."""
@@ -103,12 +103,14 @@ class Door:
         """Answer whoever connects to a bound socket."""
         loop = asyncio.get_running_loop()
         make = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
-        self._servers.append(await make(lambda: Connection(self), sock=bound, backlog=BACKLOG))
+        self._servers.append(
+            await make(lambda: ClientConnection(self), sock=bound, backlog=BACKLOG)
+        )
 
     async def welcome(self, early: socket.socket, data: bytes, at: float) -> None:
         """Answer one who connected before the door was open, and what it said at that time."""
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Connection(self, (data, at)), early)
+        await loop.connect_accepted_socket(lambda: ClientConnection(self, (data, at)), early)
 
     def drain(self) -> None:
         """Take no more jobs."""
@@ -146,14 +148,14 @@ class Door:
 
     # ------------------------------------------------------------ connections
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: ClientConnection) -> None:
         """Know a connection."""
         self.connections.add(connection)
         self.total_connections += 1
         self.tube(DEFAULT).using += 1
         self.tube(DEFAULT).watching += 1
 
-    def left(self, connection: Connection, held: Sequence[Lease]) -> None:
+    def left(self, connection: ClientConnection, held: Sequence[Lease]) -> None:
         """Forget a connection; what it held goes back into line."""
         self.connections.discard(connection)
         self.tube(connection.tube).using -= 1
@@ -182,7 +184,7 @@ class Door:
         refused = {(lease.job.seq, lease.epoch) for lease in lost}
         return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
 
-    async def _take(self, wishes: Sequence[Wish]) -> list[list[Lease] | BaseException]:
+    async def _take(self, wishes: Sequence[WantedJobs]) -> list[list[Lease] | BaseException]:
         """Reserve what there is: one look for all who watch the same; who asked first gets it."""
         alike: dict[tuple[str, ...], list[int]] = {}
         for nth, wish in enumerate(wishes):

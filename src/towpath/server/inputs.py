@@ -49,11 +49,11 @@ Unique = Literal["skip", "replace", "update", "debounce", "clear"]
 Encoding = Literal["json", "text", "base64"]
 
 
-class Asked(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class Input(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """What a request may say."""
 
 
-class NewLimit(Asked):
+class NewLimit(Input):
     """With which other jobs a job shares how many run at once, or how often one starts."""
 
     key: Key
@@ -62,7 +62,7 @@ class NewLimit(Asked):
     burst: Annotated[int, _bounds(minimum=1, maximum=1_000)] = 1
 
 
-class NewJob(Asked):
+class JobInput(Input):
     """A job to be stored. Null is as good as left out."""
 
     topic: Topic
@@ -112,18 +112,18 @@ class NewJob(Asked):
 
 _OPTIONS: Final = tuple(
     name
-    for name in NewJob.__struct_fields__
+    for name in JobInput.__struct_fields__
     if name not in {"topic", "payload", "encoding", "limit"}
 )
 
 
-class NewJobs(Asked):
+class NewJobs(Input):
     """Jobs to be stored: all of them, or none."""
 
-    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+    jobs: Annotated[list[JobInput], Meta(min_length=1, max_length=MOST_AT_ONCE)]
 
 
-class Change(Asked):
+class JobChangeInput(Input):
     """What is to change while a job waits: its priority, its time, or both."""
 
     priority: Priority | None = None
@@ -131,7 +131,7 @@ class Change(Asked):
     run_at: Instant | None = None  # instead of a delay
 
 
-class Wanted(Asked):
+class Wanted(Input):
     """Which jobs a worker wants, and how long it waits for one."""
 
     topics: Annotated[list[Topic], _bounds(minItems=1), Meta(max_length=MOST_TOPICS)]
@@ -141,14 +141,14 @@ class Wanted(Asked):
     worker: WorkerName | None = None  # its name, for the list and for jobs that choose theirs
 
 
-class Completed(Asked):
+class Completed(Input):
     """A job is done."""
 
     epoch: Epoch
     result: Raw = field(default_factory=null)
 
 
-class Failed(Asked):
+class Failed(Input):
     """This try failed."""
 
     epoch: Epoch
@@ -157,7 +157,7 @@ class Failed(Asked):
     delay: Seconds | None = None  # before the next try, instead of its backoff
 
 
-class Released(Asked):
+class Released(Input):
     """A job is given back, uncounted."""
 
     epoch: Epoch
@@ -165,7 +165,7 @@ class Released(Asked):
     priority: Priority | None = None
 
 
-class Buried(Asked):
+class Buried(Input):
     """A job is put aside as failed."""
 
     epoch: Epoch
@@ -173,13 +173,13 @@ class Buried(Asked):
     error: Text | None = None  # why; then this try counts as failed
 
 
-class Touched(Asked):
+class Touched(Input):
     """A lease is to be extended."""
 
     epoch: Epoch
 
 
-class Said(Asked):
+class JobOutputInput(Input):
     """What a run says of itself: how far it is, lines and events."""
 
     epoch: Epoch
@@ -190,19 +190,19 @@ class Said(Asked):
     events: Annotated[list[Any], Meta(max_length=MOST_SAID)] = []
 
 
-class Pause(Asked):
+class Pause(Input):
     """How long a topic is paused; until it is resumed, unless told."""
 
     duration: Seconds | None = None
 
 
-class Kick(Asked):
+class Kick(Input):
     """How many jobs are kicked."""
 
     limit: Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)] = 1
 
 
-class NewSchedule(Asked):
+class ScheduleInput(Input):
     """A rule that enqueues again and again: cron, or every so many seconds."""
 
     topic: Topic

@@ -13,7 +13,7 @@ from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import FailureKind, Job
 from towpath.model.states import Action, State, Status, allows
-from towpath.operation import Operation, Retry, Row, Steps
+from towpath.operation import Operation, Rerun, Row, Steps
 from towpath.statement import TICKET, Statement, load
 from towpath.store.dependencies import IN_LINE, told
 from towpath.store.dependencies import sql as dependencies
@@ -235,7 +235,7 @@ def purge(topic: str, limit: int) -> Operation[int]:
     return _admin("purge", steps, lambda _: woken)
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class JobChange(Struct, frozen=True, kw_only=True):
     """What becomes different while a job waits; None stays."""
 
     priority: int | None = None
@@ -243,7 +243,7 @@ class Change(Struct, frozen=True, kw_only=True):
     run_at: int | None = None  # instead of a delay
 
 
-def change(id: UUID, change: Change) -> Operation[Job]:
+def change(id: UUID, change: JobChange) -> Operation[Job]:
     """Give a pending job another priority, or another time."""
     woken: set[str] = set()
 
@@ -274,7 +274,7 @@ def _admin(
     name: str, steps: Callable[[], Steps[T]], wakes: Callable[[T], Iterable[str]] | None = None
 ) -> Operation[T]:
     # Kicking twice kicks twice as many, and a second delete finds nothing.
-    return Operation(name, steps, retry=Retry.NEVER, wakes=wakes)
+    return Operation(name, steps, retry=Rerun.NEVER, wakes=wakes)
 
 
 def _its_topic(job: Job) -> list[str]:

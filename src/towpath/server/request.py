@@ -20,13 +20,13 @@ from towpath.errors import NotFound
 from towpath.model.access import Access
 from towpath.model.job import Job
 from towpath.model.rules import Names, Rule
-from towpath.server.callers import Caller
+from towpath.server.authentication import Caller
+from towpath.server.bodies import Receive, Scope, query_of
 from towpath.server.errors import Refusal
-from towpath.server.requests import Receive, Scope, query_of
-from towpath.server.told import job_shown
+from towpath.server.outputs import job_shown
 
 if TYPE_CHECKING:
-    from towpath.server.gate import Gate
+    from towpath.server.shared import Shared
 
 T = TypeVar("T")
 Verb = Literal["enqueue", "manage", "work"]
@@ -34,25 +34,25 @@ Verb = Literal["enqueue", "manage", "work"]
 parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 
 
-class Ask:
+class Request:
     """One request, and who sent it."""
 
     __slots__ = (
-        "_request", "access", "app", "body", "caller", "gate", "headers", "is_gone", "receive",
-        "scope",
+        "_request", "access", "app", "body", "caller", "headers", "is_gone", "receive",
+        "scope", "shared",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made at the gate, in two places
         self,
-        gate: "Gate",
+        shared: "Shared",
         access: Access,
         caller: Caller,
         scope: Scope,
         receive: Receive,
         headers: dict[bytes, bytes],
     ) -> None:
-        self.gate = gate
-        self.app = gate.app
+        self.shared = shared
+        self.app = shared.app
         self.access = access
         self.caller = caller
         self.scope = scope
@@ -230,7 +230,9 @@ class Ask:
     async def unless_gone(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Wait for something, unless the client goes away or the server ends before it comes."""
         task = asyncio.ensure_future(waiting)
-        others = [asyncio.ensure_future(each) for each in (self._gone(), self.gate.closing.wait())]
+        others = [
+            asyncio.ensure_future(each) for each in (self._gone(), self.shared.closing.wait())
+        ]
         try:
             await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():

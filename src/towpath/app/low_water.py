@@ -16,7 +16,7 @@ MOST_AGE: Final = 1.0  # seconds
 MOST_MARKS: Final = 8  # of one topic: each is a range of its own to look into
 
 
-class Marks:
+class LowWater:
     """The marks of one process, by topic and priority."""
 
     def __init__(self, *, kept: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 log: Final = logging.getLogger("towpath")
 
 
-class Health:
+class Watchdog:
     """What a worker waits for, and since when."""
 
     def __init__(self, patience: float, cure: Callable[[], object]) -> None:

@@ -26,8 +26,8 @@ from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
 from towpath.store.leases import Completion
-from towpath.worker.run import Run
-from towpath.worker.sandbox import SIZE, Ending, Find, Found, Said, Start, find_task
+from towpath.worker.run import TaskRun
+from towpath.worker.sandbox import SIZE, ChildOutput, Ending, Find, Start, TaskFound, find_task
 from towpath.worker.threads import Threads
 from towpath.worker.worker import Worker
 
@@ -56,10 +56,10 @@ def main(line_number: int, lifeline: int) -> None:
             try:
                 task = found(place, start)
             except BaseException as error:  # noqa: BLE001 - whatever an import does is told
-                speaker.say(Found(told(error)))
+                speaker.say(TaskFound(told(error)))
                 continue
-            speaker.say(Found())
-            run = Run(task.app, hear(line, Lease), threads, on_news=speaker.pass_on)
+            speaker.say(TaskFound())
+            run = TaskRun(task.app, hear(line, Lease), threads, on_news=speaker.pass_on)
             ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):
@@ -169,4 +169,4 @@ class Speaker:
     def pass_on(self, notes: Notes) -> None:
         """Send at once what a job says of itself; the worker gathers and writes it."""
         for note in notes.take():
-            self.say(Said(note))
+            self.say(ChildOutput(note))

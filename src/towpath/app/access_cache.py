@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from towpath.app.waiting import Waiter, WaitingRoom
+from towpath.app.waiters import Waiter, Waiters
 from towpath.database.forks import begin_anew_after_fork
 from towpath.model.access import Access
 from towpath.store import access
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from towpath.app.app import App
 
 
-class CurrentAccess:
+class AccessCache:
     """Remembers the rules until something rings: a change by any process, or the safety net."""
 
-    def __init__(self, app: "App", room: WaitingRoom) -> None:
+    def __init__(self, app: "App", room: Waiters) -> None:
         self._app = app
         self._room = room
         self._start()

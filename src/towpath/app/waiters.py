@@ -76,7 +76,7 @@ class TaskWaiter(Waiter):
         return True
 
 
-class WaitingRoom:
+class Waiters:
     """Waiters in line for each topic, and the thread that wakes them."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Final
 from towpath.app.app import App
 from towpath.errors import AppClosed, LeaseLost
 from towpath.model.job import Lease
-from towpath.worker.health import Health
+from towpath.worker.watchdog import Watchdog
 
 log: Final = logging.getLogger("towpath")
 
@@ -17,14 +17,14 @@ BEAT: Final = "a beat of its heart"
 LOOK_EVERY: Final = 0.5  # seconds between two looks for running jobs that were asked to stop
 
 
-class Heart:
+class Heartbeat:
     """Beats for a session until it is stopped or called dead."""
 
     def __init__(
         self,
         app: App,
         session: int,
-        health: Health,
+        health: Watchdog,
         *,
         started: Callable[[], Iterable[Lease]],
         on_cancel: Callable[[list[tuple[int, int]]], object],

@@ -15,10 +15,10 @@ from towpath.model.states import Action, State, allows
 from towpath.operation import Answer, Mode, Operation, Steps, plural
 from towpath.statement import load
 from towpath.store import reserving
+from towpath.store.admin import take
 from towpath.store.dependencies import sql as dependencies
 from towpath.store.leases import rescue
 from towpath.store.rows import job_from, lease_from
-from towpath.store.tickets import take
 
 sql: Final = load(__name__)
 
@@ -42,7 +42,7 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
         return self.ready + self.delayed + self.reserved + self.buried
 
 
-class Seen(Struct, frozen=True):
+class JobAt(Struct, frozen=True):
     """A job, and the instant at which it was read."""
 
     job: Job
@@ -88,12 +88,12 @@ def counts(topic: str | None = None) -> Operation[list[QueueCounts]]:
     return Operation("count_queues", steps, Mode.READ if topic else Mode.SCAN, autocommit=True)
 
 
-def look(seq: int) -> Operation[Seen | None]:
+def look(seq: int) -> Operation[JobAt | None]:
     """Read the job of this number, with the clock; None if there is none."""
 
-    def steps() -> Steps[Seen | None]:
+    def steps() -> Steps[JobAt | None]:
         rows = yield sql["look"](seq=seq)
-        return Seen(job_from(rows[0][:-1]), as_datetime(rows[0][-1])) if rows else None
+        return JobAt(job_from(rows[0][:-1]), as_datetime(rows[0][-1])) if rows else None
 
     return Operation("look", steps, Mode.READ, autocommit=True)
 

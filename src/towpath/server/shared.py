@@ -5,15 +5,15 @@ from typing import Any, Final
 
 from towpath import App
 from towpath.model.access import Access
-from towpath.server.asks import Ask
-from towpath.server.callers import NOBODY, Callers
+from towpath.server.authentication import NOBODY, Authentication
+from towpath.server.bodies import Bodies, Receive, Scope
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
-from towpath.server.requests import Bodies, Receive, Scope
+from towpath.server.request import Request
 from towpath.worker import Worker
 
 
-class Gate:
+class Shared:
     """What all requests to one API share."""
 
     def __init__(self, app: App) -> None:
@@ -28,25 +28,25 @@ class Gate:
         self.worker: Worker | None = None  # of this process
         # Base64 takes a third more room, and the envelope some.
         self.most_body = app.settings.max_payload * 4 // 3 + 2**16
-        self._callers = Callers(app)
+        self._authentication = Authentication(app)
 
-    async def enter(self, scope: Scope, receive: Receive, *, is_open: bool) -> Ask:
+    async def enter(self, scope: Scope, receive: Receive, *, is_open: bool) -> Request:
         """Let a request in, known by who sent it unless nobody asks."""
         headers = dict(scope["headers"])
         if is_open:
-            return Ask(self, CLOSED, NOBODY, scope, receive, headers)
+            return Request(self, CLOSED, NOBODY, scope, receive, headers)
         access = await self.app.access.current()
-        caller = await self._callers.of(scope, headers, access)
-        return Ask(self, access, caller, scope, receive, headers)
+        caller = await self._authentication.of(scope, headers, access)
+        return Request(self, access, caller, scope, receive, headers)
 
-    def known(self, scope: Scope, receive: Receive) -> Ask | None:
+    def known(self, scope: Scope, receive: Receive) -> Request | None:
         """Let a request in at once, if rules and caller are known."""
         access = self.app.access.known
         if access is None:
             return None
         headers = dict(scope["headers"])
-        caller = self._callers.known(headers, access)
-        return Ask(self, access, caller, scope, receive, headers) if caller else None
+        caller = self._authentication.known(headers, access)
+        return Request(self, access, caller, scope, receive, headers) if caller else None
 
 
 CLOSED: Final = Access()  # nothing that is open to all asks for a rule
