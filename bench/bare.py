@@ -34,9 +34,9 @@ PRIORITY: Final = 50
 Prepared = Any
 _tokens: Final = itertools.count(1)
 _SQL: Final = {
-    "enqueue": jobs.sql["enqueue"],
-    "reserve": reserving.sql["reserve"],
-    "complete": leases.sql["complete"],
+    "enqueue": jobs.sql.enqueue,
+    "reserve": reserving.sql.reserve,
+    "complete": leases.sql.complete,
 }
 
 

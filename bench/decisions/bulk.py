@@ -31,7 +31,7 @@ def by_statement(spot: PostgresSpot, connection: Any) -> None:
     with connection.transaction(), connection.pipeline():
         asked: list[Any] = []
         for part in parts():
-            query = sql["enqueue"](part)
+            query = sql.enqueue(part)
             text = rendered(query.statement, schema)
             asked.append(connection.cursor().execute(text, bound(query, None)))
         assert sum(len(each.fetchall()) for each in asked) == COUNT

@@ -33,7 +33,7 @@ Driver = Callable[[PostgresSpot], Awaitable[tuple[Send, Any]]]
 
 
 def json_text(schema: str) -> str:
-    text, names = numbered(sql["enqueue"], schema)
+    text, names = numbered(sql.enqueue, schema)
     assert set(names) == {"now", "items"}
     # One order for all: $1 the clock, $2 the items.
     return text if names == ("now", "items") else text.translate({49: 50, 50: 49})

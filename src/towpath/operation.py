@@ -9,7 +9,7 @@ alone on PostgreSQL begins no transaction: each of its statements commits by its
 has done when it stops half-way must be right as it is.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from enum import Enum, auto
 from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -17,14 +17,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from towpath.errors import TowpathError
-from towpath.statement import Query
+from towpath.statement import Query, Row
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
 I = TypeVar("I")  # noqa: E741 - an item
-Row = Sequence[Any]
-Steps = Generator[Query, list[Row], T]
+Steps = Generator[Query[Any], list[Row], T]
 
 
 class Mode(Enum):
@@ -49,18 +48,25 @@ class Batch(Struct, Generic[T], frozen=True):
     merge: "Callable[[Sequence[Any]], Operation[T]] | None" = None  # None: it stays by itself
 
 
+class Changed(Struct, Generic[T], frozen=True):
+    """The result of an operation that has changed what others wait for."""
+
+    value: T
+    topics: Collection[str]  # their jobs: some may be ready now
+    appends: bool = False  # only adds jobs behind those that are there: marks stay right
+
+
 class Operation(Struct, Generic[T], frozen=True):
     """Something to do in one transaction, and to do again if that has to be."""
 
     name: str
-    start: Callable[[], Steps[T]]
+    start: Callable[[], Steps[T | Changed[T]]]
     mode: Mode = Mode.WRITE
     autocommit: bool = False  # each of its statements may commit by itself
     locks: bool = False  # takes contended row locks: shares a transaction only with what merges
-    retry: Rerun | Callable[[], Steps[T]] = Rerun.SAME  # the steps to run it again, or whether to
+    # The steps to run it again after a lost answer, or whether to.
+    retry: Rerun | Callable[[], Steps[T | Changed[T]]] = Rerun.SAME
     undo: "Callable[[T], Operation[Any]] | None" = None  # for a caller that has gone
-    wakes: Callable[[T], Iterable[str]] | None = None  # topics that its result has changed
-    appends: bool = False  # only adds jobs behind those that are there: marks stay right
     batch: Batch[T] = Batch(())
 
     @property
@@ -73,13 +79,23 @@ class Operation(Struct, Generic[T], frozen=True):
         """How to make one operation of this one's items and of those of others."""
         return self.batch.merge
 
-    def steps(self, *, again: bool = False) -> Steps[T]:
+    def inside(self) -> Steps[T]:
+        """Return its steps as part of another operation, which tells of its changes."""
+        return value_of((yield from self.start()))
+
+    def steps(self, *, again: bool = False) -> Steps[T | Changed[T]]:
         """Start, or start again after an answer was lost."""
         return self.retry() if again and not isinstance(self.retry, Rerun) else self.start()
 
 
-OnCommit: TypeAlias = Callable[[Operation[Any], Any], None]
-"""Is told of each operation that was committed, and of its result."""
+OnCommit: TypeAlias = Callable[[Changed[Any]], None]
+"""Is told what each operation has changed that was committed."""
+
+
+def value_of(result: T | Changed[T]) -> T:
+    """Return the result of an operation for its caller."""
+    return result.value if isinstance(result, Changed) else result
+
 
 Answer: TypeAlias = T | TowpathError
 """What a plural operation says of one item."""
@@ -96,10 +112,8 @@ def plural(
     *,
     autocommit: Callable[[Sequence[Any]], bool] = lambda _: True,
     locks: Callable[[Sequence[Any]], bool] = lambda _: False,
-    wakes: Callable[[Any], Iterable[str]] | None = None,
-    appends: bool = False,
 ) -> Callable[
-    [Callable[[Sequence[I]], Steps[list[Answer[T]]]]],
+    [Callable[[Sequence[I]], Steps[list[Answer[T]] | Changed[list[Answer[T]]]]]],
     Callable[[Sequence[I]], Operation[list[Answer[T]]]],
 ]:
     """Turn a generator function over items into operations that can be merged.
@@ -109,7 +123,7 @@ def plural(
     """
 
     def decorate(
-        steps: Callable[[Sequence[I]], Steps[list[Answer[T]]]],
+        steps: Callable[[Sequence[I]], Steps[list[Answer[T]] | Changed[list[Answer[T]]]]],
     ) -> Callable[[Sequence[I]], Operation[list[Answer[T]]]]:
         @wraps(steps)
         def make(items: Sequence[I]) -> Operation[list[Answer[T]]]:
@@ -118,8 +132,6 @@ def plural(
                 lambda: steps(items),
                 autocommit=autocommit(items),
                 locks=locks(items),
-                wakes=wakes,
-                appends=appends,
                 batch=Batch(items, make),
             )
 

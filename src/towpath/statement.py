@@ -2,31 +2,56 @@
 
     -- name: pause                  one text for every database
     -- name: complete [sqlite]      or one text for each
-    -- name: complete [postgres]
+    -- name: complete [postgres]    alone: SQLite has nothing to do, and returns no rows
 
-Parameters are written :like_this, casts cast(x as type), tables towpath.like_this. `{now}` is the
-database's clock, `{ticket}` the columns that a ticket takes along wherever it moves, `{ticket r}`
-those of a table r, `{ticket :}` those given as parameters.
+A class `sql` declares the statements of a module, and the rows that each returns; the import fails
+where the declarations and the texts do not name the same statements.
+
+    class sql(Statements):
+        complete = rows(Ended)      # a NamedTuple: its fields name the columns, in order
+        list_topics = rows(str)     # one column
+        pause = no_rows()
+
+    ended = yield from sql.complete(items)
+
+Parameters are written :like_this, casts cast(x as type), tables towpath.like_this. Words in braces
+are spelled for each database:
+
+    {now}                       the database's clock
+    {ticket} {ticket r}         the columns of a ticket, those of a table r
+    {ticket :} {ticket @}       those given as parameters, those of the row before (see below)
+    {leased_ticket r}           those of a table r, at the next epoch
+    {located} {located l}       the columns of the view `located`: a job, wherever its ticket lies
+    {reserved l j}              the same of a job that was just reserved: its lease and its body
+    {names topics}              the values of a list parameter, as a subquery
+    {values o.named}            those of a column with a JSON list, as a table
+    {items i(seq bigint)}       the items of a query, as a table i
+    {in_items seq bigint}       whether what stands before is in one column of the items
+    {for_update} {skip_locked}  row locks, which SQLite does not need; {for_update of o}: of a table
+    {index name}                the index that SQLite has to use
+    {forget}                    forgets the jobs `gone`: all that is known of them but tickets
 
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
-there a text is a chain of statements: for each row that one returns, the rest of the chain runs
-with that row's columns as parameters; one that returns no row ends the chain. The rows of the last
-one are the answer; or of the one that begins with /* answer */, after which the chain goes on once.
-One that begins with /* if key */ is left out where that parameter is null or false, one with
-/* if goal is ready, delayed */ where it is none of these; `and` joins two such.
+there a text may be a chain of statements, which run in order. `@seq` is the column `seq` of the row
+that the nearest statement before has returned: what follows such a statement and mentions an `@`
+runs once for each row. The answer is the rows of the last statement that returns any columns.
 
-A query with `items` gives PostgreSQL all of them as one JSON parameter, and so it does SQLite where
-the text mentions :items, or where a statement begins with /* each */: that one takes the items one
-by one. Elsewhere the chain of SQLite runs once for each item.
+A query may have items. PostgreSQL gets them as one JSON parameter, and so does SQLite where the
+text mentions :items. A statement that begins with /* each */ takes the items one by one. Elsewhere
+SQLite runs the chain once for each item.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
 
 Dialect = Literal["sqlite", "postgres"]
+Row = Sequence[Any]
+R = TypeVar("R")
 
 _HEADER: Final = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"--.*")
@@ -34,6 +59,33 @@ TICKET: Final = (
     "seq", "topic", "priority", "epoch", "key",
     "retries", "crashes", "timeouts", "releases", "buries", "kicks", "limit_key", "awaited",
 )  # fmt: skip
+LOCATED: Final = (  # what the view `located` tells of a job
+    "seq", "id", "topic", "state", "priority", "key", "payload", "encoding", "ttr", "options",
+    "created_at", "run_at", "epoch", "retries", "crashes", "timeouts", "releases", "buries",
+    "kicks", "reserved_at", "until", "cancel_requested", "finished_at", "duration", "result",
+    "last_error", "session", "progress", "progress_message",
+)  # fmt: skip
+# The same of a job that was just reserved, from its lease {l} and its body {j}.
+_RESERVED: Final = (
+    "{l}.seq, {j}.id, {l}.topic, 'reserved' as state, {l}.priority, {l}.key, {j}.payload,"
+    " {j}.encoding, {j}.ttr, {j}.options, {j}.created_at, {j}.run_at, {l}.epoch,"
+    " coalesce({l}.retries, 0) as retries, coalesce({l}.crashes, 0) as crashes,"
+    " coalesce({l}.timeouts, 0) as timeouts, coalesce({l}.releases, 0) as releases,"
+    " coalesce({l}.buries, 0) as buries, coalesce({l}.kicks, 0) as kicks, {l}.reserved_at,"
+    " {l}.until, false as cancel_requested, null as finished_at, null as duration,"
+    " null as result, case when coalesce({l}.retries, 0) + coalesce({l}.crashes, 0) > 0"
+    " then (select e.error from towpath.failure e where e.seq = {l}.seq"
+    " order by e.epoch desc limit 1) end as last_error,"
+    " {l}.session, null as progress, null as progress_message"
+)
+_FORGOTTEN: Final = (  # the tables that know a job, and the column that names it
+    ("failure", "seq"),
+    ("dependency", "child"),
+    ("run", "offer"),
+    ("note", "seq"),
+    ("job", "seq"),
+)
+_COLUMNS: Final = {"ticket": TICKET, "located": LOCATED}
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
         "now": ":now",
@@ -46,6 +98,14 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "hot_by_number": "",
         "by_age": "",
         "timestamp": "strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1e6, 'unixepoch')",
+        "names": "(select value from json_each(:{}))",
+        "values": "json_each({})",
+        "index": "indexed by {}",
+        "for_update": "",
+        "skip_locked": "",
+        "forget": "; ".join(
+            f"delete from towpath.{table} where {column} = @seq" for table, column in _FORGOTTEN
+        ),
     },
     "postgres": {
         # Stable, so an index condition may use it; tests pass their own.
@@ -67,60 +127,154 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "by_age": "using brin",
         "timestamp": "to_timestamp({} / 1e6)",
         "schema": "{schema}",  # the driver knows its name
+        "names": "(select value from json_array_elements_text(cast(cast(:{} as text) as json)))",
+        "values": "json_array_elements_text(cast({} as json))",
+        "index": "",
+        "for_update": "for update {}",
+        "skip_locked": "for update {} skip locked",
+        "forget": ", ".join(
+            f"forgotten_{table} as (delete from towpath.{table} t using gone g"
+            f" where t.{column} = g.seq)"
+            for table, column in _FORGOTTEN
+        ),
     },
 }
 
 
-class Query(NamedTuple):
-    """A statement with its parameters, ready to run."""
+class Query(Struct, Generic[R], frozen=True):
+    """A statement with its parameters, ready to run.
 
-    statement: "Statement"
+    `yield` gives the rows as the driver returns them, `yield from` as the statement declares them.
+    """
+
+    statement: "Statement[R]"
     params: Mapping[str, Any]
     items: Sequence[Mapping[str, Any]] | None = None
 
+    def __iter__(self) -> Generator["Query[Any]", list[Row], list[R]]:
+        return self.statement.read((yield self))
 
-class Statement:
+
+class Statement(Generic[R]):
     """One named statement, in one text or in one text for each database."""
 
-    __slots__ = ("name", "texts")
+    __slots__ = ("columns", "name", "read", "texts")
 
-    def __init__(self, name: str, texts: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        texts: Mapping[str, str],
+        columns: Sequence[str] = (),
+        read: Callable[[list[Row]], list[R]] = lambda _: [],
+    ) -> None:
         self.name = name
         self.texts = texts
+        self.columns = columns  # of the rows that are read
+        self.read = read
 
-    def __call__(self, items: Sequence[Mapping[str, Any]] | None = None, /, **params: Any) -> Query:
+    def __call__(
+        self, items: Sequence[Mapping[str, Any]] | None = None, /, **params: Any
+    ) -> Query[R]:
         """Bind parameters."""
         return Query(self, params, items)
 
     def text(self, dialect: Dialect) -> str:
-        """Return the SQL in the words of one database."""
-        return spelled(self.texts.get(dialect) or self.texts["any"], dialect)
+        """Return the SQL in the words of one database; nothing if it needs none there."""
+        return spelled(self.texts.get(dialect) or self.texts.get("any", ""), dialect)
 
     def __repr__(self) -> str:
         return f"<Statement {self.name}>"
 
 
-def load(module: str) -> Mapping[str, Statement]:
+def rows(row: Callable[..., R]) -> Statement[R]:
+    """Declare a statement that returns rows: a NamedTuple, or the type of the only column."""
+    columns, make = _columns(row)
+    if make is None:
+        return Statement("", {}, columns, lambda found: [value for (value,) in found])
+    return Statement("", {}, columns, lambda found: list(map(make, found)))
+
+
+def pairs(first: str, row: Callable[..., R]) -> Statement[tuple[int, R]]:
+    """Declare a statement whose rows have one column, a number, before those of `row`."""
+    columns, make = _columns(row)
+
+    def read(found: list[Row]) -> list[tuple[int, R]]:
+        return [(each[0], make(each[1:]) if make else each[1]) for each in found]
+
+    return Statement("", {}, (first, *columns), read)
+
+
+def no_rows() -> Statement[None]:
+    """Declare a statement whose rows, if any, say nothing."""
+    return Statement("", {})
+
+
+def _columns(row: Callable[..., R]) -> tuple[Sequence[str], Callable[[Row], R] | None]:
+    """Return the columns of a NamedTuple and what makes one; of another type, one column."""
+    return getattr(row, "_fields", ("value",)), getattr(row, "_make", None)
+
+
+class Statements:
+    """The statements of a module: a subclass declares those of the .sql file beside it."""
+
+    def __init_subclass__(cls) -> None:
+        texts = _texts(cls.__module__)
+        declared = {name: each for name, each in vars(cls).items() if isinstance(each, Statement)}
+        if texts.keys() != declared.keys():
+            differing = ", ".join(sorted(texts.keys() ^ declared.keys()))
+            msg = f"{cls.__module__}: declared without a text, or the other way round: {differing}"
+            raise TypeError(msg)
+        for name, statement in declared.items():
+            statement.name, statement.texts = name, texts[name]
+
+
+def load(module: str) -> Mapping[str, Statement[Any]]:
     """Read the .sql file beside a module."""
+    return {name: Statement(name, texts) for name, texts in _texts(module).items()}
+
+
+def _texts(module: str) -> dict[str, dict[str, str]]:
     package, _, name = module.rpartition(".")
     source = files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     _, *parts = _HEADER.split(source)
     texts: dict[str, dict[str, str]] = {}
     for title, dialect, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         texts.setdefault(title, {})[dialect or "any"] = _COMMENT.sub("", text).strip()
-    return {title: Statement(title, by_dialect) for title, by_dialect in texts.items()}
+    return texts
 
 
 @cache
 def spelled(text: str, dialect: Dialect) -> str:
     """Write a text in the words of one database."""
-
-    def word(match: re.Match[str]) -> str:
-        name, _, argument = match[1].partition(" ")
-        if name == "ticket":
-            prefix = argument if argument in {"", ":"} else f"{argument}."
-            return ", ".join(prefix + column for column in TICKET)
-        return _WORDS[dialect][name].replace("{}", argument)
-
-    text = re.sub(r"\{(\w[^}]*)\}", word, text)
+    text = re.sub(r"\{(\w+) ?([^}]*)\}", lambda word: _spelled(word[1], word[2], dialect), text)
     return text.replace("towpath.", "towpath_") if dialect == "sqlite" else text
+
+
+def _spelled(word: str, argument: str, dialect: Dialect) -> str:
+    if word in _COLUMNS:
+        prefix = argument if argument in {"", ":", "@"} else f"{argument}."
+        return ", ".join(prefix + column for column in _COLUMNS[word])
+    if word == "leased_ticket":
+        columns = [f"{argument}.{column}" for column in TICKET]
+        columns[TICKET.index("epoch")] += " + 1 as epoch"
+        return ", ".join(columns)
+    if word == "reserved":
+        lease, _, job = argument.partition(" ")
+        return _RESERVED.replace("{l}", lease).replace("{j}", job)
+    if word == "items":
+        return _items(argument, dialect)
+    if word == "in_items":
+        column = f"select i.{argument.partition(' ')[0]} from {_items(f'i({argument})', dialect)}"
+        return f"in ({column})" if dialect == "sqlite" else f"= any(array({column}))"
+    return _WORDS[dialect][word].replace("{}", argument)
+
+
+def _items(table: str, dialect: Dialect) -> str:
+    """Return a query's items as a table that is written name(column type, column type)."""
+    if dialect == "postgres":
+        return f"json_to_recordset(cast(:items as json)) as {table}"
+    name, _, columns = table.rstrip(")").partition("(")
+    read = [
+        f"value ->> '{column}' as {column}" for column, *_ in map(str.split, columns.split(","))
+    ]
+    return f"(select {', '.join(read)} from json_each(:items)) as {name}"

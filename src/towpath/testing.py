@@ -39,7 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_RUNS: Final = 1_000  # of one call: more is a task that enqueues itself without end
-_DROP: Final = Statement(
+_DROP: Final[Statement[Any]] = Statement(
     "drop", {"sqlite": "select 1", "postgres": "drop schema if exists {schema} cascade"}
 )
 

@@ -304,7 +304,7 @@ def test_a_job_whose_lease_was_lost_learns_of_it(app, steps):
 
 
 def take_away(seq, epoch):
-    return settle([Outcome(seq=seq, epoch=epoch, goal="ready", retention=0)])
+    return settle([Outcome(seq=seq, epoch=epoch, goal="ready")])
 
 
 def test_the_same_word_twice_is_kept_once(app):

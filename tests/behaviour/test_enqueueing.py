@@ -238,13 +238,14 @@ def test_a_neighbour_of_a_refused_job_is_stored_once(make_app):
     runs = []
 
     def steps():
-        operation = store.enqueue(new).start()
+        operation = store.enqueue(new).inside()
         query = next(operation)
         while True:
             rows = yield query
-            for lease in (yield from reserving.reserve(("mail",), limit=9, token=1).start()).leases:
+            reserve = reserving.reserve(("mail",), limit=9, token=1)
+            for lease in (yield from reserve.inside()).leases:
                 runs.append(lease.job.payload)
-                yield from leases.settle([outcomes.discard(lease)]).start()
+                yield from leases.settle([outcomes.discard(lease)]).inside()
             try:
                 query = operation.send(rows)
             except StopIteration as end:

@@ -291,8 +291,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         yield f"complete {count} too late", leases.complete(completions(stale)), None
         for goal in ("ready", "delayed", "buried", "gone"):
             outcomes = [
-                leases.Outcome(**place, goal=goal, retention=1, kind="error", error="no")
-                for place in places
+                leases.Outcome(**place, goal=goal, kind="error", error="no") for place in places
             ]
             yield f"settle {count} to {goal}", leases.settle(outcomes), None
         yield (
@@ -384,7 +383,7 @@ def reserve(topics: tuple[str, ...], limit: int, *, limited: bool = False) -> Op
 
 
 def completions(places: list[dict[str, int]]) -> list[leases.Completion]:
-    return [leases.Completion(**place, retention=1) for place in places]
+    return [leases.Completion(**place) for place in places]
 
 
 _tokens = itertools.count(10)

@@ -709,7 +709,7 @@ def test_a_job_that_was_not_stored_when_the_rule_changed_is_owed(app, clock):
 
     def loses_the_second(new):
         def steps():
-            answers = yield from app.storing.each(new[:1]).start()
+            answers = yield from app.storing.each(new[:1]).inside()
             return [*answers, *(Conflict("it changed hands") for _ in new[1:])]
 
         return Operation("enqueue", steps)
@@ -949,7 +949,7 @@ def test_a_fire_whose_job_could_not_be_stored_remains_due(app, clock):
 
     def loses(new):
         def steps():
-            yield jobs.sql["clock"]()
+            yield jobs.sql.clock()
             return [Conflict("it changed hands") for _ in new]
 
         return Operation("enqueue", steps)

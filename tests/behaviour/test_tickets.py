@@ -220,7 +220,7 @@ def leak_key(job):
     """Claim the job's key behind everybody's back."""
 
     def steps():
-        yield admin.sql["claim_key"](seq=job.seq)
+        yield admin.sql.claim_key(seq=job.seq)
 
     return Operation("leak_key", steps)
 

@@ -69,7 +69,7 @@ def overdue():
     """Read when a reservation of another topic should have looked again, if that is past."""
 
     def steps():
-        [[due_at, now, _]] = yield reserving.sql["next_due"](topics=("other",))
+        [[due_at, now, _]] = yield from reserving.sql.next_due(topics=("other",))
         return None if due_at is None or due_at > now else due_at
 
     return Operation("next_due", steps)

@@ -23,14 +23,15 @@ from towpath.settings import Settings
 from towpath.statement import Statement
 from towpath.store.jobs import sql
 
-clock = sql["clock"]
+clock = sql.clock
 
 # Words that only this statement has.
 ENQUEUE = "made as ("
-STANDING = "select i.nth, s.*"
+STANDING = "select i.nth, s.seq"
 RESERVE = "leased as ("
-COMPLETE = "null, nth from gone"
+COMPLETE = "'completed' as goal from gone"
 SETTLE = "left_behind as ("
+DISCARD = "'gone' as goal from gone"
 TOUCH = "set until = case"
 
 
@@ -246,7 +247,7 @@ def test_what_was_said_is_kept_once_though_the_answer_is_lost(app, proxy, lose):
 def test_a_delete_of_a_lease_whose_answer_is_lost_succeeds(app, proxy, books):
     app.jobs.enqueue("mail")
     [lease] = app.jobs.reserve("mail")
-    proxy.lose_answer(SETTLE)
+    proxy.lose_answer(DISCARD)
 
     app.jobs.delete(lease)
 

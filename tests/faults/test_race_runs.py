@@ -71,7 +71,7 @@ def test_a_worker_that_asks_twice_at_once_gets_one_run(make_app):
     app.jobs.enqueue("mail", workers=2)
 
     def find():
-        return (yield runs.sql["find_offers"](topics=("mail",), worker="w", limit=1))
+        return (yield from runs.sql.find_offers(topics=("mail",), worker="w", limit=1))
 
     found = app.run(Operation("find", find))
 

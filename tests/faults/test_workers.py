@@ -31,7 +31,7 @@ RESERVE = "leased as ("
 BEAT = "set beat_at ="
 COMPLETE = "null, nth from gone"
 
-TAKE_TURNS = schema.sql["take_turns"].text("postgres")
+TAKE_TURNS = schema.sql.take_turns.text("postgres")
 
 
 @pytest.fixture

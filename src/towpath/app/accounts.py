@@ -14,7 +14,7 @@ from towpath.model.ids import uuid7
 from towpath.operation import Operation
 from towpath.store import accounts, logins
 from towpath.store.accounts import Changes, NewAccount
-from towpath.store.logins import Candidate
+from towpath.store.logins import LoginCandidate
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -246,7 +246,7 @@ def _typed(email: str) -> str:
         return ""
 
 
-def _let_in(who: Candidate | None, password: str) -> tuple[Candidate, str | None]:
+def _let_in(who: LoginCandidate | None, password: str) -> tuple[LoginCandidate, str | None]:
     """Return who has said the right password, and its new hash where the old one is outdated."""
     right = passwords.matches(None if who is None else who.password, password)
     if who is None or not right:

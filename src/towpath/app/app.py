@@ -37,7 +37,7 @@ from towpath.database.sqlite_lanes import SqliteDatabase
 from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
-from towpath.operation import Operation, Steps
+from towpath.operation import Changed, Operation, Steps
 from towpath.settings import Settings
 from towpath.store import schema, sessions, stats
 
@@ -311,14 +311,11 @@ class App:
         """Have the next call look whether our tables are here."""
         self._migrated = False
 
-    def _tell(self, operation: Operation[T], result: T) -> None:
-        """Wake whoever waits for what an operation has changed."""
-        if operation.wakes is None or (operation.appends and not self._room.hears):
-            return
-        topics = operation.wakes(result)
-        if not operation.appends:
-            self._marks.drop(topics)
-        self._room.ring(topics)
+    def _tell(self, changed: Changed[Any]) -> None:
+        """Wake the callers that wait for what an operation has changed."""
+        if not changed.appends:
+            self._marks.drop(changed.topics)
+        self._room.ring(changed.topics)
 
     @contextlib.contextmanager
     def _making_tables(self) -> Generator[None]:
@@ -340,7 +337,7 @@ class App:
         if self._migrated:
             return operation
 
-        def steps() -> Steps[T]:
+        def steps() -> Steps[T | Changed[T]]:
             if not (yield from schema.is_current().start()):
                 if not self.settings.migrate:
                     yield from schema.require_current().start()
@@ -350,7 +347,7 @@ class App:
                 self._migrated = True
             return (yield from operation.start())
 
-        return Operation(operation.name, steps, wakes=operation.wakes)
+        return Operation(operation.name, steps)
 
 
 def _countdown(seconds: float) -> Callable[[], float]:

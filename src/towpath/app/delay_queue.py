@@ -18,6 +18,7 @@ from towpath.store import delay_queue
 from towpath.store import leases as store
 from towpath.store.delay_queue import JobAt, Pick, QueueCounts
 from towpath.store.leases import Settled, Touch
+from towpath.store.reserving import bring_into_line
 from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class Queues:
 
     async def acome_due(self, topics: str | Iterable[str]) -> None:
         """Put in line what is due in these topics; a reservation does so by itself."""
-        due = delay_queue.come_due(all_checked(topics))
+        due = bring_into_line(all_checked(topics))
         while await self._app.arun(due):
             pass
 
@@ -295,7 +296,7 @@ class Queues:
 
     def come_due(self, topics: str | Iterable[str]) -> None:
         """Put in line what is due in these topics; a reservation does so by itself."""
-        due = delay_queue.come_due(all_checked(topics))
+        due = bring_into_line(all_checked(topics))
         while self._app.run(due):
             pass
 

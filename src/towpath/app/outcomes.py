@@ -28,8 +28,7 @@ def completion_of(lease: Lease, text: str | None) -> Completion:
     return Completion(
         seq=job_of(lease).seq,
         epoch=lease.epoch,
-        retention=round(lease.job.options.retention * 1e6),
-        limited=lease.job.options.limit is not None,
+        options=lease.job.options,
         result=text,
     )
 
@@ -55,8 +54,7 @@ def failure(
         goal="buried" if last else "delayed",
         delay=microseconds(wait, "delay"),
         retried=1,
-        retention=microseconds(options.retention),
-        limited=options.limit is not None,
+        options=options,
         kind=FailureKind.ERROR,
         error=clean(_message(error)),
         traceback=_traceback(error) if traceback is None else clean(traceback),
@@ -102,8 +100,7 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
         delay=wait,
         priority=None if priority is None else priority_of(priority),
         released=1,
-        retention=microseconds(lease.job.options.retention),
-        limited=lease.job.options.limit is not None,
+        options=lease.job.options,
     )
 
 
@@ -117,8 +114,7 @@ def burial(lease: Lease, priority: int | None, error: BaseException | str | None
         epoch=lease.epoch,
         goal="buried",
         priority=None if priority is None else priority_of(priority),
-        retention=microseconds(lease.job.options.retention),
-        limited=lease.job.options.limit is not None,
+        options=lease.job.options,
     )
 
 
@@ -145,8 +141,7 @@ def discard(lease: Lease) -> Outcome:
         seq=lease.job.seq,
         epoch=lease.epoch,
         goal="gone",
-        retention=microseconds(lease.job.options.retention),
-        limited=lease.job.options.limit is not None,
+        options=lease.job.options,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from towpath.errors import DatabaseUnavailable
-from towpath.operation import OnCommit, Operation
+from towpath.operation import Changed, OnCommit, Operation
 
 log: Final = logging.getLogger("towpath")
 
@@ -69,16 +69,20 @@ def grouped(calls: Sequence[Call]) -> list[CallGroup]:
 def settle(groups: Sequence[CallGroup], results: Sequence[Any], on_commit: OnCommit) -> None:
     """Tell whoever waits what came of it, and of what was committed."""
     for group, result in zip(groups, results, strict=True):
-        tell(on_commit, group.operation, result)  # first: who goes on finds it in force
-        group.settle(result)
+        # First: a caller that goes on finds it in force.
+        group.settle(tell(on_commit, group.operation, result))
 
 
-def tell(on_commit: OnCommit, operation: Operation[T], result: T) -> None:
-    """Tell of a commit; it stands, whatever comes of that."""
+def tell(on_commit: OnCommit, operation: Operation[T], result: T | Changed[T]) -> T:
+    """Tell of a commit, which stands whatever comes of that; return the caller's result."""
+    if not isinstance(result, Changed):
+        return result
     try:
-        on_commit(operation, result)
-    except Exception:  # who waits for a job still finds it by polling
+        on_commit(result)
+    except Exception:  # a waiter still finds the job by polling
         log.exception("could not ring for %s", operation.name)
+    value: T = result.value
+    return value
 
 
 def interrupted() -> DatabaseUnavailable:

@@ -17,12 +17,12 @@ from towpath.database import sqlite
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.wakeups import ring_text
 from towpath.errors import DatabaseError, Invalid
-from towpath.operation import Operation, Row, Steps, adrive, drive
-from towpath.statement import Dialect, Query, Statement
+from towpath.operation import Changed, Operation, Steps, adrive, drive, value_of
+from towpath.statement import Dialect, Query, Row, Statement
 
 T = TypeVar("T")
 
-RING: Final = Statement("ring", {"any": "select pg_notify(:channel, :topics)"})
+RING: Final[Statement[Any]] = Statement("ring", {"any": "select pg_notify(:channel, :topics)"})
 _KINDS: Final = (
     "a connection of sqlite3, psycopg or Django, or SQLAlchemy's Connection or Session; "
     "the async twin of this verb takes those of an event loop"
@@ -62,6 +62,10 @@ _NAMES: Final[dict[str, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 def run_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     """Run an operation inside the transaction of a blocking connection."""
+    return value_of(_run(operation, connection, borrower))
+
+
+def _run(operation: Operation[T], connection: Any, borrower: Borrower) -> T | Changed[T]:
     if isinstance(connection, sqlite3.Connection):
         return _in_sqlite3(operation, connection, borrower)
     if _is_a(connection, "psycopg", "Connection"):
@@ -80,11 +84,11 @@ def run_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -
 async def arun_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     """Run an operation inside the transaction of an async connection."""
     if _is_a(connection, "psycopg", "AsyncConnection"):
-        return await _in_async_psycopg(operation, connection, borrower)
+        return value_of(await _in_async_psycopg(operation, connection, borrower))
     if _is_a(connection, "asyncpg", "Connection") or _is_a(
         connection, "asyncpg.pool", "PoolConnectionProxy"
     ):
-        return await _in_asyncpg(operation, connection, borrower)
+        return value_of(await _in_asyncpg(operation, connection, borrower))
     if _is_a(connection, "sqlalchemy.ext.asyncio", "async_scoped_session"):
         connection = connection()
     if _is_a(connection, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession"):
@@ -123,7 +127,9 @@ def _no_transaction() -> Invalid:
 # ---------------------------------------------------------------- SQLite
 
 
-def _in_sqlite3(operation: Operation[T], connection: sqlite3.Connection, borrower: Borrower) -> T:
+def _in_sqlite3(
+    operation: Operation[T], connection: sqlite3.Connection, borrower: Borrower
+) -> T | Changed[T]:
     borrower.check("sqlite")
     with sqlite.translated(_WHERE):
         _begin_sqlite(connection, connection.execute)
@@ -151,7 +157,7 @@ def _begin_sqlite(connection: Any, execute: Callable[[str], Any]) -> None:
 
 def _in_psycopg(
     operation: Operation[T], connection: Any, borrower: Borrower, *, rings: bool = True
-) -> T:
+) -> T | Changed[T]:
     import psycopg  # noqa: PLC0415 - only where it is used
     from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
@@ -161,7 +167,7 @@ def _in_psycopg(
     # Not by connection.cursor(), which would make whatever the caller prefers.
     with psycopg.Cursor[Any](connection, row_factory=tuple_row) as cursor:
 
-        def execute(query: Query) -> list[Row]:
+        def execute(query: Query[Any]) -> list[Row]:
             text = postgres.rendered(query.statement, borrower.schema)
             cursor.execute(text, postgres.bound(query, borrower.clock))
             return list(cursor.fetchall()) if cursor.description else []
@@ -170,7 +176,9 @@ def _in_psycopg(
             return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
 
 
-async def _in_async_psycopg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+async def _in_async_psycopg(
+    operation: Operation[T], connection: Any, borrower: Borrower
+) -> T | Changed[T]:
     import psycopg  # noqa: PLC0415 - only where it is used
     from psycopg.rows import tuple_row  # noqa: PLC0415 - likewise
 
@@ -179,7 +187,7 @@ async def _in_async_psycopg(operation: Operation[T], connection: Any, borrower: 
     _check_psycopg(connection, borrower)
     async with psycopg.AsyncCursor[Any](connection, row_factory=tuple_row) as cursor:
 
-        async def execute(query: Query) -> list[Row]:
+        async def execute(query: Query[Any]) -> list[Row]:
             text = postgres.rendered(query.statement, borrower.schema)
             await cursor.execute(text, postgres.bound(query, borrower.clock))
             return list(await cursor.fetchall()) if cursor.description else []
@@ -196,7 +204,9 @@ def _check_psycopg(connection: Any, borrower: Borrower) -> None:
         raise _no_transaction()
 
 
-async def _in_asyncpg(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+async def _in_asyncpg(
+    operation: Operation[T], connection: Any, borrower: Borrower
+) -> T | Changed[T]:
     import asyncpg  # noqa: PLC0415 - only where it is used
 
     from towpath.database import postgres  # noqa: PLC0415 - likewise
@@ -205,7 +215,7 @@ async def _in_asyncpg(operation: Operation[T], connection: Any, borrower: Borrow
     if not connection.is_in_transaction():
         raise _no_transaction()
 
-    async def execute(query: Query) -> list[Row]:
+    async def execute(query: Query[Any]) -> list[Row]:
         text, names = postgres.numbered(query.statement, borrower.schema)
         params = postgres.bound(query, borrower.clock)
         return [tuple(row) for row in await connection.fetch(text, *(params[n] for n in names))]
@@ -214,48 +224,50 @@ async def _in_asyncpg(operation: Operation[T], connection: Any, borrower: Borrow
         return await adrive(_ringing(operation, borrower), execute)
 
 
-def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T]:
+def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T | Changed[T]]:
     """Run an operation, then ring: PostgreSQL does so at the commit, or never."""
     result = yield from operation.steps()
-    topics = _news(operation, result)
+    topics = _news(result)
     if topics:
         yield RING(channel=f"{borrower.schema}_wakeup", topics=ring_text(topics))
     return result
 
 
-def _news(operation: Operation[T], result: T) -> set[str]:
-    return set(operation.wakes(result)) if operation.wakes else set()
+def _news(result: object) -> set[str]:
+    return set(result.topics) if isinstance(result, Changed) else set()
 
 
 # ---------------------------------------------------------------- Django
 
 
-def _in_django(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+def _in_django(operation: Operation[T], connection: Any, borrower: Borrower) -> T | Changed[T]:
     connection.validate_no_broken_transaction()
     connection.ensure_connection()
     if not connection.in_atomic_block:  # it may still be in a transaction, without Django's help
-        return run_borrowed(operation, connection.connection, borrower)
+        return _run(operation, connection.connection, borrower)
     try:
         result = _in_atomic_block(operation, connection.connection, borrower)
     except DatabaseError:
         connection.needs_rollback = True  # as Django itself says after an error of the database
         raise
-    news = _news(operation, result)
+    news = _news(result)
     if news:
         connection.on_commit(lambda: borrower.ring(news), robust=True)
     return result
 
 
-def _in_atomic_block(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
+def _in_atomic_block(
+    operation: Operation[T], connection: Any, borrower: Borrower
+) -> T | Changed[T]:
     if _is_a(connection, "psycopg", "Connection"):
         return _in_psycopg(operation, connection, borrower, rings=False)
-    return run_borrowed(operation, connection, borrower)
+    return _run(operation, connection, borrower)
 
 
 # ---------------------------------------------------------------- SQLAlchemy
 
 
-def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T:
+def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T | Changed[T]:
     import sqlalchemy  # noqa: PLC0415 - only where it is used
 
     connection = session.connection()
@@ -263,7 +275,7 @@ def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T:
         # It may live inside a transaction that somebody else will commit.
         return _in_sqlalchemy(operation, connection, borrower)
     result = _in_sqlalchemy(operation, connection, borrower, rings=False)
-    _ring_after_commit(session, _news(operation, result), borrower)
+    _ring_after_commit(session, _news(result), borrower)
     return result
 
 
@@ -292,7 +304,7 @@ def _ring_after_commit(session: Any, topics: set[str], borrower: Borrower) -> No
 
 def _in_sqlalchemy(
     operation: Operation[T], connection: Any, borrower: Borrower, *, rings: bool = True
-) -> T:
+) -> T | Changed[T]:
     if not connection.in_transaction():
         connection.begin()  # as it would by itself at the first statement
     with _translating_sqlalchemy():
@@ -305,7 +317,7 @@ def _in_sqlalchemy(
         return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
 
 
-def _sqlalchemy_sqlite(connection: Any, borrower: Borrower) -> Callable[[Query], list[Row]]:
+def _sqlalchemy_sqlite(connection: Any, borrower: Borrower) -> Callable[[Query[Any]], list[Row]]:
     now = (borrower.clock or machine_clock)()
     cursor: Any = _Cursor(connection)
     return lambda query: sqlite.execute(cursor, query, now)
@@ -331,15 +343,15 @@ class _Cursor:
         return _rows(self._result)
 
 
-def _sqlalchemy_postgres(connection: Any, borrower: Borrower) -> Callable[[Query], list[Row]]:
+def _sqlalchemy_postgres(connection: Any, borrower: Borrower) -> Callable[[Query[Any]], list[Row]]:
     from towpath.database import postgres  # noqa: PLC0415 - only where it is used
 
-    def pyformat(query: Query) -> list[Row]:
+    def pyformat(query: Query[Any]) -> list[Row]:
         text = postgres.rendered(query.statement, borrower.schema).decode()
         params = postgres.bound(query, borrower.clock)
         return _rows(_sqlalchemy_execute(connection, text, params))
 
-    def dollars(query: Query) -> list[Row]:
+    def dollars(query: Query[Any]) -> list[Row]:
         text, names = postgres.numbered(query.statement, borrower.schema)
         params = postgres.bound(query, borrower.clock)
         return _rows(_sqlalchemy_execute(connection, text, tuple(params[n] for n in names)))

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from towpath.database.batch import interrupted, run_batch, tell
 from towpath.database.calls import Inbox, LeadingLoopCall, OrphanCall, ThreadCall
 from towpath.errors import AppClosed
-from towpath.operation import OnCommit, Operation
+from towpath.operation import Changed, OnCommit, Operation
 
 L = TypeVar("L")
 T = TypeVar("T")
@@ -54,11 +54,10 @@ class Lanes(Generic[L]):
             if last or not self._take_resting(held):
                 return self._run_in_line(operation, held, last=last)
             # The short way: nobody to share with, nobody to wait for.
-            result: T = self._run(held[0], [operation])[0]
+            result: T | Changed[T] = self._run(held[0], [operation])[0]
         finally:
             self.let_go(held)
-        tell(self._on_commit, operation, result)
-        return result
+        return tell(self._on_commit, operation, result)
 
     def run_now(
         self, operation: Operation[T], before: Callable[[L], bool], after: Callable[[L], None]
@@ -69,13 +68,12 @@ class Lanes(Generic[L]):
             if not self._take_resting(held) or not before(held[0]):
                 return []
             try:
-                results: list[T] = self._run(held[0], [operation])
+                results: list[T | Changed[T]] = self._run(held[0], [operation])
             finally:
                 after(held[0])
         finally:
             self.let_go(held)
-        tell(self._on_commit, operation, results[0])
-        return results
+        return [tell(self._on_commit, operation, results[0])]
 
     def _run_in_line(self, operation: Operation[T], held: list[L], *, last: bool) -> T:
         call: ThreadCall[L] = ThreadCall(operation, self.take_over)

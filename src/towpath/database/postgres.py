@@ -25,9 +25,9 @@ from towpath.errors import (
     SchemaMissing,
     TowpathError,
 )
-from towpath.operation import Mode, Operation, Row, adrive, drive
+from towpath.operation import Mode, Operation, adrive, drive
 from towpath.settings import Settings
-from towpath.statement import Query, Statement
+from towpath.statement import Query, Row, Statement
 
 # Our statements find rows by key, a batch at a time. A plan made while the tables were small would
 # read them whole, and a prepared statement keeps its plan: so we ask for the one that stays right.
@@ -240,14 +240,14 @@ def _time_to_connect(settings: Settings) -> int:
 
 
 @lru_cache(1024)
-def rendered(statement: Statement, schema: str) -> bytes:
+def rendered(statement: Statement[Any], schema: str) -> bytes:
     """Return a statement's text as psycopg takes it."""
     text = qualified(statement, schema).replace("%", "%%")
     return _PARAMETER.sub(r"%(\1)s", text).encode()
 
 
 @lru_cache(1024)
-def numbered(statement: Statement, schema: str) -> tuple[str, tuple[str, ...]]:
+def numbered(statement: Statement[Any], schema: str) -> tuple[str, tuple[str, ...]]:
     """Return a statement's text with $1, $2 …, and the names they stand for."""
     names: dict[str, int] = {}
 
@@ -260,13 +260,13 @@ def numbered(statement: Statement, schema: str) -> tuple[str, tuple[str, ...]]:
     return _PARAMETER.sub(number, text), tuple(names)
 
 
-def qualified(statement: Statement, schema: str) -> str:
+def qualified(statement: Statement[Any], schema: str) -> str:
     """Return a statement's text with our schema's name."""
     text = statement.text("postgres").rstrip("; \n")
     return text.replace("towpath.", f'"{schema}".').replace("{schema}", f'"{schema}"')
 
 
-def bound(query: Query, clock: Clock | None) -> dict[str, Any]:
+def bound(query: Query[Any], clock: Clock | None) -> dict[str, Any]:
     """Return a query's parameters; sequences travel as one JSON text."""
     params = {
         name: msgspec.json.encode(value).decode() if isinstance(value, list | tuple) else value

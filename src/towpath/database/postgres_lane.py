@@ -21,8 +21,9 @@ from towpath.database.postgres import (
 )
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Sent, Wire
 from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
-from towpath.operation import Row, Steps, adrive, drive
+from towpath.operation import Steps, adrive, drive
 from towpath.settings import Settings
+from towpath.statement import Row
 
 if TYPE_CHECKING:
     from towpath.database.postgres_lanes import PostgresDatabase

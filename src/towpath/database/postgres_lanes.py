@@ -129,7 +129,7 @@ class PostgresDatabase:
             msg = "this app was closed; make a new one"
             raise AppClosed(msg)
 
-    def asked(self, query: Query) -> Sent:
+    def asked(self, query: Query[Any]) -> Sent:
         """Return a query as it goes over the wire."""
         text, names = numbered(query.statement, self.settings.schema)
         params = bound(query, self._clock)

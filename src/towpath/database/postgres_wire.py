@@ -24,7 +24,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from towpath.database.calls import running_loop
-from towpath.operation import Row
+from towpath.statement import Row
 
 log: Final = logging.getLogger("towpath")
 

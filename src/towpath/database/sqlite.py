@@ -2,13 +2,13 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
@@ -31,9 +31,8 @@ from towpath.errors import (
     NotADatabase,
     SchemaMissing,
 )
-from towpath.operation import Row
 from towpath.settings import Settings
-from towpath.statement import Query, Statement
+from towpath.statement import Query, Row, Statement
 
 _ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
     sqlite3.SQLITE_BUSY: DatabaseBusy,
@@ -283,132 +282,99 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
             return
 
 
-def execute(cursor: sqlite3.Cursor, query: Query, now: int) -> list[Row]:
+def execute(cursor: sqlite3.Cursor, query: Query[Any], now: int) -> list[Row]:
     """Run a query: its chain of statements, for each item or for all of them together."""
     chain = _chain(query.statement)
-    names = chain.names  # what is only for PostgreSQL is not encoded
-    params = {name: _bound(value) for name, value in query.params.items() if name in names}
-    params["now"] = now
-    found: list[Row] = []
+    params = {**query.params, "now": now}
     if query.items is None:
-        chain.follow(cursor, 0, params, (), found)
-        return found
-    if chain.together and not chain.each:
+        return chain.run(cursor, params) or []
+    if chain.takes_all:
         params["items"] = msgspec.json.encode(query.items).decode()
-        chain.follow(cursor, 0, params, (), found)
-        return found
+        return chain.run(cursor, params) or []
     items = [{**params, **item} for item in query.items]
-    for item in items:
-        if "id" in item:
-            item["id"] = item["id"].bytes
-    if chain.together:
-        chain.follow(cursor, 0, params, items, found)
-    else:
-        for item in items:
-            chain.follow(cursor, 0, item, (), found)
-    return found
-
-
-NOTHING: Final = (None, 0)
-_NAME: Final = re.compile(r":(\w+)")
+    if chain.takes_each:
+        return chain.run(cursor, params, items) or []
+    return [row for item in items for row in chain.run(cursor, item) or ()]
 
 
 class StatementChain:
-    """The statements of one text, and which of them return the rows that are the answer."""
+    """The statements of one text; `towpath.statement` says how they run."""
 
-    __slots__ = ("_answer", "_links", "each", "names", "together")
+    __slots__ = ("links", "takes_all", "takes_each")
 
     def __init__(self, text: str) -> None:
-        self._links = [Link(part.strip()) for part in text.split(";") if part.strip()]
-        returning = [nth for nth, link in enumerate(self._links) if link.returns]
-        told = [nth for nth, link in enumerate(self._links) if link.answers]
-        self._answer = (told or returning or [-1])[-1]
-        self.each = any(link.each for link in self._links)
-        self.together = self.each or ":items" in text
-        self.names = frozenset(_NAME.findall(text))
+        parts = [part.strip() for part in text.split(";")]
+        self.links = [Link(part) for part in parts if part]
+        for link, following in itertools.pairwise(reversed(self.links)):
+            following.repeats_rest = link.repeats_rest or link.uses_row
+        self.takes_all = ":items" in text
+        self.takes_each = any(link.each for link in self.links)
 
-    def follow(
+    def run(
         self,
         cursor: sqlite3.Cursor,
-        start: int,
         params: dict[str, Any],
-        items: Sequence[dict[str, Any]],
-        found: list[Row],
-    ) -> None:
-        """Run the statements from one on, the rest of them once for each row that one returns."""
-        for place in range(start, len(self._links)):
-            link = self._links[place]
-            if link.conditions and not link.applies(params):
-                continue
+        items: Sequence[Mapping[str, Any]] = (),
+        start: int = 0,
+    ) -> list[Row] | None:
+        """Run the statements from `start` on; return the rows of the last that returns any."""
+        rows: list[Row] | None = None
+        for place in range(start, len(self.links)):
+            link = self.links[place]
             if link.each:
                 # Once for each different set of values: many items name the same topic.
                 cursor.executemany(link.text, list(dict.fromkeys(map(link.values_of, items))))
                 continue
             cursor.execute(link.text, link.values_of(params))
-            if not link.returns:
+            if cursor.description is None:
                 continue
-            rows: list[Row] = cursor.fetchall()
-            if place == self._answer:
-                found += rows
-            if link.answers:
-                continue
-            if place + 1 < len(self._links):
-                names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+            if link.repeats_rest:
+                names = [f"@{column[0]}" for column in cursor.description]
+                found: list[Row] = []
                 for row in rows:
-                    params.update(zip(names, row, strict=True))
-                    self.follow(cursor, place + 1, params, items, found)
-            return
+                    after = {**params, **dict(zip(names, row, strict=True))}
+                    answer = self.run(cursor, after, items, place + 1)
+                    found += [row] if answer is None else answer
+                return found
+        return rows
+
+
+_NAME: Final = re.compile(r"(?<!\w)(?::(\w+)|(@\w+))")
 
 
 class Link:
     """One statement of a chain."""
 
-    __slots__ = ("answers", "conditions", "each", "returns", "text", "values_of")
+    __slots__ = ("each", "names", "repeats_rest", "text", "uses_row", "values_of")
 
     def __init__(self, text: str) -> None:
-        mark, _, rest = text.rpartition("*/")
-        word, _, conditions = mark.strip("/* ").partition(" ")
-        self.text = rest.strip()
-        self.each = word == "each"
-        self.answers = word == "answer"
-        self.conditions = [_condition(each) for each in conditions.split(" and ") if each]
-        self.returns = self.text.startswith(("select", "with")) or "returning" in self.text
-        names = list(dict.fromkeys(_NAME.findall(self.text)))
+        mark, _, text = text.rpartition("*/")
+        self.each = "each" in mark
+        found = [name or column for name, column in _NAME.findall(text)]
+        self.names = names = list(dict.fromkeys(found))
+        self.uses_row = any(name.startswith("@") for name in names)
+        self.repeats_rest = False  # a statement behind it mentions a column of the row before
         self.values_of = _values_of(names)
         # By number: SQLite's driver looks up each name each time.
-        self.text = _NAME.sub(lambda found: f"?{names.index(found[1]) + 1}", self.text)
-
-    def applies(self, params: Mapping[str, Any]) -> bool:
-        """Say whether it is to be run with these parameters."""
-        return all(
-            params[name] in values if values else params[name] not in NOTHING
-            for name, values in self.conditions
-        )
-
-
-def _condition(text: str) -> tuple[str, list[str]]:
-    name, _, values = text.partition(" is ")
-    return name, values.split(", ") if values else []
+        numbers = {name: f"?{number}" for number, name in enumerate(names, 1)}
+        self.text = _NAME.sub(lambda match: numbers[match[1] or match[2]], text.strip())
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda params: tuple(params[name] for name in names)  # of one alone that makes no tuple
+    return lambda params: tuple([_bound(params[name]) for name in names])
 
 
 @cache
-def _chain(statement: Statement) -> StatementChain:
+def _chain(statement: Statement[Any]) -> StatementChain:
     return StatementChain(statement.text("sqlite"))
 
 
-_SEQUENCES: Final = (list, tuple)
-
-
 def _bound(value: Any) -> Any:
-    if isinstance(value, _SEQUENCES):
+    kind = type(value)
+    if kind is list or kind is tuple:
         return msgspec.json.encode(value).decode()
-    return value.bytes if isinstance(value, UUID) else value
+    return value.bytes if kind is UUID else value
 
 
 class translated:  # noqa: N801 - reads as a word in `with`

@@ -27,9 +27,9 @@ from towpath.database.sqlite import (
 )
 from towpath.database.turns import Turn
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
-from towpath.operation import Mode, OnCommit, Operation, Row, drive
+from towpath.operation import Changed, Mode, OnCommit, Operation, drive, value_of
 from towpath.settings import Settings
-from towpath.statement import Dialect, Query
+from towpath.statement import Dialect, Query, Row
 
 T = TypeVar("T")
 
@@ -107,9 +107,7 @@ class SqliteDatabase:
         if operation.mode is WRITE or self.path is None:
             if running_loop() is not None:
                 # Not in line: the lane may be waiting for this very loop to lead it.
-                result = self._writer.run_aside(operation)
-                tell(self._on_commit, operation, result)
-                return result
+                return tell(self._on_commit, operation, self._writer.run_aside(operation))
             return self._lanes.run(operation)
         return self._read(operation)
 
@@ -201,10 +199,14 @@ class SqliteDatabase:
                 self.opener.check_now_and_then(connection)
                 cursor, now = connection.cursor(), self._clock()
                 if operation.autocommit:
-                    return drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    return value_of(
+                        drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    )
                 cursor.execute("begin")  # one snapshot for all of its queries
                 try:
-                    return drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    return value_of(
+                        drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    )
                 finally:
                     cursor.execute("commit")
         except DatabaseError:
@@ -282,7 +284,7 @@ def _undo_nothing(_: Operation[Any]) -> None:
     """Nothing was done by reading."""
 
 
-def _tell_nobody(_: Operation[Any], __: object) -> None:
+def _tell_nobody(_: Changed[Any]) -> None:
     """Nothing was changed by reading."""
 
 
@@ -447,7 +449,7 @@ class Writer:
             self._turn.give_back()
 
 
-def _nothing() -> Generator[Query, list[Row], None]:
+def _nothing() -> Generator[Query[Any], list[Row], None]:
     return
     yield
 

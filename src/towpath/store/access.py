@@ -4,44 +4,68 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from towpath.errors import IncompatibleData
 from towpath.model.access import Access
-from towpath.operation import Mode, Operation, Steps
-from towpath.statement import load
+from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
 
-sql: Final = load(__name__)
+T = TypeVar("T")
 
 WAKEUP: Final = "@access"
 """What rings when the version has grown: no topic can have this name."""
 
 
-def wakes(_: object) -> list[str]:
-    """Name what an operation that raises the version wakes."""
-    return [WAKEUP]
+class Secret(NamedTuple):
+    """The secret of our tokens, and the time at which it was read."""
+
+    secret: str
+    now: int
+
+
+class AccessRow(NamedTuple):
+    """The rules as they are stored."""
+
+    settings: str
+    version: int
+
+
+class sql(Statements):
+    """The statements of access.sql."""
+
+    raise_version = no_rows()
+    begin = no_rows()
+    secret = rows(Secret)
+    version = rows(int)
+    get = rows(AccessRow)
+    change = no_rows()
+
+
+def changed(value: T) -> Changed[T]:
+    """Return the result of an operation that has raised the version."""
+    return Changed(value, [WAKEUP])
 
 
 def raise_version() -> Steps[None]:
-    """Have every cache look again. Said first, it also makes changes take turns."""
-    yield sql["raise_version"](secret=_new_secret())
+    """Have every cache look again. As the first statement, it also makes changes take turns."""
+    yield sql.raise_version(secret=_new_secret())
 
 
-def known_secret() -> Steps[tuple[str, int] | None]:
+def known_secret() -> Steps[Secret | None]:
     """Read the secret of our tokens, if there is one yet, and the time."""
-    for secret, now in (yield sql["secret"]()):
-        return str(secret), int(now)
-    return None
+    found = yield from sql.secret()
+    return found[0] if found else None
 
 
-def secret_and_now() -> Steps[tuple[str, int]]:
+def secret_and_now() -> Steps[Secret]:
     """Read the secret of our tokens, which is made once, and the time."""
     found = yield from known_secret()
     while found is None:
-        yield sql["begin"](secret=_new_secret())
+        yield sql.begin(secret=_new_secret())
         found = yield from known_secret()
     return found
 
@@ -50,8 +74,8 @@ def version() -> Operation[int]:
     """Read the version."""
 
     def steps() -> Steps[int]:
-        rows = yield sql["version"]()
-        return int(rows[0][0]) if rows else 0
+        found = yield from sql.version()
+        return found[0] if found else 0
 
     return Operation("access_version", steps, Mode.READ, autocommit=True)
 
@@ -61,27 +85,27 @@ def get() -> Operation[Access]:
     return Operation("get_access", _get, Mode.READ, autocommit=True)
 
 
-def change(changed: Callable[[Access], Access]) -> Operation[Access]:
-    """Change the rules; nobody else does at the same time."""
+def change(new: Callable[[Access], Access]) -> Operation[Access]:
+    """Change the rules; changes take turns."""
 
-    def steps() -> Steps[Access]:
+    def steps() -> Steps[Changed[Access]]:
         yield from raise_version()
-        found = changed((yield from _get()))
-        stored: dict[str, Any] = asdict(found)
+        access = new((yield from _get()))
+        stored: dict[str, Any] = asdict(access)
         del stored["version"]
-        yield sql["change"](settings=msgspec.json.encode(stored).decode())
-        return found
+        yield sql.change(settings=msgspec.json.encode(stored).decode())
+        return changed(access)
 
-    return Operation("set_access", steps, wakes=wakes)
+    return Operation("set_access", steps)
 
 
 def _get() -> Steps[Access]:
-    rows = yield sql["get"]()
-    if not rows:
+    found = yield from sql.get()
+    if not found:
         return Access()
-    [[settings, version]] = rows
+    [row] = found
     try:
-        return replace(msgspec.json.decode(settings, type=Access), version=int(version))
+        return replace(msgspec.json.decode(row.settings, type=Access), version=row.version)
     except msgspec.DecodeError as error:
         msg = f"the rules of access cannot be read: {error}"
         raise IncompatibleData(msg) from error

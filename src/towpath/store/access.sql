@@ -1,7 +1,7 @@
--- Who may do what, and the version of who may ask.
+-- The rules of access, and the version of accounts, keys and rules.
 
--- Said first by whoever changes an account, a key or a rule: it holds the row, so they take turns,
--- and each sees what the one before has done.
+-- The first statement of every change of an account, a key or a rule: it locks the row, so changes take
+-- turns, and each sees what the one before has done.
 -- name: raise_version
 insert into towpath.access as a (id, version, secret, settings) values (1, 1, :secret, '{}')
 on conflict (id) do update set version = a.version + 1;
@@ -11,7 +11,7 @@ insert into towpath.access (id, version, secret, settings) values (1, 1, :secret
 on conflict (id) do nothing;
 
 -- name: secret
-select secret, {now} from towpath.access where id = 1;
+select secret, {now} as now from towpath.access where id = 1;
 
 -- name: version
 select version from towpath.access where id = 1;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import contextlib
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -14,15 +15,42 @@ from towpath.model import tokens
 from towpath.model.accounts import Account, Collection, fields_of
 from towpath.model.instants import as_datetime
 from towpath.model.tokens import Claims
-from towpath.operation import Mode, Operation, Row, Steps
-from towpath.statement import load
-from towpath.store.access import known_secret, raise_version, secret_and_now, wakes
+from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
+from towpath.store.access import changed, known_secret, raise_version, secret_and_now
 from towpath.store.rows import uuid_from
-
-sql: Final = load(__name__)
 
 PRUNE_AT_ONCE: Final = 1_000
 REFRESH_TAKES: Final = 3_600_000_000  # microseconds, at the very most
+
+
+class AccountRow(NamedTuple):
+    """An account as it is stored, but for its password."""
+
+    id: UUID | bytes | str
+    collection: str
+    email: str
+    name: str
+    fields: str
+    generation: int
+    created_at: int
+    updated_at: int
+
+
+class sql(Statements):
+    """The statements of accounts.sql."""
+
+    create = rows(UUID)
+    get = rows(AccountRow)
+    get_by_email = rows(AccountRow)
+    list = rows(AccountRow)
+    count = rows(int)
+    change = no_rows()
+    end_tokens = rows(UUID)
+    delete = no_rows()
+    of_token = rows(AccountRow)
+    revoke = no_rows()
+    prune_tokens = rows(str)
 
 
 class NewAccount(Struct, frozen=True, kw_only=True):
@@ -46,20 +74,20 @@ class Changes(Struct, frozen=True, kw_only=True):
 def create(new: NewAccount, password: str, *, first: bool = False) -> Operation[Account]:
     """Store an account and the hash of its password; `first` only if its collection is empty."""
 
-    def steps() -> Steps[Account]:
+    def steps() -> Steps[Changed[Account]]:
         yield from raise_version()
         if first and (yield from _count(new.collection)):
             msg = "there is a superuser already: log in, or use `towpath superuser create`"
             raise InvalidState(msg)
-        if not (yield sql["create"](**asdict(new), password=password)):
+        if not (yield from sql.create(**asdict(new), password=password)):
             raise _exists(new.email)
-        return (yield from _get(new.collection, new.id))
+        return changed((yield from _get(new.collection, new.id)))
 
-    def again() -> Steps[Account]:
-        stored = yield sql["get"](id=new.id, collection=new.collection)
-        return account_from(stored[0]) if stored else (yield from steps())
+    def again() -> Steps[Changed[Account]]:
+        stored = yield from sql.get(id=new.id, collection=new.collection)
+        return changed(account_from(stored[0])) if stored else (yield from steps())
 
-    return Operation("create_account", steps, wakes=wakes, retry=again)
+    return Operation("create_account", steps, retry=again)
 
 
 def get(collection: Collection, id: UUID) -> Operation[Account]:
@@ -71,7 +99,7 @@ def get_by_email(collection: Collection, email: str) -> Operation[Account]:
     """Read the account of an e-mail address."""
 
     def steps() -> Steps[Account]:
-        for row in (yield sql["get_by_email"](collection=collection, email=email)):
+        for row in (yield from sql.get_by_email(collection=collection, email=email)):
             return account_from(row)
         raise _missing(collection, email)
 
@@ -82,8 +110,8 @@ def list_accounts(collection: Collection, limit: int, offset: int) -> Operation[
     """Read accounts, the oldest first."""
 
     def steps() -> Steps[list[Account]]:
-        rows = yield sql["list"](collection=collection, limit=limit, offset=offset)
-        return [account_from(row) for row in rows]
+        found = yield from sql.list(collection=collection, limit=limit, offset=offset)
+        return [account_from(row) for row in found]
 
     return Operation("list_accounts", steps, Mode.SCAN, autocommit=True)
 
@@ -98,15 +126,15 @@ def update(
 ) -> Operation[Account]:
     """Change an account; the hash of a new password ends its tokens."""
 
-    def steps() -> Steps[Account]:
+    def steps() -> Steps[Account | Changed[Account]]:
         if password is None and not any((changes.email, changes.name is not None, changes.fields)):
             return (yield from _get(collection, id))
         yield from raise_version()
         if changes.email is not None:
-            found = yield sql["get_by_email"](collection=collection, email=changes.email)
+            found = yield from sql.get_by_email(collection=collection, email=changes.email)
             if any(account_from(row).id != str(id) for row in found):
                 raise _exists(changes.email)
-        yield sql["change"](
+        yield sql.change(
             collection=collection,
             id=id,
             password=password,
@@ -115,14 +143,14 @@ def update(
             fields=(yield from _merged(collection, id, changes.fields)),
         )
         if password is not None:
-            yield sql["end_tokens"](collection=collection, id=id)
-        return (yield from _get(collection, id))
+            yield sql.end_tokens(collection=collection, id=id)
+        return changed((yield from _get(collection, id)))
 
-    return Operation("update_account", steps, wakes=wakes)
+    return Operation("update_account", steps)
 
 
 def _merged(collection: Collection, id: UUID, fields: dict[str, Any] | None) -> Steps[str | None]:
-    """Return all fields as they are then; nobody else changes them meanwhile."""
+    """Return all fields as they are then. The version is raised, so no change comes between."""
     if not fields:
         return None
     known = (yield from _get(collection, id)).fields | fields
@@ -132,30 +160,33 @@ def _merged(collection: Collection, id: UUID, fields: dict[str, Any] | None) -> 
 def end_tokens(collection: Collection, id: UUID) -> Operation[None]:
     """End every token of an account."""
 
-    def steps() -> Steps[None]:
+    def steps() -> Steps[Changed[None]]:
         yield from raise_version()
-        if not (yield sql["end_tokens"](collection=collection, id=id)):
+        if not (yield from sql.end_tokens(collection=collection, id=id)):
             raise _missing(collection, str(id))
+        return changed(None)
 
-    return Operation("end_tokens", steps, wakes=wakes)
+    return Operation("end_tokens", steps)
 
 
 def delete(collection: Collection, id: UUID) -> Operation[None]:
     """Forget an account, and with it its tokens; the last superuser stays."""
 
-    def steps() -> Steps[None]:
+    def steps() -> Steps[Changed[None]]:
         yield from raise_version()
         yield from _get(collection, id)
         if collection == Collection.SUPERUSERS and (yield from _count(collection)) == 1:
             msg = "the last superuser cannot be deleted: create another one first"
             raise Conflict(msg)
-        yield sql["delete"](collection=collection, id=id)
+        yield sql.delete(collection=collection, id=id)
+        return changed(None)
 
-    def again() -> Steps[None]:
-        if (yield sql["get"](collection=collection, id=id)):
+    def again() -> Steps[Changed[None]]:
+        if (yield from sql.get(collection=collection, id=id)):
             yield from steps()
+        return changed(None)
 
-    return Operation("delete_account", steps, wakes=wakes, retry=again)
+    return Operation("delete_account", steps, retry=again)
 
 
 def sign(account: Account, lifetime: int) -> Operation[str]:
@@ -190,29 +221,29 @@ def verify(token: str) -> Operation[Account]:
 def revoke(token: str, lifetime: int) -> Operation[None]:
     """End the login of a token: this token, and all that were refreshed from the same login."""
 
-    def steps() -> Steps[None]:
+    def steps() -> Steps[Changed[None]]:
         yield from raise_version()
         _, claims = yield from _verified(token)
         # A refresh that is under way may still sign a token of this login, for a whole lifetime.
         expires_at = claims.login_expires * 10**6 + lifetime + REFRESH_TAKES
         # Code of the version before looks for the token's own id only.
         for id in {claims.of_login, claims.jti}:
-            yield sql["revoke"](id=id, expires_at=expires_at)
+            yield sql.revoke(id=id, expires_at=expires_at)
+        return changed(None)
 
-    def again() -> Steps[None]:
-        try:
+    def again() -> Steps[Changed[None]]:
+        with contextlib.suppress(InvalidToken):  # as it should be
             yield from steps()
-        except InvalidToken:
-            return  # as it should be
+        return changed(None)
 
-    return Operation("revoke_token", steps, wakes=wakes, retry=again)
+    return Operation("revoke_token", steps, retry=again)
 
 
 def prune_tokens() -> Operation[int]:
     """Forget ended logins whose tokens have all expired; return how many. No right changes."""
 
     def steps() -> Steps[int]:
-        return len((yield sql["prune_tokens"](limit=PRUNE_AT_ONCE)))
+        return len((yield from sql.prune_tokens(limit=PRUNE_AT_ONCE)))
 
     return Operation("prune_tokens", steps, autocommit=True)
 
@@ -223,41 +254,40 @@ def _verified(token: str) -> Steps[tuple[Account, Claims]]:
     if found is None:
         raise _ended()
     claims = tokens.read(token, *found)
-    rows = yield sql["of_token"](
+    found_account = yield from sql.of_token(
         id=claims.sub,
         collection=claims.col,
         generation=claims.gen,
         token=claims.jti,
         login=claims.of_login,
     )
-    if not rows:
+    if not found_account:
         raise _ended()
-    return account_from(rows[0]), claims
+    return account_from(found_account[0]), claims
 
 
 def _get(collection: Collection, id: UUID) -> Steps[Account]:
-    for row in (yield sql["get"](collection=collection, id=id)):
+    for row in (yield from sql.get(collection=collection, id=id)):
         return account_from(row)
     raise _missing(collection, str(id))
 
 
 def _count(collection: Collection) -> Steps[int]:
-    [[found]] = yield sql["count"](collection=collection)
-    return int(found)
+    [found] = yield from sql.count(collection=collection)
+    return found
 
 
-def account_from(row: Row) -> Account:
+def account_from(row: AccountRow) -> Account:
     """Read a row of accounts."""
-    id, collection, email, name, fields, generation, created_at, updated_at = row
     return Account(
-        id=str(uuid_from(id)),
-        collection=Collection(collection),
-        email=email,
-        name=name,
-        fields=msgspec.json.decode(fields),
-        generation=generation,
-        created_at=as_datetime(created_at),
-        updated_at=as_datetime(updated_at),
+        id=str(uuid_from(row.id)),
+        collection=Collection(row.collection),
+        email=row.email,
+        name=row.name,
+        fields=msgspec.json.decode(row.fields),
+        generation=row.generation,
+        created_at=as_datetime(row.created_at),
+        updated_at=as_datetime(row.updated_at),
     )
 
 

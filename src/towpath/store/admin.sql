@@ -11,13 +11,10 @@ delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticke
 -- name: take_blocked
 delete from towpath.blocked where seq = :seq and epoch = :epoch returning {ticket}, waits;
 
--- Not taken away, if only for a moment: who waits here to let it in or to end it would find nothing
--- afterwards, and nobody would come again.
--- name: hold_blocked [sqlite]
-select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch;
-
--- name: hold_blocked [postgres]
-select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch for update;
+-- It stays where it lies: a transaction that waits here to let it in or to end it would find nothing
+-- after this one, and would not look again.
+-- name: hold_blocked
+select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch {for_update};
 
 -- name: change_blocked
 update towpath.blocked set priority = :priority, limit_key = :limit_key where seq = :seq;
@@ -61,45 +58,34 @@ update towpath.job set priority = :priority where seq = :seq;
 
 -- name: reschedule
 update towpath.job set run_at = coalesce(cast(:run_at as bigint), {now} + cast(:delay as bigint))
- where seq = :seq returning run_at, run_at <= {now};
+ where seq = :seq returning run_at, run_at <= {now} as is_due;
 
--- name: forget_failures
-delete from towpath.failure where seq = :seq;
+-- name: forget [sqlite]
+select :seq as seq;
+{forget};
 
--- name: forget_dependencies
-delete from towpath.dependency where child = :seq;
--- name: forget_notes
-delete from towpath.note where seq = :seq;
+-- name: forget [postgres]
+with gone as (select cast(:seq as bigint) as seq),
+{forget}
+select seq from gone;
 
--- name: forget_job
-delete from towpath.job where seq = :seq;
-
--- Held until the kick commits, so that a key is never claimed for a job that somebody else moved.
--- One that waits for other jobs is left to them.
--- A run that failed lies here for the moment until its job has heard of it.
--- name: next_buried [sqlite]
+-- Locked until the kick commits, so that a key is never claimed for a job that another transaction
+-- moved. A job that waits for other jobs is left to them. A failed run lies here until its job is told.
+-- name: next_buried
 select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
    and not exists (select 1 from towpath.dependency d
                     where d.child = towpath.buried.seq and not d.completed)
    and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
- order by no limit :limit;
-
--- name: next_buried [postgres]
-select seq, epoch, key, no from towpath.buried
- where topic = :topic and no > :after
-   and not exists (select 1 from towpath.dependency d
-                    where d.child = towpath.buried.seq and not d.completed)
-   and not exists (select 1 from towpath.run r where r.job = towpath.buried.seq)
- order by no limit :limit for update skip locked;
+ order by no limit :limit {skip_locked};
 
 -- name: next_delayed
-select seq, epoch, key, run_at from towpath.delayed
+select seq, epoch, run_at from towpath.delayed
  where topic = :topic and (run_at, seq) > (:after, :after_seq)
  order by run_at, seq limit :limit;
 
 -- name: unfinished_of
-select l.* from towpath.located l where l.seq in (
+select {located l} from towpath.located l where l.seq in (
     select seq from (select seq from towpath.ready where topic = :topic limit :limit) as r
     union all
     select seq from (select seq from towpath.delayed where topic = :topic limit :limit) as d
@@ -109,9 +95,9 @@ select l.* from towpath.located l where l.seq in (
     select seq from (select seq from towpath.buried where topic = :topic limit :limit) as b)
  limit :limit;
 
--- The heads of the lines: what expires is as a rule the oldest there.
+-- The heads of the lines: what expires is usually the oldest there.
 -- name: may_expire [sqlite]
-select l.* from towpath.located l where l.seq in (
+select {located l} from towpath.located l where l.seq in (
     select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq in (
         select seq from (select seq from towpath.ready where topic = :topic
                           order by priority, seq limit :limit) as found_r
@@ -123,7 +109,7 @@ select l.* from towpath.located l where l.seq in (
                           order by seq limit :limit) as found_w));
 
 -- name: may_expire [postgres]
-select l.* from towpath.located l where l.seq = any(array(
+select {located l} from towpath.located l where l.seq = any(array(
     select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq = any(array(
         select seq from (select seq from towpath.ready where topic = :topic
                           order by priority, seq limit :limit) as found_r

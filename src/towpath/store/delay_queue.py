@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -13,16 +13,34 @@ from towpath.model.instants import as_datetime, as_timedelta, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.states import Action, State, allows
 from towpath.operation import Answer, Mode, Operation, Steps, plural
-from towpath.statement import load
-from towpath.store import reserving
+from towpath.statement import Statements, no_rows, pairs, rows
 from towpath.store.admin import take
-from towpath.store.dependencies import sql as dependencies
-from towpath.store.leases import rescue
-from towpath.store.rows import job_from, lease_from
-
-sql: Final = load(__name__)
+from towpath.store.dependencies import count_incomplete
+from towpath.store.reserving import reserved_before
+from towpath.store.rows import Located, job_from, lease_from
 
 URGENT: Final = 1_024  # a smaller priority is urgent, as beanstalkd counts
+
+
+class CountsRow(NamedTuple):
+    """One topic as a delay queue."""
+
+    topic: str
+    ready: int
+    urgent: int
+    delayed: int
+    reserved: int
+    buried: int
+    pause: int
+
+
+class sql(Statements):
+    """The statements of delay_queue.sql."""
+
+    counts = rows(CountsRow)
+    look = pairs("now", Located)
+    is_awaited = rows(int)
+    lease = no_rows()
 
 
 class QueueCounts(Struct, frozen=True, kw_only=True):
@@ -50,7 +68,7 @@ class JobAt(Struct, frozen=True):
 
     @property
     def state(self) -> State:
-        """Where it lies; what is due is ready, whether or not somebody has moved it yet."""
+        """Where it lies; what is due is ready, whether or not it was moved yet."""
         until = self.job.until
         due = (self.job.state is State.DELAYED and self.job.run_at <= self.at) or (
             self.job.state is State.RESERVED and until is not None and until <= self.at
@@ -72,17 +90,15 @@ def counts(topic: str | None = None) -> Operation[list[QueueCounts]]:
     def steps() -> Steps[list[QueueCounts]]:
         return [
             QueueCounts(
-                topic=name,
-                ready=ready,
-                urgent=urgent,
-                delayed=delayed,
-                reserved=reserved,
-                buried=buried,
-                paused_for=as_timedelta(pause) if pause > 0 else None,
+                topic=row.topic,
+                ready=row.ready,
+                urgent=row.urgent,
+                delayed=row.delayed,
+                reserved=row.reserved,
+                buried=row.buried,
+                paused_for=as_timedelta(row.pause) if row.pause > 0 else None,
             )
-            for name, ready, urgent, delayed, reserved, buried, pause in (
-                yield sql["counts"](topic=topic, urgent=URGENT)
-            )
+            for row in (yield from sql.counts(topic=topic, urgent=URGENT))
         ]
 
     return Operation("count_queues", steps, Mode.READ if topic else Mode.SCAN, autocommit=True)
@@ -92,21 +108,11 @@ def look(seq: int) -> Operation[JobAt | None]:
     """Read the job of this number, with the clock; None if there is none."""
 
     def steps() -> Steps[JobAt | None]:
-        rows = yield sql["look"](seq=seq)
-        return JobAt(job_from(rows[0][:-1]), as_datetime(rows[0][-1])) if rows else None
+        for now, job in (yield from sql.look(seq=seq)):
+            return JobAt(job_from(job), as_datetime(now))
+        return None
 
     return Operation("look", steps, Mode.READ, autocommit=True)
-
-
-def come_due(topics: Sequence[str]) -> Operation[list[str]]:
-    """Put in line what is due in these topics; return those that gained a job by it."""
-
-    def steps() -> Steps[list[str]]:
-        promoted = yield from reserving.promote(topics).start()
-        rescued = yield from rescue(topics).start()
-        return [*promoted, *(settled.topic for settled in rescued)]
-
-    return Operation("come_due", steps, locks=True, wakes=lambda gained: gained)
 
 
 @plural(autocommit=lambda _: False)
@@ -117,45 +123,50 @@ def pick(picks: Sequence[Pick]) -> Steps[list[Answer[Lease]]]:
     workers is left to `reserve`; a buried one with a key or dependencies, to `kick`.
     """
     answers: list[Answer[Lease]] = []
-    for wish in picks:
-        answer = yield from _picked(wish)
+    for each in picks:
+        answer = yield from _picked(each)
         answers.append(answer)
     return answers
 
 
-def _picked(wish: Pick) -> Steps[Answer[Lease]]:
+def _picked(pick: Pick) -> Steps[Answer[Lease]]:
     while True:
-        rows = yield sql["look"](seq=wish.seq)
-        if not rows:
-            return NotFound(f"there is no job {wish.seq}")
-        job = job_from(rows[0])
+        found = yield from sql.look(seq=pick.seq)
+        if not found:
+            return NotFound(f"there is no job {pick.seq}")
+        job = job_from(found[0][1])
         if job.state is State.RESERVED:
-            held = yield reserving.sql["reserved_before"](token=wish.token)
+            held = yield from reserved_before(pick.token)
             return lease_from(held[0]) if held else _refusal(job)
-        if not allows(job.state, Action.PICK) or (yield from _is_bound(job, awaited=rows[0][29])):
+        if not allows(job.state, Action.PICK) or (yield from _is_bound(job)):
             return _refusal(job)
         ticket = yield from take(job)
         if ticket is None:
-            continue  # somebody moved it between the two statements: look again
-        yield sql["lease"](
+            continue  # another transaction moved it between the two statements: look again
+        yield sql.lease(
             **{name: value for name, value in ticket.items() if name != "epoch"},
             epoch=job.epoch + 1,
-            token=wish.token,
-            session=wish.session,
+            token=pick.token,
+            session=pick.session,
             ttr=microseconds(job.ttr),
         )
-        return lease_from((yield sql["look"](seq=wish.seq))[0])
+        [(_, leased)] = yield from sql.look(seq=pick.seq)
+        return lease_from(leased)
 
 
-def _is_bound(job: Job, *, awaited: bool) -> Steps[bool]:
+def _is_bound(job: Job) -> Steps[bool]:
     """Say whether a job may only come into line by the rules of its limit, workers or parents."""
     if job.options.limit or job.options.runs:
         return True
     if job.state is not State.BURIED:
         return False
-    [[incomplete]] = yield dependencies["count_incomplete"](seq=job.seq)
-    return bool(incomplete or awaited or job.key is not None)
+    if job.key is not None or (yield from sql.is_awaited(seq=job.seq)):
+        return True
+    return bool((yield from count_incomplete(job.seq)))
 
 
 def _refusal(job: Job) -> InvalidState:
-    return InvalidState(f"job {job.id} is {job.state}, or not to be had by its number")
+    return InvalidState(
+        f"job {job.id} is {job.state}; `reserve-job` takes ready, delayed and buried jobs, "
+        "and none with a limit, chosen workers or dependencies"
+    )

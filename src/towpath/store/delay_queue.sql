@@ -1,21 +1,21 @@
 -- What a door of delay queues asks beyond the verbs of jobs.
 
--- What is due counts as ready, whether or not somebody has moved it yet.
+-- What is due counts as ready, whether or not it was moved yet.
 -- name: counts
-select t.name,
+select t.name as topic,
        (select count(*) from towpath.ready r where r.topic = t.name)
          + (select count(*) from towpath.delayed d where d.topic = t.name and d.run_at <= {now})
-         + (select count(*) from towpath.lease l where l.topic = t.name and l.until <= {now}),
+         + (select count(*) from towpath.lease l where l.topic = t.name and l.until <= {now}) as ready,
        (select count(*) from towpath.ready r where r.topic = t.name and r.priority < cast(:urgent as bigint))
          + (select count(*) from towpath.delayed d
              where d.topic = t.name and d.run_at <= {now} and d.priority < cast(:urgent as bigint))
          + (select count(*) from towpath.lease l
-             where l.topic = t.name and l.until <= {now} and l.priority < cast(:urgent as bigint)),
+             where l.topic = t.name and l.until <= {now} and l.priority < cast(:urgent as bigint)) as urgent,
        (select count(*) from towpath.delayed d where d.topic = t.name and d.run_at > {now})
-         + (select count(*) from towpath.blocked w where w.topic = t.name),
-       coalesce(h.held, 0),
-       (select count(*) from towpath.buried b where b.topic = t.name),
-       t.paused_until - {now}
+         + (select count(*) from towpath.blocked w where w.topic = t.name) as delayed,
+       coalesce(h.held, 0) as reserved,
+       (select count(*) from towpath.buried b where b.topic = t.name) as buried,
+       t.paused_until - {now} as pause
   from towpath.topic t
   left join (select topic, count(*) as held from towpath.lease
               where until is null or until > {now} group by topic) h on h.topic = t.name
@@ -23,7 +23,10 @@ select t.name,
  order by t.name;
 
 -- name: look
-select l.*, {now} from towpath.located l where l.seq = :seq;
+select {now} as now, {located l} from towpath.located l where l.seq = :seq;
+
+-- name: is_awaited
+select 1 from towpath.buried where seq = :seq and awaited;
 
 -- name: lease
 insert into towpath.lease ({ticket}, reserved_at, token, session, until)

@@ -1,13 +1,13 @@
 """Jobs that wait for others: they lie in `blocked` until all of those have completed.
 
-What ends notes itself in `ended` by the very statement that ends it. Telling those that wait comes
-after, can be repeated, and is done by upkeep if whoever should have done it died.
+The statement that ends a job also notes it in `ended`. Telling the jobs that wait comes after, can
+be repeated, and is done by upkeep if the process died that should have done it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -17,18 +17,85 @@ from towpath.errors import InvalidState, NotFound
 from towpath.model.flows import Takes
 from towpath.model.job import FailureKind, Job
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Operation, Row, Steps, answered
-from towpath.statement import load
-from towpath.store import lookup
-from towpath.store.jobs import Enqueue, NewJob, are_keyed, stored_before, topics_of
-from towpath.store.lookup import get
-from towpath.store.rows import job_from, known_options, uuid_from
-from towpath.store.runs import noted, offer
-
-sql: Final = load(__name__)
+from towpath.operation import Answer, Changed, Operation, Steps, answered
+from towpath.statement import Statement, Statements, no_rows, rows
+from towpath.store.jobs import Enqueue, NewJob, added, are_keyed, stored_before
+from towpath.store.lookup import find, get
+from towpath.store.rows import known_options, uuid_from
+from towpath.store.runs import Ended, noted, offer
 
 ENDED_AT_ONCE: Final = 1_000
 IN_LINE: Final = frozenset({State.READY, State.DELAYED})
+
+
+class Body(NamedTuple):
+    """A job's payload and options, as they are stored."""
+
+    seq: int
+    payload: str
+    options: str | None
+
+
+class ParentResult(NamedTuple):
+    """What a parent returned."""
+
+    result: str | None
+
+
+class FailedChild(NamedTuple):
+    """A job that failed because one that it waits for has."""
+
+    seq: int
+    awaited: bool | int | None
+
+
+class Why(NamedTuple):
+    """A job that ended, for the sake of a message."""
+
+    id: UUID | bytes | str
+    topic: str
+    state: str
+
+
+class BuriedChild(NamedTuple):
+    """A job that may wait again."""
+
+    seq: int
+    epoch: int
+    key: str | None
+
+
+class sql(Statements):
+    """The statements of dependencies.sql."""
+
+    depend = rows(int)
+    await_ready = rows(int)
+    await_delayed = rows(int)
+    await_blocked = rows(int)
+    await_reserved = rows(int)
+    hold_back = no_rows()
+    ended = rows(Ended)
+    note_completed = no_rows()
+    hold_children = rows(int)
+    with_all_parents = rows(Body)
+    results_for = rows(ParentResult)
+    fill_in = no_rows()
+    let_in = rows(str)
+    fail_children = rows(FailedChild)
+    note_failed = no_rows()
+    say_why = rows(Why)
+    forget_ended = no_rows()
+    children_to_revive = rows(BuriedChild)
+    forget_failure = no_rows()
+    count_incomplete = rows(int)
+
+
+_AWAIT: Final[Mapping[State, Statement[int]]] = {
+    State.READY: sql.await_ready,
+    State.DELAYED: sql.await_delayed,
+    State.BLOCKED: sql.await_blocked,
+    State.RESERVED: sql.await_reserved,
+}
 
 
 class Node(Struct, frozen=True):
@@ -42,17 +109,17 @@ class Node(Struct, frozen=True):
 def enqueue_offered(new: Sequence[NewJob], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
     """Store jobs of which some choose their workers."""
 
-    def steps() -> Steps[list[Answer[Job]]]:
-        answers: list[Answer[Job]] = list((yield from enqueue(new).start()))
-        for nth, (job, wish) in enumerate(zip(answers, new, strict=True)):
-            runs = wish.options.runs
-            if runs and isinstance(job, Job) and job.id == wish.id and job.state in IN_LINE:
-                yield sql["hold_back"]([{**_place(job), "waits": runs.workers}])
+    def steps() -> Steps[Changed[list[Answer[Job]]]]:
+        answers: list[Answer[Job]] = list((yield from enqueue(new).inside()))
+        for nth, (job, wanted) in enumerate(zip(answers, new, strict=True)):
+            runs = wanted.options.runs
+            if runs and isinstance(job, Job) and job.id == wanted.id and job.state in IN_LINE:
+                yield sql.hold_back([{**_place(job), "waits": runs.workers}])
                 yield from offer(job.seq, job.topic, job.priority, runs)
                 answers[nth] = msgspec.structs.replace(job, state=State.BLOCKED)
-        return answers
+        return msgspec.structs.replace(added(answers), appends=False)
 
-    return Operation("enqueue_offered", steps, locks=are_keyed(new), wakes=topics_of)
+    return Operation("enqueue_offered", steps, locks=are_keyed(new))
 
 
 def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
@@ -61,7 +128,7 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
     Those that are stored already wait for what they were told to wait for then, and no more.
     """
 
-    def steps() -> Steps[list[Answer[Job]]]:
+    def steps() -> Steps[Changed[list[Answer[Job]]]]:
         # What can be refused is refused before anything is stored: the caller may commit the rest.
         new = [node.new for node in nodes]
         before = yield from stored_before(new)
@@ -69,7 +136,7 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
         found: dict[UUID, Job] = {}
         for id in sorted(after):
             found[id] = yield from _awaited(id)
-        jobs = [answered(each) for each in (yield from enqueue(new).start())]
+        jobs = [answered(each) for each in (yield from enqueue(new).inside())]
         own = [
             job.id == node.new.id and nth not in before
             for nth, (job, node) in enumerate(zip(jobs, nodes, strict=True))
@@ -78,7 +145,7 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
         for state in (State.READY, State.DELAYED):
             items = [_place(jobs[n]) for n in awaited if own[n] and jobs[n].state is state]
             if items:
-                yield sql[f"await_{state}"](items)
+                yield _AWAIT[state](items)
         for nth, node in enumerate(nodes):
             # Where another job holds its key, that one stands for it and waits for nothing.
             if (node.parents or node.after) and own[nth]:
@@ -87,25 +154,24 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
                     parent = jobs[n] if own[n] else (yield from _awaited(jobs[n].id))
                     parents.append(parent)
                 jobs[nth] = yield from _linked(jobs[nth], parents)
-        return list(jobs)
+        return msgspec.structs.replace(added(list(jobs)), appends=False)
 
-    locks = are_keyed(node.new for node in nodes)
-    return Operation("enqueue_flow", steps, locks=locks, wakes=topics_of)
+    return Operation("enqueue_flow", steps, locks=are_keyed(node.new for node in nodes))
 
 
 def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:
     """Make a job that was just stored wait for others."""
     links = [_link(parent) for parent in parents]
     items = [{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)]
-    if not (yield sql["depend"](items)):
-        # Another has stored it since we looked, and has made it wait: it may be let in by now.
-        return (yield from get(child.id).start())
+    if not (yield from sql.depend(items)):
+        # Another caller has stored it since, and has made it wait: it may be let in by now.
+        return (yield from get(child.id).inside())
     waits = sum(not link["completed"] for link in links)
     if waits:
-        yield sql["hold_back"]([{**_place(child), "waits": waits}])
+        yield sql.hold_back([{**_place(child), "waits": waits}])
         return msgspec.structs.replace(child, state=State.BLOCKED)
-    yield from _filled_in((child.seq, child.body, msgspec.json.encode(child.options)))
-    return (yield from get(child.id).start())
+    yield from _filled_in(child.seq, child.body, child.options.takes)
+    return (yield from get(child.id).inside())
 
 
 def _link(parent: Job) -> dict[str, Any]:
@@ -114,29 +180,28 @@ def _link(parent: Job) -> dict[str, Any]:
 
 
 def _awaited(id: UUID) -> Steps[Job]:
-    """Mark a stored job as one whose end somebody waits for, unless it has completed.
+    """Mark a stored job as one for whose end others wait, unless it has completed.
 
-    Marked again by each of them: so it cannot end before they are committed, and overlook them.
+    Each job that waits marks it again: so it cannot end before they are committed, and miss them.
     """
     while True:
-        rows = yield lookup.sql["get"](id=id)
-        if not rows:
-            msg = f"there is no job {id} to wait for"
+        job = yield from find(id)
+        if job is None:
+            msg = f"job {id} does not exist, so no job can wait for it"
             raise NotFound(msg)
-        job = job_from(rows[0])
         if job.status in {Status.FAILED, Status.CANCELLED}:
             msg = f"job {job.id} is {job.state}: what waits for it would never run"
             raise InvalidState(msg)
         if job.status is Status.COMPLETED:
             return job
-        if (yield sql[f"await_{job.state}"]([_place(job)])):
+        if (yield from _AWAIT[job.state]([_place(job)])):
             return job
 
 
-def told(rows: Iterable[Row]) -> Steps[set[str]]:
-    """Tell those that wait for ended jobs; return the topics that gained a job."""
+def told(jobs: Iterable[Ended]) -> Steps[set[str]]:
+    """Tell the jobs that wait for ended ones; return the topics that gained a job."""
     topics: set[str] = set()
-    ended = list(rows)
+    ended = list(jobs)
     while ended:
         others, offered = yield from noted(ended)
         topics |= offered
@@ -145,47 +210,75 @@ def told(rows: Iterable[Row]) -> Steps[set[str]]:
     return topics
 
 
-def _told_of(rows: Sequence[Row]) -> Steps[set[str]]:
-    completed = [{"parent": parent, "completed": True} for parent, well in rows if well]
+def failed(seq: int) -> Steps[set[str]]:
+    """Note that a job has ended without a lease, and tell the jobs that wait for it."""
+    yield from note_failed(seq)
+    return (yield from told([Ended(seq, False)]))
+
+
+def note_failed(seq: int) -> Steps[None]:
+    """Note that a job has ended, as the end of a lease does by itself; upkeep tells the others."""
+    yield sql.note_failed(parent=seq)
+
+
+def count_incomplete(seq: int) -> Steps[int]:
+    """Count the jobs that a job waits for and that have not completed."""
+    [incomplete] = yield from sql.count_incomplete(seq=seq)
+    return incomplete
+
+
+def children_to_revive(parent: int) -> Steps[list[BuriedChild]]:
+    """Find the jobs that failed only because of one, which runs again."""
+    yield sql.forget_ended([{"parent": parent, "completed": False}])
+    return (yield from sql.children_to_revive(parent=parent))
+
+
+def forget_failure(seq: int, epoch: int) -> Steps[None]:
+    """Forget that a job failed because of another one."""
+    yield sql.forget_failure(seq=seq, epoch=epoch)
+
+
+def _told_of(ended: Sequence[Ended]) -> Steps[set[str]]:
+    completed = [{"parent": job.seq, "completed": True} for job in ended if job.completed]
     topics = set[str]()
     if completed:
         topics = yield from _told_of_completed(completed)
-        yield sql["forget_ended"](completed)
-    yield from _told_of_failed([parent for parent, well in rows if not well])
+        yield sql.forget_ended(completed)
+    yield from _told_of_failed([job.seq for job in ended if not job.completed])
     return topics
 
 
 def tell_all() -> Operation[set[str]]:
-    """Tell whoever was not told, by one who died half-way."""
+    """Tell the jobs that wait, where a process died before it could."""
 
-    def steps() -> Steps[set[str]]:
-        rows = yield sql["ended"](limit=ENDED_AT_ONCE)
-        return (yield from told(rows)) if rows else set()
+    def steps() -> Steps[Changed[set[str]]]:
+        ended = yield from sql.ended(limit=ENDED_AT_ONCE)
+        topics = yield from told(ended)
+        return Changed(topics, topics)
 
-    return Operation("tell_all", steps, wakes=lambda topics: topics)
+    return Operation("tell_all", steps)
 
 
 def _told_of_completed(parents: list[dict[str, Any]]) -> Steps[set[str]]:
-    yield sql["note_completed"](parents)
-    children = {row[0] for row in (yield sql["hold_children"](parents))}
+    yield sql.note_completed(parents)
+    children = set((yield from sql.hold_children(parents)))
     if not children:
         return set()
-    rows = yield sql["with_all_parents"]([{"seq": seq} for seq in sorted(children)])
-    for row in rows:
-        yield from _filled_in(row)
-    if not rows:
+    bodies = yield from sql.with_all_parents([{"seq": seq} for seq in sorted(children)])
+    for body in bodies:
+        yield from _filled_in(body.seq, body.payload, known_options(body.options).takes)
+    if not bodies:
         return set()
-    return {row[0] for row in (yield sql["let_in"]([{"seq": row[0]} for row in rows]))}
+    return set((yield from sql.let_in([{"seq": body.seq} for body in bodies])))
 
 
-def _filled_in(row: Row) -> Steps[None]:
+def _filled_in(seq: int, body: str, takes: Takes | None) -> Steps[None]:
     """Give a job what its parents returned, as the argument that takes it."""
-    seq, body, options = row
-    takes = known_options(options).takes
     if takes is None:
         return
-    results = [Raw((row[0] or "null").encode()) for row in (yield sql["results_for"](seq=seq))]
-    yield sql["fill_in"](seq=seq, body=body, payload=_with_results(body, takes, results))
+    parents = yield from sql.results_for(seq=seq)
+    results = [Raw((parent.result or "null").encode()) for parent in parents]
+    yield sql.fill_in(seq=seq, body=body, payload=_with_results(body, takes, results))
 
 
 def _with_results(body: str, takes: Takes, results: list[Raw]) -> str:
@@ -199,19 +292,17 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
     left = list(parents)
     while left:
         parent = left.pop()
-        rows = yield sql["say_why"](parent=parent)
-        error = _reason(rows[0]) if rows else "a job that this one waits for was deleted"
-        failed = yield sql["fail_children"](parent=parent, kind=FailureKind.DEPENDENCY, error=error)
-        for child, awaited in failed:
-            if awaited:
-                left.append(child)
-        yield sql["forget_ended"]([{"parent": parent, "completed": False}])
+        why = yield from sql.say_why(parent=parent)
+        error = _reason(why[0]) if why else "a job that this one waits for was deleted"
+        kind = FailureKind.DEPENDENCY
+        children = yield from sql.fail_children(parent=parent, kind=kind, error=error)
+        left += [child.seq for child in children if child.awaited]
+        yield sql.forget_ended([{"parent": parent, "completed": False}])
 
 
-def _reason(row: Row) -> str:
-    id, topic, state = row
-    what = "was cancelled" if state == State.CANCELLED else "failed"
-    return f"job {uuid_from(id)} of topic {topic!r} {what}, and this one waits for it"
+def _reason(job: Why) -> str:
+    what = "was cancelled" if job.state == State.CANCELLED else "failed"
+    return f"job {uuid_from(job.id)} of topic {job.topic!r} {what}, and this one waits for it"
 
 
 def _place(job: Job) -> Mapping[str, Any]:

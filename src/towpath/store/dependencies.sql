@@ -23,29 +23,14 @@ update towpath.ready r set awaited = true where r.ctid = any(array(
                           for update) t))
 returning r.seq;
 
--- name: await_delayed [sqlite]
-update towpath.delayed set awaited = true where seq = :seq returning seq;
+-- name: await_delayed
+update towpath.delayed set awaited = true where seq {in_items seq bigint} returning seq;
 
--- name: await_delayed [postgres]
-update towpath.delayed d set awaited = true where d.seq = any(array(
-       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
-returning d.seq;
+-- name: await_blocked
+update towpath.blocked set awaited = true where seq {in_items seq bigint} returning seq;
 
--- name: await_blocked [sqlite]
-update towpath.blocked set awaited = true where seq = :seq returning seq;
-
--- name: await_blocked [postgres]
-update towpath.blocked b set awaited = true where b.seq = any(array(
-       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
-returning b.seq;
-
--- name: await_reserved [sqlite]
-update towpath.lease set awaited = true where seq = :seq returning seq;
-
--- name: await_reserved [postgres]
-update towpath.lease l set awaited = true where l.seq = any(array(
-       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
-returning l.seq;
+-- name: await_reserved
+update towpath.lease set awaited = true where seq {in_items seq bigint} returning seq;
 
 -- Out of the line into which it was just put.
 -- name: hold_back [sqlite]
@@ -75,7 +60,7 @@ insert into towpath.blocked ({ticket}, waits)
 select {ticket h}, i.waits from held h join item i on i.seq = h.seq;
 
 -- name: ended
-select parent, completed from towpath.ended order by parent limit :limit;
+select parent as seq, completed from towpath.ended order by parent limit :limit;
 
 -- name: note_completed [sqlite]
 update towpath.dependency
@@ -89,42 +74,36 @@ update towpath.dependency d set completed = true, result = e.result
        select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
    and e.parent = d.parent;
 
--- Held, so that of two whose last parents end at once, one sees both.
+-- Locked: of two transactions in which the last parents of a job end, one sees both.
 -- name: hold_children [sqlite]
-select distinct b.seq from towpath.dependency d join towpath.blocked b on b.seq = d.child
- where d.parent = :parent;
+select seq from towpath.blocked where seq in (
+    select child from towpath.dependency where parent {in_items parent bigint})
+ order by seq;
 
 -- name: hold_children [postgres]
-select b.seq from towpath.blocked b where b.seq = any(array(
-       select d.child from towpath.dependency d
-        where d.parent = any(array(
-              select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))))
- order by b.seq for update;
+select seq from towpath.blocked where seq = any(array(
+    select child from towpath.dependency where parent {in_items parent bigint}))
+ order by seq for update;
 
--- name: with_all_parents [sqlite]
-select j.seq, j.payload, j.options from towpath.job j where j.seq = :seq
-   and not exists (select 1 from towpath.dependency d where d.child = :seq and not d.completed);
-
--- name: with_all_parents [postgres]
+-- name: with_all_parents
 select j.seq, j.payload, j.options from towpath.job j
- where j.seq = any(array(
-       select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
+ where j.seq {in_items seq bigint}
    and (select d.child from towpath.dependency d
          where d.child = j.seq and not d.completed limit 1) is null;
 
 -- name: results_for
 select result from towpath.dependency where child = :seq order by nth;
 
--- Unless somebody has rewritten it since it was read.
+-- Unless it was rewritten since it was read.
 -- name: fill_in
 update towpath.job set payload = :payload where seq = :seq and payload = :body;
 
 -- name: let_in [sqlite]
 delete from towpath.blocked where seq = :seq
 returning {ticket}, (select j.run_at from towpath.job j where j.seq = :seq) as run_at;
-insert into towpath.ready ({ticket}) select {ticket :} where :run_at <= :now;
-insert into towpath.delayed ({ticket}, run_at) select {ticket :}, :run_at where :run_at > :now;
-select :topic;
+insert into towpath.ready ({ticket}) select {ticket @} where @run_at <= :now;
+insert into towpath.delayed ({ticket}, run_at) select {ticket @}, @run_at where @run_at > :now;
+select @topic;
 
 -- name: let_in [postgres]
 with gone as (
@@ -140,20 +119,20 @@ postponed as (
     select {ticket}, run_at from gone where run_at > {now})
 select topic from gone;
 
--- Only while its end stands in `ended`: who gives it another chance takes that away. Those that are
--- failed here are noted there too, so that whoever waits for them is told in any case.
+-- Only while its end stands in `ended`: a requeue of the parent takes that away. The jobs that fail
+-- here are noted there too, so that the jobs that wait for them are told in any case.
 -- name: fail_children [sqlite]
 select d.child from towpath.dependency d join towpath.blocked b on b.seq = d.child
  where d.parent = :parent and not d.completed
    and exists (select 1 from towpath.ended e where e.parent = :parent and not e.completed);
-delete from towpath.blocked where seq = :child returning {ticket}, :child as child;
-delete from towpath.unique_key where topic = :topic and key = :key;
-insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
+delete from towpath.blocked where seq = @child returning {ticket};
+delete from towpath.unique_key where topic = @topic and key = @key;
+insert into towpath.buried ({ticket}, buried_at) values ({ticket @}, :now);
 insert into towpath.failure (seq, epoch, failed_at, kind, error)
-values (:child, :epoch, :now, :kind, :error) on conflict do nothing;
-insert into towpath.ended (parent, completed) select :child, false where :awaited
+values (@seq, @epoch, :now, :kind, :error) on conflict do nothing;
+insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
-select :child, :awaited;
+select @seq as seq, @awaited as awaited;
 
 -- name: fail_children [postgres]
 with held as materialized (
@@ -191,8 +170,8 @@ delete from towpath.ended e
  using json_to_recordset(cast(:items as json)) as i(parent bigint, completed boolean)
  where e.parent = i.parent and e.completed = i.completed;
 
--- Those that failed only because of it wait again. Where another parent has failed too, or is gone,
--- they would wait in vain: they come back with the last of those, if ever.
+-- The jobs that failed only because of it wait again. Where another parent has failed too, or is
+-- gone, a job would never run: it comes back with the last of those, if ever.
 -- name: children_to_revive
 select b.seq, b.epoch, b.key from towpath.dependency d
   join towpath.buried b on b.seq = d.child

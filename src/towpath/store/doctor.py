@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from towpath.model.instants import as_timedelta
 from towpath.operation import Mode, Operation, Steps
-from towpath.statement import load
+from towpath.statement import Statement, Statements, rows
 
-sql: Final = load(__name__)
+
+class FactsRow(NamedTuple):
+    """What the database says of itself."""
+
+    version: str
+    standby: bool | int
+    log: str
+    commits: str
+
+
+class TransactionRow(NamedTuple):
+    """An open transaction."""
+
+    pid: int | None
+    usename: str
+    application_name: str
+    state: str | None
+    age: int | None
+    query: str | None
+
+
+class LateRow(NamedTuple):
+    """Jobs of a topic for which something should have happened."""
+
+    topic: str
+    jobs: int
+    by: int
+
+
+class sql(Statements):
+    """The statements of doctor.sql."""
+
+    server = rows(FactsRow)
+    denied_tables = rows(str)
+    transactions = rows(TransactionRow)
+    overdue = rows(LateRow)
+    late_schedules = rows(LateRow)
+    ended_leases = rows(LateRow)
 
 
 class DatabaseFacts(Struct, frozen=True):
@@ -26,7 +63,7 @@ class DatabaseFacts(Struct, frozen=True):
 class Transaction(Struct, frozen=True):
     """A transaction that is open, or a connection of which we may not know."""
 
-    pid: int | None  # None: a prepared one, which nobody holds
+    pid: int | None  # None: a prepared one, which no connection holds
     user: str
     application: str
     state: str | None  # None: hidden from us
@@ -46,19 +83,15 @@ def server() -> Operation[DatabaseFacts]:
     """Read what the database says of itself."""
 
     def steps() -> Steps[DatabaseFacts]:
-        [[version, standby, log, commits]] = yield sql["server"]()
-        return DatabaseFacts(version, bool(standby), log, commits)
+        [found] = yield from sql.server()
+        return DatabaseFacts(found.version, bool(found.standby), found.log, found.commits)
 
     return Operation("server", steps, Mode.READ, autocommit=True)
 
 
 def denied_tables() -> Operation[list[str]]:
     """Name the tables of ours that this role may not use."""
-
-    def steps() -> Steps[list[str]]:
-        return [name for (name,) in (yield sql["denied_tables"]())]
-
-    return Operation("denied_tables", steps, Mode.SCAN, autocommit=True)
+    return Operation("denied_tables", lambda: iter(sql.denied_tables()), Mode.SCAN, autocommit=True)
 
 
 def transactions(patience: int) -> Operation[list[Transaction]]:
@@ -66,38 +99,38 @@ def transactions(patience: int) -> Operation[list[Transaction]]:
 
     def steps() -> Steps[list[Transaction]]:
         return [
-            Transaction(pid, user, application, state, _span(age), query)
-            for pid, user, application, state, age, query in (
-                yield sql["transactions"](patience=patience)
+            Transaction(
+                row.pid, row.usename, row.application_name, row.state, _span(row.age), row.query
             )
+            for row in (yield from sql.transactions(patience=patience))
         ]
 
     return Operation("transactions", steps, Mode.SCAN, autocommit=True)
 
 
 def overdue(patience: int) -> Operation[list[Late]]:
-    """Count the delayed jobs that are due for longer and that nobody has promoted."""
-    return _late("overdue", patience)
+    """Count the delayed jobs that are due for longer and were not promoted."""
+    return _late(sql.overdue, patience)
 
 
 def late_schedules(patience: int) -> Operation[list[Late]]:
-    """Name the schedules that were to fire longer ago, and nobody has made them."""
-    return _late("late_schedules", patience)
+    """Name the schedules that were due longer ago and have not fired."""
+    return _late(sql.late_schedules, patience)
 
 
 def ended_leases(patience: int) -> Operation[list[Late]]:
-    """Count the leases that have ended for longer and that nobody has taken back."""
-    return _late("ended_leases", patience)
+    """Count the leases that have ended for longer and were not taken back."""
+    return _late(sql.ended_leases, patience)
 
 
-def _late(name: str, patience: int) -> Operation[list[Late]]:
+def _late(statement: Statement[LateRow], patience: int) -> Operation[list[Late]]:
     def steps() -> Steps[list[Late]]:
         return [
-            Late(topic, jobs, as_timedelta(by))
-            for topic, jobs, by in (yield sql[name](patience=patience))
+            Late(row.topic, row.jobs, as_timedelta(row.by))
+            for row in (yield from statement(patience=patience))
         ]
 
-    return Operation(name, steps, Mode.SCAN, autocommit=True)
+    return Operation(statement.name, steps, Mode.SCAN, autocommit=True)
 
 
 def _span(us: int | None) -> timedelta | None:

@@ -1,16 +1,13 @@
 -- What a doctor asks. Nothing here writes, and only the last two need our tables.
 
 -- name: server [sqlite]
-select sqlite_version(), false,
-       (select journal_mode from pragma_journal_mode),
-       case (select synchronous from pragma_synchronous) when 1 then 'normal' else 'full' end;
+select sqlite_version() as version, false as standby,
+       (select journal_mode from pragma_journal_mode) as log,
+       case (select synchronous from pragma_synchronous) when 1 then 'normal' else 'full' end as commits;
 
 -- name: server [postgres]
-select current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync'),
-       current_setting('synchronous_commit');
-
--- name: denied_tables [sqlite]
-select name from sqlite_master where false;
+select current_setting('server_version') as version, pg_is_in_recovery() as standby,
+       current_setting('fsync') as log, current_setting('synchronous_commit') as commits;
 
 -- name: denied_tables [postgres]
 select relname from pg_catalog.pg_class
@@ -21,9 +18,6 @@ select relname from pg_catalog.pg_class
  order by relname;
 
 -- What others do is hidden from a role without pg_read_all_stats: it has no state then.
--- name: transactions [sqlite]
-select null, null, null, null, null, null where false;
-
 -- name: transactions [postgres]
 with other as (
     select pid, usename, application_name, state, query,
@@ -36,18 +30,18 @@ with other as (
     select null, owner, gid, 'prepared', '',
            {now} - cast(extract(epoch from prepared) * 1000000 as bigint)
       from pg_catalog.pg_prepared_xacts where database = current_database())
-select pid, usename, application_name, state, age, left(query, 200) from other
+select pid, usename, application_name, state, age, left(query, 200) as query from other
  where age > cast(:patience as bigint) or state is null
  order by age desc nulls last;
 
 -- name: overdue
-select topic, count(*), {now} - min(run_at) from towpath.delayed
+select topic, count(*) as jobs, {now} - min(run_at) as by from towpath.delayed
  where run_at < {now} - cast(:patience as bigint) group by topic order by topic;
 
 -- name: late_schedules
-select name, 1, {now} - next_at from towpath.schedule
+select name as topic, 1 as jobs, {now} - next_at as by from towpath.schedule
  where next_at < {now} - cast(:patience as bigint) order by next_at;
 
 -- name: ended_leases
-select topic, count(*), {now} - min(until) from towpath.lease
+select topic, count(*) as jobs, {now} - min(until) as by from towpath.lease
  where until < {now} - cast(:patience as bigint) group by topic order by topic;

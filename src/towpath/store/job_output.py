@@ -1,10 +1,10 @@
-"""Notes: what a job says of itself while it runs. Only a job that says something has any."""
+"""What a job puts out while it runs: its progress, log lines and events, kept as notes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -13,10 +13,8 @@ from msgspec import Struct
 from towpath.errors import LeaseLost, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import JobEvent, LogLine
-from towpath.operation import Answer, Mode, Operation, Row, Steps, plural
-from towpath.statement import load
-
-sql: Final = load(__name__)
+from towpath.operation import Answer, Mode, Operation, Steps, plural
+from towpath.statement import Statements, no_rows, rows
 
 MOST_EVENTS: Final = 1_000  # events read at once
 
@@ -45,14 +43,32 @@ class Note(Struct, frozen=True, kw_only=True):
     text: str | None = None
 
 
+class NoteRow(NamedTuple):
+    """A note, as it is stored."""
+
+    no: int
+    epoch: int
+    text: str
+    at: int
+
+
+class sql(Statements):
+    """The statements of job_output.sql."""
+
+    write = rows(int)
+    drop_oldest = no_rows()
+    find = rows(int)
+    read = rows(NoteRow)
+
+
 @plural(autocommit=lambda _: False)
 def write(notes: Sequence[Note]) -> Steps[list[Answer[None]]]:
     """Keep notes; one whose lease has ended is refused and changes nothing."""
     items = [{"nth": nth, **msgspec.structs.asdict(note)} for nth, note in enumerate(notes)]
-    kept = {row[0] for row in (yield sql["write"](items))}
+    kept = set((yield from sql.write(items)))
     full = {(note.seq, note.kind) for note in notes if note.kind is not Kind.PROGRESS}
     if full:
-        yield sql["drop_oldest"](
+        yield sql.drop_oldest(
             [
                 {"seq": seq, "kind": kind, "most": MOST[kind], "most_bytes": MOST_BYTES[kind]}
                 for seq, kind in sorted(full)
@@ -69,8 +85,10 @@ def lines(id: UUID) -> Operation[list[LogLine]]:
     """Read the lines that the runs of a job have written, oldest first."""
 
     def steps() -> Steps[list[LogLine]]:
-        rows = yield from _read(id, Kind.LINE, 0, MOST[Kind.LINE])
-        return [LogLine(epoch=row[1], text=row[2], at=as_datetime(row[3])) for row in rows]
+        notes = yield from _read(id, Kind.LINE, 0, MOST[Kind.LINE])
+        return [
+            LogLine(epoch=each.epoch, text=each.text, at=as_datetime(each.at)) for each in notes
+        ]
 
     return Operation("lines", steps, Mode.READ)
 
@@ -79,23 +97,22 @@ def events(id: UUID, after: int) -> Operation[list[JobEvent]]:
     """Read what the runs of a job have published, oldest first, from behind a cursor on."""
 
     def steps() -> Steps[list[JobEvent]]:
-        rows = yield from _read(id, Kind.EVENT, after, MOST_EVENTS)
         return [
             JobEvent(
-                cursor=row[0],
-                epoch=row[1],
-                payload=msgspec.json.decode(row[2]),
-                at=as_datetime(row[3]),
+                cursor=note.no,
+                epoch=note.epoch,
+                payload=msgspec.json.decode(note.text),
+                at=as_datetime(note.at),
             )
-            for row in rows
+            for note in (yield from _read(id, Kind.EVENT, after, MOST_EVENTS))
         ]
 
     return Operation("events", steps, Mode.READ)
 
 
-def _read(id: UUID, kind: Kind, after: int, limit: int) -> Steps[list[Row]]:
-    found = yield sql["find"](id=id)
+def _read(id: UUID, kind: Kind, after: int, limit: int) -> Steps[list[NoteRow]]:
+    found = yield from sql.find(id=id)
     if not found:
         msg = f"there is no job {id}"
         raise NotFound(msg)
-    return (yield sql["read"](seq=found[0][0], kind=kind, after=after, limit=limit))
+    return (yield from sql.read(seq=found[0], kind=kind, after=after, limit=limit))

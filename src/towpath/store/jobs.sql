@@ -6,6 +6,47 @@
 -- reservation that meets a limit without it marks the topic itself.
 -- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
 -- comes first: a caller's transaction that had only read could not write after somebody else did.
+-- name: enqueue_one [sqlite]
+insert into towpath.topic (name, created_at, limited)
+select :topic, :now, :limit_key is not null
+ where not exists (select 1 from towpath.topic where name = :topic and (limited or :limit_key is null))
+on conflict (name) do update set limited = true;
+insert into towpath.job
+       (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
+values (:id, :topic, :priority, :limit_key, :payload, :encoding, :ttr, :options, :now, :now)
+on conflict do nothing
+returning seq, created_at, run_at, id;
+insert into towpath.ready (seq, topic, priority, limit_key)
+values (@seq, :topic, :priority, :limit_key);
+
+-- name: enqueue_one [postgres]
+with clock as materialized (select {now} as now),
+opened as (
+    insert into towpath.topic (name, created_at, limited)
+    select cast(:topic as text), now, cast(:limit_key as text) is not null from clock
+     where not exists (select from towpath.topic where name = :topic)
+    on conflict do nothing),
+marked as (
+    update towpath.topic set limited = true
+     where cast(:limit_key as text) is not null and name = (
+        select t.name from towpath.topic t
+         where t.name = :topic and not t.limited
+           and current_setting('transaction_isolation') = 'read committed'
+           for update skip locked)),
+made as (
+    insert into towpath.job
+           (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
+    select cast(:id as uuid), :topic, cast(:priority as bigint), cast(:limit_key as text),
+           cast(:payload as text), cast(:encoding as text), cast(:ttr as bigint),
+           cast(:options as text), now, now
+      from clock
+    on conflict (id) do nothing
+    returning seq, id, topic, priority, limit_key, created_at, run_at),
+readied as (
+    insert into towpath.ready (seq, topic, priority, limit_key)
+    select seq, topic, priority, limit_key from made)
+select seq, created_at, run_at, id from made;
+
 -- name: enqueue [sqlite]
 /* each */
 insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
@@ -18,10 +59,10 @@ values (:id, :topic, :priority, :limit_key, :payload, :encoding, :ttr, :options,
         coalesce(:run_at, :now + :delay))
 on conflict do nothing;
 insert into towpath.ready (seq, topic, priority, limit_key)
-select seq, topic, priority, limit_key from towpath.job where seq > :before and run_at <= :now;
+select seq, topic, priority, limit_key from towpath.job where seq > @before and run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
-select seq, topic, priority, limit_key, run_at from towpath.job where seq > :before and run_at > :now;
-select seq, created_at, run_at, id from towpath.job where seq > :before order by seq;
+select seq, topic, priority, limit_key, run_at from towpath.job where seq > @before and run_at > :now;
+select seq, created_at, run_at, id from towpath.job where seq > @before order by seq;
 
 -- name: enqueue [postgres]
 with clock as materialized (select {now} as now),
@@ -57,7 +98,7 @@ postponed as (
     insert into towpath.delayed (seq, topic, priority, limit_key, run_at)
     select seq, topic, priority, limit_key, run_at from made where run_at > created_at)
 select seq, created_at, run_at,
-       case when (select count(*) from made) < (select count(*) from item) then id end
+       case when (select count(*) from made) < (select count(*) from item) then id end as id
   from made order by seq;
 
 -- The key is taken before the job is made, by the id that the job will have.
@@ -67,16 +108,16 @@ on conflict (name) do update set limited = true where excluded.limited and not l
 insert into towpath.unique_key (topic, key, id) select :topic, :key, :id
  where not exists (select 1 from towpath.job where id = :id)
 on conflict do nothing
-returning key;
+returning id as claimed;
 insert into towpath.job
        (id, topic, priority, key, limit_key, payload, encoding, ttr, options, created_at, run_at)
-values (:id, :topic, :priority, :key, :limit_key, :payload, :encoding, :ttr, :options, :now,
+values (@claimed, :topic, :priority, :key, :limit_key, :payload, :encoding, :ttr, :options, :now,
         coalesce(:run_at, :now + :delay))
 returning seq, created_at, run_at, id;
 insert into towpath.ready (seq, topic, priority, key, limit_key)
-select :seq, :topic, :priority, :key, :limit_key where :run_at <= :now;
+select @seq, :topic, :priority, :key, :limit_key where @run_at <= :now;
 insert into towpath.delayed (seq, topic, priority, key, limit_key, run_at)
-select :seq, :topic, :priority, :key, :limit_key, :run_at where :run_at > :now;
+select @seq, :topic, :priority, :key, :limit_key, @run_at where @run_at > :now;
 
 -- name: enqueue_keyed [postgres]
 with clock as materialized (select {now} as now),
@@ -119,17 +160,17 @@ postponed as (
     insert into towpath.delayed (seq, topic, priority, key, limit_key, run_at)
     select seq, topic, priority, key, limit_key, run_at from made where run_at > created_at)
 select seq, created_at, run_at,
-       case when (select count(*) from made) < (select count(*) from item) then id end
+       case when (select count(*) from made) < (select count(*) from item) then id end as id
   from made order by seq;
 
 -- What kept an item from being stored: its id, or its key.
 -- name: standing [sqlite]
-select :nth as nth, l.* from towpath.located l
+select :nth as nth, {located l} from towpath.located l
  where l.id = coalesce((select id from towpath.job where id = :id),
                        (select id from towpath.unique_key where topic = :topic and key = :key));
 
 -- name: standing [postgres]
-select i.nth, s.* from json_to_recordset(cast(:items as json)) as i(
+select i.nth, {located s} from json_to_recordset(cast(:items as json)) as i(
            nth integer, id uuid, topic text, key text),
        lateral (select l.* from towpath.located l
                  where l.id = coalesce((select j.id from towpath.job j where j.id = i.id),
@@ -172,9 +213,6 @@ delete from towpath.unique_key k
        and l.state in ('ready', 'delayed', 'blocked', 'reserved'));
 
 -- With a limit on topics or jobs, enqueues of one topic take turns.
--- name: lock_topics [sqlite]
-select 1;
-
 -- name: lock_topics [postgres]
 lock table towpath.topic in share row exclusive mode;
 

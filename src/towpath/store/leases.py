@@ -1,28 +1,81 @@
-"""Jobs with a lease: each lease is extended, or ends in one way, once."""
+"""Jobs with a lease: each lease is extended, or ends in one way, once.
+
+`complete` and `settled` are the only ways in which a leased job ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExceeded
-from towpath.model.instants import microseconds
 from towpath.model.job import FailureKind, Lease, Options
 from towpath.model.states import State
-from towpath.operation import Answer, Operation, Row, Steps, answered, plural
-from towpath.statement import load
+from towpath.operation import Answer, Changed, Operation, Steps, answered, plural
+from towpath.statement import Statements, no_rows, rows
 from towpath.store.dependencies import told
 from towpath.store.limits import freed
 from towpath.store.rows import known_options
-from towpath.store.runs import sql as runs
-
-sql: Final = load(__name__)
+from towpath.store.runs import Ended, options_of_offer
 
 RESCUE_AT_ONCE: Final = 1_000
 ENDS: Final = frozenset({"buried", "cancelled", "gone"})
+IN_LINE: Final = frozenset({"ready", "delayed"})
+_DEFAULTS: Final = Options()
+
+
+class EndedLease(NamedTuple):
+    """A lease that a statement has ended."""
+
+    seq: int
+    epoch: int
+    topic: str
+    limit_key: str | None
+    awaited: bool | int | None
+    goal: str  # what became of its job
+
+
+class TouchedLease(NamedTuple):
+    """A lease that a statement has extended."""
+
+    nth: int
+    until: int | None
+    cancelled: bool | int
+
+
+class Whereabouts(NamedTuple):
+    """Where a job is whose lease did not match."""
+
+    nth: int
+    state: str
+    epoch: int
+    failed: bool | int  # whether this very try was recorded as failed
+    touches: int | None
+    idle: int | None  # microseconds since it was touched or reserved
+
+
+class ExpiredLease(NamedTuple):
+    """A lease whose time is over."""
+
+    seq: int
+    epoch: int
+    options: str | None
+
+
+class sql(Statements):
+    """The statements of leases.sql."""
+
+    complete = rows(EndedLease)
+    settle = rows(EndedLease)
+    discard = rows(EndedLease)
+    touch = rows(TouchedLease)
+    whereabouts = rows(Whereabouts)
+    expired = rows(ExpiredLease)
+    move_near = no_rows()
+    count_ahead = rows(int)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -31,17 +84,34 @@ class Outcome(Struct, frozen=True, kw_only=True):
     seq: int
     epoch: int
     goal: str  # ready, delayed, buried, cancelled or gone
+    options: Options | None = None  # of the job; None: they cannot be read
     delay: int = 0
     priority: int | None = None  # None keeps it
     retried: int = 0
     crashed: int = 0
-    timed_out: int = 0  # its end has come; one that was extended meanwhile stays
+    timed_out: int = 0  # its end has come; a lease that was extended meanwhile stays
     released: int = 0
-    retention: int  # microseconds that it is kept if it ends cancelled
-    limited: bool = True  # it may have a limit, and so leave a place to others
     kind: FailureKind | None = None
     error: str | None = None
     traceback: str | None = None
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the parameters of its statement."""
+        return {
+            "seq": self.seq,
+            "epoch": self.epoch,
+            "goal": self.goal,
+            "delay": self.delay,
+            "priority": self.priority,
+            "retried": self.retried,
+            "crashed": self.crashed,
+            "timed_out": self.timed_out,
+            "released": self.released,
+            "retention": _retention(self.options),
+            "kind": self.kind,
+            "error": self.error,
+            "traceback": self.traceback,
+        }
 
 
 class Completion(Struct, frozen=True, kw_only=True):
@@ -49,13 +119,21 @@ class Completion(Struct, frozen=True, kw_only=True):
 
     seq: int
     epoch: int
-    retention: int
-    limited: bool = True  # it may have a limit, and so leave a place to others
+    options: Options | None = None  # of the job; None: they cannot be read
     result: str | None = None
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the parameters of its statement."""
+        return {
+            "seq": self.seq,
+            "epoch": self.epoch,
+            "retention": _retention(self.options),
+            "result": self.result,
+        }
 
 
 class Touch(Struct, frozen=True, kw_only=True):
-    """A wish for more time, within limits where they are given."""
+    """A request for more time, within limits where they are given."""
 
     seq: int
     epoch: int
@@ -71,79 +149,128 @@ class Settled(Struct, frozen=True):
     seq: int
     topic: str
     state: State | None  # None: gone
-    woken: frozenset[str] = frozenset()  # topics in which its end has made others ready
 
 
-def topics_back(answers: Iterable[Answer[Settled]]) -> set[str]:
-    """Name the topics that got a job back, or another one instead."""
-    topics: set[str] = set()
-    for answer in answers:
-        if isinstance(answer, Settled):
-            topics |= answer.woken
-            if answer.state in {State.READY, State.DELAYED}:
-                topics.add(answer.topic)
-    return topics
+End: TypeAlias = Completion | Outcome
 
 
-def _are_limited(said: Sequence[Completion | Outcome]) -> bool:
-    return any(each.limited for each in said)
+def _retention(options: Options | None) -> int:
+    return round((options or _DEFAULTS).retention * 1e6)
 
 
-def _are_free(said: Sequence[Completion | Outcome]) -> bool:
-    # A place that is left and not given on by the same transaction might be forgotten.
-    return not _are_limited(said)
+def _are_limited(ends: Sequence[End]) -> bool:
+    return any(end.options is None or end.options.limit is not None for end in ends)
 
 
-@plural(autocommit=_are_free, locks=_are_limited, wakes=topics_back)
-def complete(completions: Sequence[Completion]) -> Steps[list[Answer[Settled]]]:
-    """Finish jobs. Said twice with the same lease, it holds once."""
-    rows = yield sql["complete"](_items(completions))
-    woken = yield from _followed(rows, [(row[0], True) for row in rows if row[12]])
-    answers = {row[14]: Settled(row[0], row[1], State.COMPLETED, woken) for row in rows}
-    return (yield from _explained(completions, answers))
+def _are_free(ends: Sequence[End]) -> bool:
+    # The transaction that frees a place gives it on, or it might be forgotten.
+    return not _are_limited(ends)
 
 
-@plural(autocommit=_are_free, locks=_are_limited, wakes=topics_back)
-def settle(outcomes: Sequence[Outcome]) -> Steps[list[Answer[Settled]]]:
+@plural(autocommit=_are_free, locks=_are_limited)
+def complete(completions: Sequence[Completion]) -> Steps[Changed[list[Answer[Settled]]]]:
+    """Finish jobs. Repeated with the same lease, it holds once."""
+    ended = yield from sql.complete([each.as_item() for each in completions])
+    return (yield from _followed(completions, ended))
+
+
+@plural(autocommit=_are_free, locks=_are_limited)
+def settle(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]:
     """End leases as told; a job whose cancellation was requested ends cancelled instead."""
-    rows = yield sql["settle"](_items(outcomes))
-    ended = [(row[0], False) for row in rows if row[12] and row[13] in ENDS]
-    woken = yield from _followed(rows, ended)
-    answers = {
-        row[15]: Settled(row[0], row[1], None if row[13] == "gone" else State(row[13]), woken)
-        for row in rows
-    }
-    return (yield from _explained(outcomes, answers))
+    return (yield from settled(outcomes))
 
 
-def _followed(rows: Sequence[Row], ended: Sequence[Row]) -> Steps[frozenset[str]]:
-    """Let follow what waited for the end of these leases; return the topics that gained a job."""
-    topics: set[str] = set()
-    keys = {row[11] for row in rows if row[11] is not None}
+def settled(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]:
+    """End leases, as part of another operation."""
+    kept = [each.as_item() for each in outcomes if each.goal != "gone"]
+    gone = [each.as_item() for each in outcomes if each.goal == "gone"]
+    ended = (yield from sql.settle(kept)) if kept else []
+    if gone:
+        ended += yield from sql.discard(gone)
+    return (yield from _followed(outcomes, ended))
+
+
+def _followed(
+    ends: Sequence[End], ended: Sequence[EndedLease]
+) -> Steps[Changed[list[Answer[Settled]]]]:
+    """Let follow what waited for these ends; answer for each of them."""
+    topics = {lease.topic for lease in ended if lease.goal in IN_LINE}
+    keys = {lease.limit_key for lease in ended if lease.limit_key is not None}
     if keys:
         topics |= yield from freed(keys)
-    if ended:
-        topics |= yield from told(ended)
-    return frozenset(topics)
+    awaited = [
+        Ended(lease.seq, lease.goal == "completed")
+        for lease in ended
+        if lease.awaited and lease.goal not in IN_LINE
+    ]
+    if awaited:
+        topics |= yield from told(awaited)
+    found = {
+        (lease.seq, lease.epoch): Settled(
+            lease.seq, lease.topic, None if lease.goal == "gone" else State(lease.goal)
+        )
+        for lease in ended
+    }
+    # Of two ends of one lease the first holds; what is left says what became of the other.
+    answers: dict[int, Answer[Settled]] = {}
+    for nth, end in enumerate(ends):
+        settled = found.pop((end.seq, end.epoch), None)
+        if settled is not None:
+            answers[nth] = settled
+    if len(answers) < len(ends):
+        yield from _explain(ends, answers)
+    return Changed([answers[nth] for nth in range(len(ends))], topics)
+
+
+def _explain(ends: Sequence[End], answers: dict[int, Answer[Settled]]) -> Steps[None]:
+    """Answer for leases that did not match: ended before in the same way, or lost."""
+    for found in (yield from _whereabouts(ends, answers)):
+        end = ends[found.nth]
+        if found.epoch == end.epoch and _holds(end, found):
+            answers[found.nth] = Settled(end.seq, "", State(found.state))
+        else:
+            answers[found.nth] = _lost(end.seq)
+    for nth, end in enumerate(ends):
+        if nth not in answers:
+            gone = isinstance(end, Outcome) and end.goal == "gone"
+            answers[nth] = (
+                Settled(end.seq, "", None)
+                if gone
+                else NotFound(f"job number {end.seq} does not exist any more")
+            )
+
+
+def _holds(end: End, found: Whereabouts) -> bool:
+    """Say whether a job is where this end of its lease would have put it."""
+    if isinstance(end, Completion):
+        return found.state == State.COMPLETED
+    if end.error is not None:  # a failure leaves its own record
+        return bool(found.failed) and found.state != State.RESERVED
+    return found.state == end.goal
 
 
 @plural()
 def touch(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]]]]:
     """Extend leases; answer with the new end, and whether cancellation was requested."""
-    rows = yield sql["touch"](_items(touches))
+    return (yield from touched(touches))
+
+
+def touched(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]]]]:
+    """Extend leases, as part of another operation."""
+    items = [{"nth": nth, **msgspec.structs.asdict(each)} for nth, each in enumerate(touches)]
     answers: dict[int, Answer[tuple[int | None, bool]]] = {
-        nth: (until, bool(cancelled)) for nth, until, cancelled in rows
+        lease.nth: (lease.until, bool(lease.cancelled)) for lease in (yield from sql.touch(items))
     }
-    touched = {(touches[nth].seq, touches[nth].epoch): answer for nth, answer in answers.items()}
+    twins = {(touches[nth].seq, touches[nth].epoch): answer for nth, answer in answers.items()}
     for found in (yield from _whereabouts(touches, answers)):
-        wish = touches[found.nth]
-        if found.touches is None or found.epoch != wish.epoch:
+        wanted = touches[found.nth]
+        if found.touches is None or found.epoch != wanted.epoch:
             continue
-        twin = touched.get((wish.seq, wish.epoch))
-        if twin and wish.max_touches is None:
+        twin = twins.get((wanted.seq, wanted.epoch))
+        if twin and wanted.max_touches is None:
             answers[found.nth] = twin  # two callers touched one lease at once
             continue
-        if found.idle is not None and found.idle < (wish.min_interval or 0):
+        if found.idle is not None and found.idle < (wanted.min_interval or 0):
             answers[found.nth] = InvalidTouchTime(
                 f"touched or reserved {found.idle / 1e6:g} s ago, which is too soon"
             )
@@ -151,67 +278,17 @@ def touch(touches: Sequence[Touch]) -> Steps[list[Answer[tuple[int | None, bool]
             answers[found.nth] = TouchLimitExceeded(
                 f"touched {found.touches} times, or for too long in all"
             )
-    return [answers[nth] if nth in answers else _lost(wish.seq) for nth, wish in enumerate(touches)]
+    return [answers.get(nth) or _lost(each.seq) for nth, each in enumerate(touches)]
 
 
-Said: TypeAlias = Completion | Outcome | Touch
-"""A word about a lease."""
-
-
-def _explained(
-    said: Sequence[Completion | Outcome],
-    answers: dict[int, Settled],
-) -> Steps[list[Answer[Settled]]]:
-    """Fill in what did not match: said before with the same lease, or refused."""
-    explained: dict[int, Answer[Settled]] = dict(answers)
-    for found in (yield from _whereabouts(said, answers)):
-        outcome = said[found.nth]
-        if found.epoch == outcome.epoch and _said_before(outcome, found):
-            explained[found.nth] = Settled(outcome.seq, "", State(found.state))
-        else:
-            explained[found.nth] = _lost(outcome.seq)
-    for nth, outcome in enumerate(said):
-        if nth not in explained:
-            gone = isinstance(outcome, Outcome) and outcome.goal == "gone"
-            explained[nth] = (
-                Settled(outcome.seq, "", None)
-                if gone
-                else NotFound(f"job number {outcome.seq} does not exist any more")
-            )
-    return [explained[nth] for nth in range(len(said))]
-
-
-def _said_before(outcome: Completion | Outcome, found: Whereabouts) -> bool:
-    if isinstance(outcome, Completion):
-        return found.state == State.COMPLETED
-    if outcome.error is not None:  # a failure leaves its own record
-        return bool(found.failed) and found.state != State.RESERVED
-    return found.state == outcome.goal
-
-
-class Whereabouts(Struct, frozen=True):
-    """Where a job is whose lease did not match."""
-
-    nth: int
-    state: str
-    epoch: int
-    failed: bool | int  # whether this very try was recorded as failed
-    touches: int | None
-    idle: int | None  # microseconds since it was touched or reserved
-
-
-def _whereabouts(said: Sequence[Said], answers: dict[int, Any]) -> Steps[list[Whereabouts]]:
+def _whereabouts(said: Sequence[End | Touch], answers: dict[int, Any]) -> Steps[list[Whereabouts]]:
+    """Find the jobs of leases that are not answered for."""
     lost = [
-        {"nth": nth, "seq": outcome.seq, "epoch": outcome.epoch}
-        for nth, outcome in enumerate(said)
+        {"nth": nth, "seq": each.seq, "epoch": each.epoch}
+        for nth, each in enumerate(said)
         if nth not in answers
     ]
-    rows = (yield sql["whereabouts"](lost)) if lost else []
-    return [Whereabouts(*row) for row in rows]
-
-
-def _items(said: Sequence[Said]) -> list[dict[str, Any]]:
-    return [{"nth": nth, **msgspec.structs.asdict(outcome)} for nth, outcome in enumerate(said)]
+    return (yield from sql.whereabouts(lost)) if lost else []
 
 
 def _lost(seq: int) -> LeaseLost:
@@ -220,19 +297,18 @@ def _lost(seq: int) -> LeaseLost:
 
 def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
     """Put a job back in line, uncounted but for its time being over; a run ends with its lease."""
-    retention, limited = microseconds(options.retention), options.limit is not None
     if is_run(options) and timed_out:
-        error = "the worker fell silent while it ran this job"
         return Outcome(
-            seq=seq, epoch=epoch, goal="buried", timed_out=timed_out, retention=retention,
-            limited=limited, kind=FailureKind.CRASH, error=error,
-        )  # fmt: skip
-    if is_run(options):
-        return Outcome(seq=seq, epoch=epoch, goal="gone", retention=retention, limited=limited)
-    return Outcome(
-        seq=seq, epoch=epoch, goal="ready", timed_out=timed_out, retention=retention,
-        limited=limited,
-    )  # fmt: skip
+            seq=seq,
+            epoch=epoch,
+            goal="buried",
+            options=options,
+            timed_out=timed_out,
+            kind=FailureKind.CRASH,
+            error="the worker fell silent while it ran this job",
+        )
+    goal = "gone" if is_run(options) else "ready"
+    return Outcome(seq=seq, epoch=epoch, goal=goal, options=options, timed_out=timed_out)
 
 
 def is_run(options: Options) -> bool:
@@ -242,16 +318,26 @@ def is_run(options: Options) -> bool:
 
 def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
     """Take back leases past their end, each at the epoch that was read."""
+    return Operation("rescue", lambda: rescued(topics), locks=True)
 
-    def steps() -> Steps[list[Settled]]:
-        rows = yield sql["expired"]([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
-        if not rows:
-            return []
-        outcomes = [back(seq, epoch, known_options(text), timed_out=1) for seq, epoch, text in rows]
-        answers = yield from settle(outcomes).start()
-        return [answer for answer in answers if isinstance(answer, Settled)]
 
-    return Operation("rescue", steps, locks=True, wakes=topics_back)
+def rescued(topics: Sequence[str]) -> Steps[Changed[list[Settled]]]:
+    """Take back leases past their end, as part of another operation."""
+    found = yield from sql.expired([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
+    return (
+        yield from taken_back(
+            [back(each.seq, each.epoch, known_options(each.options), 1) for each in found]
+        )
+    )
+
+
+def taken_back(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Settled]]]:
+    """End leases that their holders did not end; leave out those that are ended by now."""
+    if not outcomes:
+        return Changed([], ())
+    answers = yield from settled(outcomes)
+    found = [answer for answer in answers.value if isinstance(answer, Settled)]
+    return Changed(found, answers.topics)
 
 
 def move_near() -> Operation[int]:
@@ -261,9 +347,9 @@ def move_near() -> Operation[int]:
     """
 
     def steps() -> Steps[int]:
-        yield sql["move_near"]()
-        [[left]] = yield sql["count_ahead"]()
-        return int(left)
+        yield sql.move_near()
+        [left] = yield from sql.count_ahead()
+        return left
 
     return Operation("move_leases", steps)
 
@@ -271,7 +357,7 @@ def move_near() -> Operation[int]:
 def give_back(
     leases: Sequence[Lease], others: Sequence[Outcome]
 ) -> Operation[list[Answer[Settled]]]:
-    """Release leases that nobody has seen, uncounted; end others as told."""
+    """Release leases that no caller has seen, uncounted; end others as told."""
     released = [back(lease.job.seq, lease.epoch, lease.job.options) for lease in leases]
     return settle([*released, *others])
 
@@ -280,10 +366,9 @@ def ping(seq: int, epoch: int, ttr: int) -> Operation[float | None]:
     """Show that a run lives; return how soon to do so again, as its job says by now."""
 
     def steps() -> Steps[float | None]:
-        [answer] = yield from touch([Touch(seq=seq, epoch=epoch, ttr=ttr)]).start()
+        [answer] = yield from touched([Touch(seq=seq, epoch=epoch, ttr=ttr)])
         answered(answer)
-        rows = yield runs["job_of"](seq=seq)
-        options = known_options(rows[0][0]) if rows else Options()
+        options = yield from options_of_offer(seq)
         return options.runs.ping_interval if options.runs else None
 
     return Operation("ping", steps)

@@ -3,33 +3,29 @@
 -- A write comes first, as in enqueue.
 -- name: complete [sqlite]
 delete from towpath.unique_key where (topic, key) in (
-    select l.topic, l.key from json_each(:items) i cross join towpath.lease l
-        on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+    select l.topic, l.key from {items i(seq bigint, epoch bigint)}
+     cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
      where l.key is not null);
-select json_group_array(distinct l.seq) as ended
-  from json_each(:items) i cross join towpath.lease l
-    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch' having count(*) > 0;
-/* answer */
-select {ticket l}, null, i.value ->> 'nth'
-  from json_each(:items) i cross join towpath.lease l
-    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled, result)
-select {ticket l}, :now, :now + (i.value ->> 'retention'), max(0, :now - l.reserved_at), false,
-       i.value ->> 'result'
-  from json_each(:items) i cross join towpath.lease l
-    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+select {ticket l}, :now, :now + i.retention, max(0, :now - l.reserved_at), false, i.result
+  from {items i(seq bigint, epoch bigint, retention bigint, result text)}
+ cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
  where true on conflict do nothing;
 insert into towpath.minute (minute, topic, completed, failed, duration)
 select :now / 60000000, topic, count(*), 0, sum(max(0, :now - reserved_at)) from towpath.lease
- where seq in (select value from json_each(:ended)) group by topic
+ where seq in (select l.seq from {items i(seq bigint, epoch bigint)}
+                cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
+ group by topic
 on conflict (minute, topic) do update
    set completed = completed + excluded.completed, duration = duration + excluded.duration;
 insert into towpath.ended (parent, completed, result)
-select l.seq, true, i.value ->> 'result'
-  from json_each(:items) i cross join towpath.lease l
-    on l.seq = i.value ->> 'seq' and l.epoch = i.value ->> 'epoch'
+select l.seq, true, i.result from {items i(seq bigint, epoch bigint, result text)}
+ cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
  where l.awaited on conflict do nothing;
-delete from towpath.lease where seq in (select value from json_each(:ended));
+delete from towpath.lease where seq in (
+    select l.seq from {items i(seq bigint, epoch bigint)}
+     cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
+returning seq, epoch, topic, limit_key, awaited, 'completed' as goal;
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
 -- so many; the array makes it look up. It joins by comparing each with each, unless the join is full.
@@ -38,7 +34,7 @@ with clock as materialized (select {now} as now),
 item as materialized (
     select distinct on (seq, epoch) *
       from json_to_recordset(cast(:items as json)) as i(
-           nth integer, seq bigint, epoch bigint, retention bigint, result text)
+           seq bigint, epoch bigint, retention bigint, result text)
      order by seq, epoch),
 deleted as (
     delete from towpath.lease l
@@ -46,7 +42,7 @@ deleted as (
        and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
     returning l.*),
 matched as materialized (
-    select d.*, i.nth, i.retention, i.result
+    select d.*, i.retention, i.result
       from deleted d full join item i on i.seq = d.seq and i.epoch = d.epoch),
 gone as materialized (select * from matched where seq is not null),
 finished as (
@@ -63,11 +59,11 @@ told as (
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
     select now, topic, count(*), 0, sum(greatest(0, now - reserved_at)) from gone, clock group by now, topic)
-select {ticket}, null, nth from gone;
+select seq, epoch, topic, limit_key, awaited, 'completed' as goal from gone;
 
--- Every other end of a lease: to ready, delayed, buried, or gone; to cancelled if that was asked.
--- Of a job that fails again and again, the failures of its last hundred reservations are kept.
--- One that is over has to be so still: its holder may have extended it since that was read.
+-- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
+-- that was requested. Of a job that fails again and again, the failures of its last hundred
+-- reservations are kept. A lease that is over has to be so still: its holder may have extended it.
 -- name: settle [sqlite]
 delete from towpath.lease
  where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
@@ -77,46 +73,33 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
-          case when cancelled and :goal <> 'gone' then 'cancelled' else :goal end as goal,
-          max(0, :now - reserved_at) as duration, :nth as nth, priority <> :priority as repriced;
-/* if repriced */
-update towpath.job set priority = :priority where seq = :seq;
-/* if key and goal is buried, cancelled, gone */
-delete from towpath.unique_key where topic = :topic and key = :key;
-/* if goal is ready */
-insert into towpath.ready ({ticket}) values ({ticket :});
-/* if goal is delayed */
-insert into towpath.delayed ({ticket}, run_at) values ({ticket :}, :now + :delay);
-/* if goal is buried */
-insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
-/* if goal is cancelled */
+          case when cancelled then 'cancelled' else :goal end as goal,
+          max(0, :now - reserved_at) as duration;
+update towpath.job set priority = @priority where seq = @seq and priority <> @priority;
+delete from towpath.unique_key
+ where topic = @topic and key = @key and @goal in ('buried', 'cancelled');
+insert into towpath.ready ({ticket}) select {ticket @} where @goal = 'ready';
+insert into towpath.delayed ({ticket}, run_at)
+select {ticket @}, :now + :delay where @goal = 'delayed';
+insert into towpath.buried ({ticket}, buried_at) select {ticket @}, :now where @goal = 'buried';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
-values ({ticket :}, :now, :now + :retention, :duration, true);
-/* if awaited and goal is buried, cancelled, gone */
-insert into towpath.ended (parent, completed) values (:seq, false) on conflict do nothing;
-/* if error and goal is buried */
-insert into towpath.minute (minute, topic, completed, failed, duration)
-values (:now / 60000000, :topic, 0, 1, 0)
-on conflict (minute, topic) do update set failed = failed + 1;
-/* if error and goal is ready, delayed, buried, cancelled */
+select {ticket @}, :now, :now + :retention, @duration, true where @goal = 'cancelled';
 insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
-values (:seq, :epoch, :now, :kind, :error, :traceback) on conflict do nothing;
-/* if error and goal is ready, delayed, buried, cancelled */
-delete from towpath.failure where seq = :seq and epoch <= :epoch - 100;
-/* if goal is gone */
-delete from towpath.failure where seq = :seq;
-/* if goal is gone */
-delete from towpath.dependency where child = :seq;
-/* if goal is gone */
-delete from towpath.note where seq = :seq;
-/* if goal is gone */
-delete from towpath.job where seq = :seq;
+select @seq, @epoch, :now, :kind, :error, :traceback where :error is not null on conflict do nothing;
+delete from towpath.failure where seq = @seq and epoch <= @epoch - 100 and :error is not null;
+insert into towpath.ended (parent, completed)
+select @seq, false where @awaited and @goal in ('buried', 'cancelled') on conflict do nothing;
+insert into towpath.minute (minute, topic, completed, failed, duration)
+select :now / 60000000, @topic, 0, 1, 0 where :error is not null and @goal = 'buried'
+on conflict (minute, topic) do update set failed = failed + 1;
+select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
+       @goal as goal;
 
 -- name: settle [postgres]
 with clock as materialized (select {now} as now),
 item as materialized (
-    select * from json_to_recordset(cast(:items as json)) as i(
-           nth integer, seq bigint, epoch bigint, goal text, delay bigint, priority bigint,
+    select i.*, row_number() over () as nth from json_to_recordset(cast(:items as json)) as i(
+           seq bigint, epoch bigint, goal text, delay bigint, priority bigint,
            retried integer, crashed integer, timed_out integer, released integer,
            retention bigint, kind text, error text, traceback text)),
 left_behind as (
@@ -130,14 +113,14 @@ left_behind as (
               nullif(coalesce(l.releases, 0) + i.released, 0) as releases,
               nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
               l.limit_key, l.awaited, l.reserved_at,
-              case when l.cancelled and i.goal <> 'gone' then 'cancelled' else i.goal end as goal,
+              case when l.cancelled then 'cancelled' else i.goal end as goal,
               i.nth, i.delay, i.retention, i.kind, i.error, i.traceback),
 repriced as (
     update towpath.job j set priority = g.priority from left_behind g
-     where j.seq = g.seq and j.priority <> g.priority and g.goal <> 'gone'),
+     where j.seq = g.seq and j.priority <> g.priority),
 unkeyed as (
     delete from towpath.unique_key k using left_behind g
-     where k.topic = g.topic and k.key = g.key and g.goal in ('buried', 'cancelled', 'gone')),
+     where k.topic = g.topic and k.key = g.key and g.goal in ('buried', 'cancelled')),
 readied as (
     insert into towpath.ready ({ticket}) select {ticket} from left_behind where goal = 'ready'),
 postponed as (
@@ -153,26 +136,47 @@ finished as (
 failed as (
     insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
     select seq, epoch, now, kind, error, traceback from left_behind, clock
-     where error is not null and goal <> 'gone' on conflict do nothing),
+     where error is not null on conflict do nothing),
 told as (
     insert into towpath.ended (parent, completed)
     select seq, false from left_behind
-     where awaited and goal in ('buried', 'cancelled', 'gone') on conflict do nothing),
+     where awaited and goal in ('buried', 'cancelled') on conflict do nothing),
 counted as (
     insert into towpath.tally (at, topic, completed, failed, duration)
     select now, topic, 0, count(*), 0 from left_behind, clock
      where error is not null and goal = 'buried' group by now, topic),
-forgotten as (
+trimmed as (
     delete from towpath.failure f using left_behind g
-     where f.seq = g.seq
-       and (g.goal = 'gone' or g.error is not null and f.epoch <= g.epoch - 100)),
-unlinked as (
-    delete from towpath.dependency d using left_behind g where d.child = g.seq and g.goal = 'gone'),
-unsaid as (
-    delete from towpath.note n using left_behind g where n.seq = g.seq and g.goal = 'gone'),
-deleted as (
-    delete from towpath.job j using left_behind g where j.seq = g.seq and g.goal = 'gone')
-select {ticket}, goal, null, nth from left_behind;
+     where f.seq = g.seq and g.error is not null and f.epoch <= g.epoch - 100)
+select seq, epoch, topic, limit_key, awaited, goal from left_behind;
+
+-- The end of a lease after which its job is gone.
+-- name: discard [sqlite]
+delete from towpath.lease
+ where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
+returning seq, epoch, topic, key, limit_key, awaited;
+delete from towpath.unique_key where topic = @topic and key = @key;
+insert into towpath.ended (parent, completed) select @seq, false where @awaited
+on conflict do nothing;
+{forget};
+select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
+       'gone' as goal;
+
+-- name: discard [postgres]
+with item as materialized (
+    select * from {items i(seq bigint, epoch bigint, timed_out integer)}),
+gone as (
+    delete from towpath.lease l using item i
+     where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
+       and (i.timed_out = 0 or l.until <= {now})
+    returning l.*),
+unkeyed as (
+    delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
+told as (
+    insert into towpath.ended (parent, completed)
+    select seq, false from gone where awaited on conflict do nothing),
+{forget}
+select seq, epoch, topic, limit_key, awaited, 'gone' as goal from gone;
 
 -- name: touch [sqlite]
 update towpath.lease
@@ -203,15 +207,15 @@ returning i.nth, l.until, l.cancelled;
 -- name: whereabouts [sqlite]
 select :nth as nth, l.state, l.epoch,
        exists (select 1 from towpath.failure f
-                where f.seq = :seq and f.epoch = :epoch and f.kind = 'error'),
-       t.touches, :now - coalesce(t.touched_at, t.reserved_at)
+                where f.seq = :seq and f.epoch = :epoch and f.kind = 'error') as failed,
+       t.touches, :now - coalesce(t.touched_at, t.reserved_at) as idle
   from towpath.located l left join towpath.lease t on t.seq = l.seq where l.seq = :seq;
 
 -- name: whereabouts [postgres]
 select i.nth, w.state, w.epoch,
        exists (select 1 from towpath.failure f
-                where f.seq = i.seq and f.epoch = i.epoch and f.kind = 'error'),
-       w.touches, {now} - coalesce(w.touched_at, w.reserved_at)
+                where f.seq = i.seq and f.epoch = i.epoch and f.kind = 'error') as failed,
+       w.touches, {now} - coalesce(w.touched_at, w.reserved_at) as idle
   from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint),
        lateral (select l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
                   from towpath.located l left join towpath.lease t on t.seq = l.seq

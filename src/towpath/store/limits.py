@@ -1,30 +1,99 @@
 """Limits: what is over one waits in `blocked`, and comes back into line when there is room.
 
-Places are counted in leases, so none can leak. Whoever parks a job and whoever frees a place hold
-the row of the key before they look, so no job is forgotten; upkeep would find it in any case.
+Places are counted in leases, so none can leak. A transaction that parks a job or frees a place
+holds the row of the key before it looks, so no job is forgotten; upkeep would find it in any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from towpath.model.instants import instant
 from towpath.model.job import Job, Lease
 from towpath.model.limits import LATE, Gauge, Limit
-from towpath.operation import Mode, Operation, Steps
-from towpath.statement import load
-
-sql: Final = load(__name__)
+from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
 
 PARK_AT_ONCE: Final = 1_000
 KEYS_AT_ONCE: Final = 1_000
 
 
+class LockedLimit(NamedTuple):
+    """The row of a limit, held by this transaction."""
+
+    key: str
+    concurrency: int | None
+    pace: int | None
+    burst: int
+    tat: int
+    now: int
+
+
+class RunningJobs(NamedTuple):
+    """How many jobs of a key run."""
+
+    key: str
+    running: int
+
+
+class CountedJob(NamedTuple):
+    """A leased job with a limit, and what counts for it."""
+
+    seq: int
+    key: str
+    before: int  # ready or blocked jobs of its key and topic that come before it
+    running: int
+    concurrency: int | None
+    pace: int | None
+    burst: int
+    tat: int
+    now: int
+
+
+class BlockedTopic(NamedTuple):
+    """A topic in which jobs of a key wait."""
+
+    key: str
+    topic: str
+
+
+class LimitRow(NamedTuple):
+    """A limit, and how many jobs it binds."""
+
+    key: str
+    concurrency: int | None
+    pace: int | None
+    burst: int
+    running: int
+    blocked: int
+
+
+class sql(Statements):
+    """The statements of limits.sql."""
+
+    lock_limits = rows(LockedLimit)
+    declare_limits = rows(str)
+    count_running = rows(RunningJobs)
+    pace_limits = no_rows()
+    count_before = rows(CountedJob)
+    park = no_rows()
+    park_ready = no_rows()
+    topics_of_blocked = rows(BlockedTopic)
+    unpark = rows(str)
+    due_limits = rows(str)
+    move_near = no_rows()
+    count_ahead = rows(int)
+    blocked_keys = rows(str)
+    list_limits = rows(LimitRow)
+    unused_limits = rows(str)
+    forget_limits = no_rows()
+
+
 class LimitInUse(Struct, frozen=True, kw_only=True):
-    """A limit, and who is bound by it."""
+    """A limit, and how many jobs it binds."""
 
     key: str
     concurrency: int | None
@@ -35,10 +104,10 @@ class LimitInUse(Struct, frozen=True, kw_only=True):
 
 
 def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
-    """Park those of new leases that are over a limit, before anybody has seen them.
+    """Park those of new leases that are over a limit, before any caller has seen them.
 
-    Of those that remain nobody was overtaken by one of the same topic and key. Returns them, and
-    the topics in which others have become ready instead.
+    A lease that remains overtakes no job of the same topic and key. Returns these leases, and the
+    topics in which other jobs have become ready instead.
     """
     places = [
         _place(lease.job, limit)
@@ -46,12 +115,13 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
         if (limit := lease.job.options.limit) is not None
     ]
     newest = {place["key"]: place for place in sorted(places, key=lambda place: place["seq"])}
-    changed = yield sql["declare_limits"]([newest[key] for key in sorted(newest)])
+    changed = yield from sql.declare_limits([newest[key] for key in sorted(newest)])
     gauges: dict[str, Gauge] = {}
     before: dict[int, int] = {}
-    for seq, key, number, *bound in (yield sql["count_before"](places, late=LATE)):
-        before[seq] = number
-        gauges.setdefault(key, Gauge(*bound)).running -= 1  # it does not run yet
+    for job in (yield from sql.count_before(places, late=LATE)):
+        before[job.seq] = job.before
+        gauge = Gauge(job.running, job.concurrency, job.pace, job.burst, job.tat, job.now)
+        gauges.setdefault(job.key, gauge).running -= 1  # it does not run yet
     since = {lease.job.seq: instant(lease.job.run_at) for lease in leases}
     over: list[dict[str, Any]] = []
     for place in places:
@@ -62,10 +132,10 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
             over.append(place)
     woken: set[str] = set()
     if over:
-        yield sql["park"](over)
+        yield sql.park(over)
         lines = sorted({(place["key"], place["topic"]) for place in over})
         items = [{"key": key, "topic": topic} for key, topic in lines]
-        yield sql["park_ready"](items, limit=PARK_AT_ONCE)
+        yield sql.park_ready(items, limit=PARK_AT_ONCE)
     if over or changed or any(gauge.pace for gauge in gauges.values()):
         woken = yield from _unparked(gauges)
     parked = {place["seq"] for place in over}
@@ -73,35 +143,45 @@ def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:
 
 
 def freed(keys: Iterable[str]) -> Steps[set[str]]:
-    """Give the places of ended leases to those that wait; return the topics that gained a job."""
+    """Give the places of ended leases to jobs that wait; return the topics that gained a job."""
     items = [{"key": key} for key in sorted(keys)]
-    limits = {row[0]: row[1:] for row in (yield sql["lock_limits"](items))}
-    unbound = (None, None, 1, 0, 0)  # nobody can say any more what held them
+    limits = {limit.key: limit for limit in (yield from sql.lock_limits(items))}
     gauges = {
-        key: Gauge(running, *limits.get(key, unbound))
-        for key, running in (yield sql["count_running"](items))
+        job.key: _gauge(limits.get(job.key), job.running)
+        for job in (yield from sql.count_running(items))
     }
     return (yield from _unparked(gauges))
 
 
+def _gauge(limit: LockedLimit | None, running: int) -> Gauge:
+    if limit is None:  # it was forgotten, and binds no job any more
+        return Gauge(running, None, None, 1, 0, 0)
+    return Gauge(running, limit.concurrency, limit.pace, limit.burst, limit.tat, limit.now)
+
+
 def due_freed() -> Steps[tuple[bool, set[str]]]:
-    """Let in what a pace allows by now; say if any limit is held for it, and who gained a job."""
-    rows = yield sql["due_limits"](limit=KEYS_AT_ONCE)
-    return bool(rows), ((yield from freed(key for (key,) in rows)) if rows else set())
+    """Let in what a pace allows by now; say if any limit is held, and which topics gained a job."""
+    keys = yield from sql.due_limits(limit=KEYS_AT_ONCE)
+    return bool(keys), ((yield from freed(keys)) if keys else set())
 
 
 def blocked_keys(after: str) -> Operation[list[str]]:
-    """Read the keys that somebody waits for, in order: the next ones after a key."""
+    """Read the keys for which jobs wait, in order: the next ones after a key."""
 
     def steps() -> Steps[list[str]]:
-        return [key for (key,) in (yield sql["blocked_keys"](after=after, limit=KEYS_AT_ONCE))]
+        return (yield from sql.blocked_keys(after=after, limit=KEYS_AT_ONCE))
 
     return Operation("blocked_keys", steps, Mode.READ, autocommit=True)
 
 
 def free(keys: Sequence[str]) -> Operation[set[str]]:
-    """Let in whatever there is room for, were it forgotten by one who died half-way."""
-    return Operation("free", lambda: freed(keys), locks=True, wakes=lambda topics: topics)
+    """Let in the jobs that there is room for, where a process died before it could."""
+
+    def steps() -> Steps[Changed[set[str]]]:
+        topics = yield from freed(keys)
+        return Changed(topics, topics)
+
+    return Operation("free", steps, locks=True)
 
 
 def move_near() -> Operation[int]:
@@ -111,9 +191,9 @@ def move_near() -> Operation[int]:
     """
 
     def steps() -> Steps[int]:
-        yield sql["move_near"]()
-        [[left]] = yield sql["count_ahead"]()
-        return int(left)
+        yield sql.move_near()
+        [left] = yield from sql.count_ahead()
+        return left
 
     return Operation("move_limits", steps)
 
@@ -122,21 +202,19 @@ def list_limits() -> Operation[list[LimitInUse]]:
     """Read every limit that is in use."""
 
     def steps() -> Steps[list[LimitInUse]]:
-        names = ("key", "concurrency", "pace", "burst", "running", "blocked")
-        rows = yield sql["list_limits"]()
-        return [LimitInUse(**dict(zip(names, row, strict=True))) for row in rows]
+        return [LimitInUse(**row._asdict()) for row in (yield from sql.list_limits())]
 
     return Operation("list_limits", steps, Mode.SCAN, autocommit=True)
 
 
 def forget_unused() -> Operation[int]:
-    """Forget some of the limits that bind nobody any more; return how many were looked at."""
+    """Forget some of the limits that bind no job any more; return how many were looked at."""
 
     def steps() -> Steps[int]:
-        rows = yield sql["unused_limits"](limit=KEYS_AT_ONCE)
-        if rows:
-            yield sql["forget_limits"]([{"key": key} for (key,) in rows])
-        return len(rows)
+        keys = yield from sql.unused_limits(limit=KEYS_AT_ONCE)
+        if keys:
+            yield sql.forget_limits([{"key": key} for key in keys])
+        return len(keys)
 
     return Operation("forget_limits", steps)
 
@@ -155,13 +233,13 @@ def _place(job: Job, limit: Limit) -> dict[str, Any]:
 
 def _unparked(gauges: Mapping[str, Gauge]) -> Steps[set[str]]:
     """Move into line what there is room for, and note when the next will have room."""
-    waiting = yield sql["topics_of_blocked"]([{"key": key} for key in sorted(gauges)])
+    waiting = yield from sql.topics_of_blocked([{"key": key} for key in sorted(gauges)])
     lines = [
         {"key": key, "topic": topic, "room": room}
         for key, topic in waiting
         if (room := min(gauges[key].room(), PARK_AT_ONCE))
     ]
-    rows = (yield sql["unpark"](lines)) if lines else []
+    topics = (yield from sql.unpark(lines)) if lines else []
     left = {key for key, _ in waiting}
     paced = [
         {"key": key, "tat": gauge.tat, "free_at": gauge.free_at if key in left else None}
@@ -169,5 +247,5 @@ def _unparked(gauges: Mapping[str, Gauge]) -> Steps[set[str]]:
         if gauge.pace is not None
     ]
     if paced:
-        yield sql["pace_limits"](paced)
-    return {topic for (topic,) in rows}
+        yield sql.pace_limits(paced)
+    return set(topics)

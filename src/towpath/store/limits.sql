@@ -1,27 +1,27 @@
 -- Limits: what may start, what waits, and what follows when there is room again.
 
--- Parking a job and freeing a place both hold these rows, so that neither overlooks the other; in
--- one statement of a transaction, and in one order, so that nobody waits for one who waits for it.
+-- A transaction that parks a job or frees a place holds these rows, so that neither overlooks the
+-- other: in one statement, and in one order, so that no two transactions wait for each other.
 -- name: lock_limits [sqlite]
-select l.key, l.concurrency, l.pace, l.burst, l.tat, :now
-  from json_each(:items) i cross join towpath.limits l on l.key = i.value ->> 'key';
+select l.key, l.concurrency, l.pace, l.burst, l.tat, :now as now
+  from {items i(key text)} cross join towpath.limits l on l.key = i.key;
 
 -- name: lock_limits [postgres]
-select l.key, l.concurrency, l.pace, l.burst, l.tat, {now}
-  from towpath.limits l where l.key = any(array(
-       select i.key from json_to_recordset(cast(:items as json)) as i(key text)))
+select l.key, l.concurrency, l.pace, l.burst, l.tat, {now} as now
+  from towpath.limits l where l.key {in_items key text}
  order by l.key collate "C" for update;
 
--- The newest has the last word, also where an older one found nothing and came after it. PostgreSQL
--- holds what it leaves as it is, too. Answers with the keys for which something else held before.
+-- The newest declaration holds, also where an older one found nothing and came after it. PostgreSQL
+-- locks the rows that it leaves as they are, too. Answers with the keys that had other limits before.
 -- name: declare_limits [sqlite]
-/* answer */
-select l.key from json_each(:items) i cross join towpath.limits l on l.key = i.value ->> 'key'
- where l.declared_by < i.value ->> 'seq' and (l.concurrency, l.pace, l.burst)
-       is not (i.value ->> 'concurrency', i.value ->> 'pace', i.value ->> 'burst');
+select l.key
+  from {items i(key text, concurrency bigint, pace bigint, burst bigint, seq bigint)}
+ cross join towpath.limits l on l.key = i.key
+ where l.declared_by < i.seq
+   and (l.concurrency, l.pace, l.burst) is not (i.concurrency, i.pace, i.burst);
 insert into towpath.limits (key, concurrency, pace, burst, declared_by)
-select value ->> 'key', value ->> 'concurrency', value ->> 'pace', value ->> 'burst', value ->> 'seq'
-  from json_each(:items) where true
+select key, concurrency, pace, burst, seq
+  from {items i(key text, concurrency bigint, pace bigint, burst bigint, seq bigint)} where true
 on conflict (key) do update set concurrency = excluded.concurrency, pace = excluded.pace,
    burst = excluded.burst, declared_by = excluded.declared_by, free_at = null
  where declared_by < excluded.declared_by
@@ -42,17 +42,12 @@ with declared as (
 select key from declared where was_there;
 
 -- Counted by a statement of its own: PostgreSQL sees what was committed while it waited.
--- name: count_running [sqlite]
-select i.value ->> 'key',
-       (select count(*) from towpath.lease e where e.limit_key = i.value ->> 'key')
-  from json_each(:items) i;
+-- name: count_running
+select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key) as running
+  from {items i(key text)};
 
--- name: count_running [postgres]
-select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key)
-  from json_to_recordset(cast(:items as json)) as i(key text);
-
--- Unless others have started more meanwhile: who only frees a place may not hold the row any more.
--- So one who saw nobody wait does not take away an instant that is still to come, either.
+-- Only where `tat` has not moved on: a transaction that frees a place may not hold the row any more.
+-- For the same reason an instant that is still to come stays where no job was seen to wait.
 -- name: pace_limits [sqlite]
 update towpath.limits
    set tat = :tat, free_at = coalesce(:free_at, case when free_at > :now then free_at end)
@@ -65,18 +60,18 @@ update towpath.limits l
  where l.key = i.key and l.tat <= i.tat;
 
 -- How many of the same key come before each in its own topic (no more than can matter), how many
--- run, and their limit: at one instant, so that nobody moves from the one to the other between.
+-- run, and their limit: at one instant, so that no job moves from the one to the other between.
 -- name: count_before [sqlite]
-select :seq, l.key,
+select :seq as seq, l.key,
        (select count(*) from (select 1 from towpath.ready r
          where r.limit_key = :key and r.topic = :topic and (r.priority, r.seq) < (:priority, :seq)
          limit (select coalesce(concurrency, burst + :late / pace) from towpath.limits where key = :key)))
      + (select count(*) from (select 1 from towpath.blocked b
          where b.limit_key = :key and b.topic = :topic and b.waits is null
            and (b.priority, b.seq) < (:priority, :seq)
-         limit (select coalesce(concurrency, burst + :late / pace) from towpath.limits where key = :key))),
-       (select count(*) from towpath.lease e where e.limit_key = :key),
-       l.concurrency, l.pace, l.burst, l.tat, :now
+         limit (select coalesce(concurrency, burst + :late / pace) from towpath.limits where key = :key))) as before,
+       (select count(*) from towpath.lease e where e.limit_key = :key) as running,
+       l.concurrency, l.pace, l.burst, l.tat, :now as now
   from towpath.limits l where l.key = :key;
 
 -- name: count_before [postgres]
@@ -93,23 +88,21 @@ select i.seq, i.key,
          limit l.most) as r)
      + (select count(*) from (select from towpath.blocked b
          where b.limit_key = i.key and b.topic = i.topic and b.waits is null
-           and (b.priority, b.seq) < (i.priority, i.seq) limit l.most) as b),
-       l.running, l.concurrency, l.pace, l.burst, l.tat, {now}
+           and (b.priority, b.seq) < (i.priority, i.seq) limit l.most) as b) as before,
+       l.running, l.concurrency, l.pace, l.burst, l.tat, {now} as now
   from item i join bound l on l.key = i.key;
 
--- Out of a lease that nobody has seen: its epoch was never given out.
+-- Out of a lease that no caller has seen: its epoch was never given out.
 -- name: park [sqlite]
 insert into towpath.blocked ({ticket})
-select l.seq, l.topic, l.priority, l.epoch - 1, l.key, l.retries, l.crashes, l.timeouts, l.releases,
-       l.buries, l.kicks, l.limit_key, l.awaited
-  from json_each(:items) i cross join towpath.lease l on l.seq = i.value ->> 'seq';
-delete from towpath.lease where seq in (select value ->> 'seq' from json_each(:items));
+select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
+       limit_key, awaited
+  from towpath.lease where seq {in_items seq bigint};
+delete from towpath.lease where seq {in_items seq bigint};
 
 -- name: park [postgres]
 with gone as (
-    delete from towpath.lease l where l.seq = any(array(
-           select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
-    returning l.*)
+    delete from towpath.lease l where l.seq {in_items seq bigint} returning l.*)
 insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
        limit_key, awaited from gone;
@@ -122,9 +115,9 @@ select priority as last_priority, seq as last_seq from (
      order by priority, seq limit :limit)
  order by priority desc, seq desc limit 1;
 insert into towpath.blocked ({ticket}) select {ticket} from towpath.ready
- where limit_key = :key and topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
+ where limit_key = :key and topic = :topic and (priority, seq) <= (@last_priority, @last_seq);
 delete from towpath.ready
- where limit_key = :key and topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
+ where limit_key = :key and topic = :topic and (priority, seq) <= (@last_priority, @last_seq);
 
 -- name: park_ready [postgres]
 with picked as materialized (
@@ -138,36 +131,22 @@ gone as (
 insert into towpath.blocked ({ticket}) select {ticket} from gone;
 
 -- Where jobs of a key wait: jumps from topic to topic, however many wait there.
--- name: topics_of_blocked [sqlite]
+-- name: topics_of_blocked
 with recursive found(key, topic) as (
-    select i.value ->> 'key', (select b.topic from towpath.blocked b
-             indexed by towpath_blocked_limit
-             where b.limit_key = i.value ->> 'key' and b.waits is null
-             order by b.topic limit 1)
-      from json_each(:items) i
-    union all
-    select f.key, (select b.topic from towpath.blocked b
-             indexed by towpath_blocked_limit
-             where b.limit_key = f.key and b.waits is null and b.topic > f.topic
-             order by b.topic limit 1)
-      from found f where f.topic is not null)
-select key, topic from found where topic is not null;
-
--- name: topics_of_blocked [postgres]
-with recursive found(key, topic) as (
-    select i.key, (select b.topic from towpath.blocked b
+    select i.key, (select b.topic from towpath.blocked b {index towpath_blocked_limit}
              where b.limit_key = i.key and b.waits is null
              order by b.topic limit 1)
-      from json_to_recordset(cast(:items as json)) as i(key text)
+      from {items i(key text)}
     union all
-    select f.key, (select b.topic from towpath.blocked b
+    select f.key, (select b.topic from towpath.blocked b {index towpath_blocked_limit}
              where b.limit_key = f.key and b.waits is null and b.topic > f.topic
              order by b.topic limit 1)
       from found f where f.topic is not null)
 select key, topic from found where topic is not null;
 
--- Of each topic as many as there is room for, less those that are ready already. One that somebody
--- holds is waited for by nobody, and overtaken by nobody: he, or upkeep, lets it in.
+-- Of each topic as many as there is room for, less those that are ready already. A locked row is
+-- skipped, not waited for, and no job behind it overtakes it: the transaction that holds it, or
+-- upkeep, lets it in.
 -- name: unpark [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.blocked
@@ -178,10 +157,10 @@ select priority as last_priority, seq as last_seq from (
  order by priority desc, seq desc limit 1;
 insert into towpath.ready ({ticket}) select {ticket} from towpath.blocked
  where limit_key = :key and topic = :topic and waits is null
-   and (priority, seq) <= (:last_priority, :last_seq);
+   and (priority, seq) <= (@last_priority, @last_seq);
 delete from towpath.blocked
  where limit_key = :key and topic = :topic and waits is null
-   and (priority, seq) <= (:last_priority, :last_seq) returning topic;
+   and (priority, seq) <= (@last_priority, @last_seq) returning topic;
 
 -- name: unpark [postgres]
 with picked as materialized (
@@ -221,7 +200,7 @@ update towpath.limits l
 -- name: count_ahead
 select count(*) from towpath.limits where tat > {now} + burst * pace or free_at > {now} + pace;
 
--- Every key that somebody waits for, by jumps.
+-- Every key for which jobs wait, by jumps.
 -- name: blocked_keys
 with recursive found(key) as (
     select min(limit_key) from towpath.blocked where waits is null and limit_key > :after
@@ -233,32 +212,22 @@ select key from found where key is not null limit :limit;
 
 -- name: list_limits
 select l.key, l.concurrency, l.pace, l.burst,
-       (select count(*) from towpath.lease e where e.limit_key = l.key),
-       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null)
+       (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
+       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null) as blocked
   from towpath.limits l order by l.key;
 
--- Held, and looked at again: somebody may have come under it since.
--- name: unused_limits [sqlite]
-select key from towpath.limits l where tat < :now
+-- Locked, and looked at again: a job may have come under it since.
+-- name: unused_limits
+select key from towpath.limits l where tat < {now}
    and not exists (select 1 from towpath.lease e where e.limit_key = l.key)
    and not exists (select 1 from towpath.ready r where r.limit_key = l.key)
    and not exists (select 1 from towpath.blocked b where b.limit_key = l.key and b.waits is null)
- limit :limit;
+ limit cast(:limit as bigint) {skip_locked};
 
--- name: unused_limits [postgres]
-select key from towpath.limits l where tat < {now}
-   and not exists (select from towpath.lease e where e.limit_key = l.key)
-   and not exists (select from towpath.ready r where r.limit_key = l.key)
-   and not exists (select from towpath.blocked b where b.limit_key = l.key and b.waits is null)
- limit cast(:limit as bigint) for update skip locked;
-
--- name: forget_limits [sqlite]
-delete from towpath.limits where key = :key;
-
--- name: forget_limits [postgres]
-delete from towpath.limits l
- where l.key = any(array(
-       select i.key from json_to_recordset(cast(:items as json)) as i(key text)))
-   and not exists (select from towpath.lease e where e.limit_key = l.key)
-   and not exists (select from towpath.ready r where r.limit_key = l.key)
-   and not exists (select from towpath.blocked b where b.limit_key = l.key and b.waits is null);
+-- name: forget_limits
+delete from towpath.limits
+ where key {in_items key text}
+   and not exists (select 1 from towpath.lease e where e.limit_key = towpath.limits.key)
+   and not exists (select 1 from towpath.ready r where r.limit_key = towpath.limits.key)
+   and not exists (select 1 from towpath.blocked b
+                    where b.limit_key = towpath.limits.key and b.waits is null);

@@ -1,4 +1,4 @@
--- Logins: how often somebody may try, and whether a password is still the one that was tried.
+-- Logins: how often one may be tried, and whether a password is still the one that was tried.
 
 -- name: password
 select id, password from towpath.account where collection = :collection and email = :email;
@@ -34,29 +34,16 @@ on conflict (key) do update
          where i.key = a.key)
 returning key;
 
--- name: owed [sqlite]
-select :now + :room - :pace, tat from towpath.login_attempt where key = :key;
-
--- name: owed [postgres]
-select {now} + i.room - i.pace, a.tat from towpath.login_attempt a
-  join json_to_recordset(cast(:items as json)) as i(key text, pace bigint, room bigint)
-    on a.key = i.key;
+-- name: owed
+select {now} + i.room - i.pace as "limit", a.tat
+  from {items i(key text, pace bigint, room bigint)} join towpath.login_attempt a on a.key = i.key;
 
 -- In the same order as they are charged, or two logins at once would wait for each other.
--- name: hold [sqlite]
-select key from towpath.login_attempt where key = :key;
-
 -- name: hold [postgres]
-select key from towpath.login_attempt
- where key in (select i.key from json_to_recordset(cast(:items as json)) as i(key text))
- order by key for update;
+select key from towpath.login_attempt where key {in_items key text} order by key for update;
 
--- name: forgive [sqlite]
-delete from towpath.login_attempt where key = :key;
-
--- name: forgive [postgres]
-delete from towpath.login_attempt a using json_to_recordset(cast(:items as json)) as i(key text)
- where a.key = i.key;
+-- name: forgive
+delete from towpath.login_attempt where key {in_items key text};
 
 -- name: refund [sqlite]
 update towpath.login_attempt set tat = tat - :pace where key = :key;

@@ -1,9 +1,9 @@
 """Reading jobs: one, a list, the next of a topic, the history of failures."""
 
-from __future__ import annotations  # to make one for each call takes longer than the rest
+from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -12,40 +12,87 @@ from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import Failure, FailureKind, Job
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Batch, Mode, Operation, Row, Steps
-from towpath.statement import load
-from towpath.store.rows import job_from, listed_from, uuid_from
-
-sql: Final = load(__name__)
+from towpath.operation import Answer, Batch, Mode, Operation, Steps
+from towpath.statement import Statement, Statements, rows
+from towpath.store.rows import Located, job_from, listed_from, uuid_from
 
 
-def get(id: UUID, read: Callable[[Row], Job] = job_from) -> Operation[Job]:
+class FailureRow(NamedTuple):
+    """A failed try of a job."""
+
+    epoch: int
+    kind: str
+    error: str
+    traceback: str | None
+    failed_at: int
+
+
+class sql(Statements):
+    """The statements of lookup.sql."""
+
+    get = rows(Located)
+    get_all = rows(Located)
+    numbered = rows(Located)
+    failures = rows(FailureRow)
+    list_any = rows(Located)
+    list_pending = rows(Located)
+    list_processing = rows(Located)
+    list_failed = rows(Located)
+    list_completed = rows(Located)
+    list_cancelled = rows(Located)
+    peek_ready = rows(Located)
+    peek_delayed = rows(Located)
+    peek_buried = rows(Located)
+
+
+_LISTS: Final[Mapping[Status | None, Statement[Located]]] = {
+    None: sql.list_any,
+    Status.PENDING: sql.list_pending,
+    Status.PROCESSING: sql.list_processing,
+    Status.FAILED: sql.list_failed,
+    Status.COMPLETED: sql.list_completed,
+    Status.CANCELLED: sql.list_cancelled,
+}
+_PEEKS: Final[Mapping[State, Statement[Located]]] = {
+    State.READY: sql.peek_ready,
+    State.DELAYED: sql.peek_delayed,
+    State.BURIED: sql.peek_buried,
+}
+
+
+def get(id: UUID, read: Callable[[Located], Job] = job_from) -> Operation[Job]:
     """Read one job."""
 
     def steps() -> Steps[Job]:
-        rows = yield sql["get"](id=id)
-        if not rows:
+        job = yield from find(id, read)
+        if job is None:
             raise _missing(id)
-        return read(rows[0])
+        return job
 
     return Operation("get", steps, Mode.READ, autocommit=True)
 
 
+def find(id: UUID, read: Callable[[Located], Job] = job_from) -> Steps[Job | None]:
+    """Read one job, if it is there."""
+    found = yield from sql.get(id=id)
+    return read(found[0]) if found else None
+
+
 def get_all(ids: Sequence[UUID]) -> Operation[list[Answer[Job]]]:
-    """Read jobs, each for itself; those who ask at the same time are answered together."""
+    """Read jobs, each for itself; concurrent calls share one statement."""
 
     def steps() -> Steps[list[Answer[Job]]]:
         if len(ids) == 1:
-            rows = yield sql["get"](id=ids[0])
+            jobs = yield from sql.get(id=ids[0])
         else:
-            rows = yield sql["get_all"]([{"id": id} for id in dict.fromkeys(ids)])
-        found = {uuid_from(row[1]): _answer(row) for row in rows}
+            jobs = yield from sql.get_all([{"id": id} for id in dict.fromkeys(ids)])
+        found = {uuid_from(row.id): _answer(row) for row in jobs}
         return [found.get(id) or _missing(id) for id in ids]
 
     return Operation("get_all", steps, Mode.READ, autocommit=True, batch=Batch(ids, get_all))
 
 
-def _answer(row: Row) -> Answer[Job]:
+def _answer(row: Located) -> Answer[Job]:
     try:
         return job_from(row)
     except IncompatibleData as error:
@@ -60,11 +107,11 @@ def numbered(seq: int) -> Operation[Job]:
     """Read the job of this number."""
 
     def steps() -> Steps[Job]:
-        rows = yield sql["numbered"](seq=seq)
-        if not rows:
+        found = yield from sql.numbered(seq=seq)
+        if not found:
             msg = f"there is no job {seq}"
             raise NotFound(msg)
-        return job_from(rows[0])
+        return job_from(found[0])
 
     return Operation("numbered", steps, Mode.READ, autocommit=True)
 
@@ -85,7 +132,7 @@ def list_jobs(page: Page) -> Operation[list[Job]]:
     """Read a page of jobs; one that this version cannot read spoils no other."""
 
     def steps() -> Steps[list[Job]]:
-        rows = yield sql[f"list_{page.status or 'any'}"](
+        found = yield from _LISTS[page.status](
             topic=page.topic,
             key=page.key,
             text=None if page.text is None else f"%{_literal(page.text)}%",
@@ -93,7 +140,7 @@ def list_jobs(page: Page) -> Operation[list[Job]]:
             limit=page.limit,
             offset=page.offset,
         )
-        return [listed_from(row) for row in rows]
+        return [listed_from(row) for row in found]
 
     return Operation("list_jobs", steps, Mode.SCAN, autocommit=True)
 
@@ -102,8 +149,8 @@ def peek(topic: str, state: State) -> Operation[Job | None]:
     """Read the next ready, delayed or buried job of a topic, without taking it."""
 
     def steps() -> Steps[Job | None]:
-        rows = yield sql[f"peek_{state}"](topic=topic)
-        return job_from(rows[0]) if rows else None
+        found = yield from _PEEKS[state](topic=topic)
+        return job_from(found[0]) if found else None
 
     return Operation("peek", steps, Mode.READ, autocommit=True)
 
@@ -112,16 +159,15 @@ def failures(id: UUID) -> Operation[list[Failure]]:
     """Read the failed tries of a job, oldest first."""
 
     def steps() -> Steps[list[Failure]]:
-        rows = yield sql["failures"](id=id)
         return [
             Failure(
-                epoch=epoch,
-                kind=FailureKind(kind),
-                error=error,
-                traceback=traceback,
-                failed_at=as_datetime(at),
+                epoch=row.epoch,
+                kind=FailureKind(row.kind),
+                error=row.error,
+                traceback=row.traceback,
+                failed_at=as_datetime(row.failed_at),
             )
-            for epoch, kind, error, traceback, at in rows
+            for row in (yield from sql.failures(id=id))
         ]
 
     return Operation("failures", steps, Mode.READ, autocommit=True)

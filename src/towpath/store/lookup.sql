@@ -1,34 +1,34 @@
 -- Reading jobs.
 
 -- name: get
-select * from towpath.located where id = :id;
+select {located} from towpath.located where id = :id;
 
 -- name: get_all [sqlite]
-select * from towpath.located where id = :id;
+select {located} from towpath.located where id = :id;
 
 -- name: get_all [postgres]
-select l.* from json_to_recordset(cast(:items as json)) as i(id uuid),
+select {located l} from json_to_recordset(cast(:items as json)) as i(id uuid),
        lateral (select * from towpath.located where id = i.id limit 1) l;
 
 -- name: numbered
-select * from towpath.located where seq = :seq;
+select {located} from towpath.located where seq = :seq;
 
 -- name: failures
 select epoch, kind, error, traceback, failed_at from towpath.failure
  where seq = (select seq from towpath.job where id = :id) order by epoch;
 
--- A list by status starts from that status's own table, so finished jobs never slow the others.
+-- A list by status starts from the table of that status, so finished jobs never slow the others.
 -- name: list_any
-select l.* from towpath.located l
+select {located l} from towpath.located l
  where (cast(:topic as text) is null or l.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
    and l.seq < coalesce(cast(:before as bigint), 9223372036854775807)
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
--- Of each table only as many as the page can show, for one of them may hold millions.
+-- Of each table only as many as the page can show, since one of them may hold millions.
 -- name: list_pending
-select l.* from towpath.located l
+select {located l} from towpath.located l
  where l.seq in (
        select seq from (
            select r.seq from towpath.ready r
@@ -59,7 +59,7 @@ select l.* from towpath.located l
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_processing
-select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
+select {located l} from towpath.located l join towpath.lease t on t.seq = l.seq
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
@@ -67,7 +67,7 @@ select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_failed
-select l.* from towpath.located l join towpath.buried t on t.seq = l.seq
+select {located l} from towpath.located l join towpath.buried t on t.seq = l.seq
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
@@ -75,7 +75,7 @@ select l.* from towpath.located l join towpath.buried t on t.seq = l.seq
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_completed
-select l.* from towpath.located l join towpath.done t on t.seq = l.seq and not t.cancelled
+select {located l} from towpath.located l join towpath.done t on t.seq = l.seq and not t.cancelled
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
@@ -83,7 +83,7 @@ select l.* from towpath.located l join towpath.done t on t.seq = l.seq and not t
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_cancelled
-select l.* from towpath.located l join towpath.done t on t.seq = l.seq and t.cancelled
+select {located l} from towpath.located l join towpath.done t on t.seq = l.seq and t.cancelled
  where (cast(:topic as text) is null or t.topic = :topic)
    and (cast(:key as text) is null or l.key = :key)
    and (cast(:text as text) is null or l.payload {like} :text escape '\')
@@ -91,13 +91,13 @@ select l.* from towpath.located l join towpath.done t on t.seq = l.seq and t.can
  order by t.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: peek_ready
-select * from towpath.located where seq = (
+select {located} from towpath.located where seq = (
     select seq from towpath.ready where topic = :topic order by priority, seq limit 1);
 
 -- name: peek_delayed
-select * from towpath.located where seq = (
+select {located} from towpath.located where seq = (
     select seq from towpath.delayed where topic = :topic order by run_at, seq limit 1);
 
 -- name: peek_buried
-select * from towpath.located where seq = (
+select {located} from towpath.located where seq = (
     select seq from towpath.buried where topic = :topic order by no limit 1);

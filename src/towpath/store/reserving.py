@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from towpath.errors import IncompatibleData
-from towpath.model.instants import FOREVER, instant, microseconds
+from towpath.model.instants import FOREVER, instant
 from towpath.model.job import FailureKind, Lease
-from towpath.operation import Operation, Row, Steps
-from towpath.statement import load
-from towpath.store.leases import Outcome, back, give_back, rescue
+from towpath.operation import Changed, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
+from towpath.store.leases import Outcome, back, give_back, rescued
 from towpath.store.limits import admitted, due_freed
-from towpath.store.rows import known_options, lease_from, was_begun, why_too_late
+from towpath.store.rows import Located, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
 
-sql: Final = load(__name__)
-
 PROMOTE_AT_ONCE: Final = 1_000
-LOOK_AGAIN: Final = 100_000  # microseconds, when what is due is in somebody else's hands
+LOOK_AGAIN: Final = 100_000  # microseconds, when another transaction has what is due in hand
+
+
+class Candidate(NamedTuple):
+    """A ready job that may be reserved."""
+
+    topic: str
+    priority: int
+    seq: int
+
+
+class NextDue(NamedTuple):
+    """When something in some topics will next change by itself."""
+
+    due_at: int | None
+    now: int
+    has_limits: bool | int  # whether one of the topics has jobs with limits
+
+
+class sql(Statements):
+    """The statements of reserving.sql."""
+
+    reserve = rows(Located)
+    candidates = rows(Candidate)
+    take = rows(Located)
+    mark_limited = no_rows()
+    reserved_before = rows(Located)
+    next_due = rows(NextDue)
+    promote = rows(str)
+
+
+Look: TypeAlias = Callable[[object], Steps[list[Located]]]
+"""What takes the best of some ranges."""
 
 
 class Range(Struct, frozen=True):
@@ -45,11 +75,10 @@ class Reserved(Struct, frozen=True):
     due_in: int | None = None
     now: int = 0
     back_in_line: bool = False  # jobs came back into these lines, before others
-    unusable: list[Outcome] = []  # what is to be done with the leases that nobody can use
+    unusable: list[Outcome] = []  # how the leases end that no worker can use
     limited: bool = False  # look again, `limited`: a topic has limits
     unmarked: frozenset[str] = frozenset()  # topics that have limits, and are not marked so
     again: bool = False  # without leases: there may be some now
-    woken: frozenset[str] = frozenset()  # topics in which others have become ready
 
 
 def reserve(
@@ -67,46 +96,33 @@ def reserve(
 ) -> Operation[Reserved]:
     """Lease up to `limit` ready jobs, most urgent first; of a topic at most so many.
 
-    What is due in these topics is promoted and rescued before. No one else is given the jobs until
-    their leases end. Repeated with the same token after a lost answer, it returns the same leases.
-    A topic that has jobs with limits is reserved only if the operation is `limited`, which takes a
-    transaction. That looks but once: a second look would lock the limits in another order. A lease
-    of a session lives while that does; if it `expires`, not beyond its ttr. Without a session, a
-    lease keeps the name of the worker.
+    What is due in these topics is brought into line before. Repeated with the same token after a
+    lost answer, it returns the same leases. A topic that has jobs with limits is reserved only if
+    the operation is `limited`, which takes a transaction. That looks but once: a second look would
+    lock the limits in another order. A lease of a session lives while that does; if it `expires`,
+    not beyond its ttr. Without a session, a lease keeps the name of the worker.
     """
     wanted = most or {}
     everywhere = _plain([Range(topic) for topic in topics], wanted)
     marked = _plain(ranges, wanted) or everywhere
 
-    def look(where: object) -> Steps[list[Row]]:
+    def look(where: object) -> Steps[list[Located]]:
         holder = {"token": token, "session": session, "worker": worker, "expires": expires}
         return _taken(topics, where, limit, wanted, limited=limited, **holder)
 
-    def steps() -> Steps[Reserved]:
-        where = marked
-        while True:
-            rows = yield from look(where)
-            if rows:
-                found = yield from _admitted(rows, limited=limited)
-                return replace(found, back_in_line=where != marked)
-            if where != everywhere:
-                where = everywhere
-                continue
-            nothing = yield from _nothing_due(topics, limited=limited)
-            if nothing:
-                return nothing
-            if not (yield from _came_due(topics, limited=limited)):
-                # Another transaction has it in hand: do not wait for that one.
-                regardless = [Range(topic, due_from=FOREVER) for topic in topics]
-                rows = yield from look(_plain(regardless, wanted))
-                nothing = Reserved([], LOOK_AGAIN)
-                return (yield from _admitted(rows, limited=limited)) if rows else nothing
-            if limited:
-                return Reserved([], again=True)
+    def steps() -> Steps[Changed[Reserved]]:
+        found = yield from look(marked)
+        if found:
+            return (yield from _admitted(found, limited=limited))
+        if marked != everywhere and (found := (yield from look(everywhere))):
+            reserved = yield from _admitted(found, limited=limited)
+            return Changed(replace(reserved.value, back_in_line=True), reserved.topics)
+        regardless = _plain([Range(topic, due_from=FOREVER) for topic in topics], wanted)
+        return (yield from _due_first(topics, look, everywhere, regardless, limited=limited))
 
-    def again() -> Steps[Reserved]:
-        rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows, limited=limited) if rows else (yield from steps())
+    def again() -> Steps[Reserved | Changed[Reserved]]:
+        found = yield from reserved_before(token)
+        return _reserved(found, limited=limited) if found else (yield from steps())
 
     return Operation(
         "reserve",
@@ -115,8 +131,33 @@ def reserve(
         locks=limited,
         retry=again,
         undo=lambda reserved: give_back(reserved.leases, reserved.unusable),
-        wakes=lambda reserved: reserved.woken,
     )
+
+
+def _due_first(
+    topics: tuple[str, ...], look: Look, everywhere: object, regardless: object, *, limited: bool
+) -> Steps[Changed[Reserved]]:
+    """Bring into line what is due, and take the best of it."""
+    woken: set[str] = set()  # topics in which jobs came due
+    found: list[Located] = []
+    while not found:
+        nothing = yield from _nothing_due(topics, limited=limited)
+        if nothing:
+            return Changed(nothing, woken)
+        due = yield from _came_due(topics, limited=limited)
+        woken.update(set(due.topics).difference(topics))  # every waiter for these has a timer
+        if not due.value:
+            # Another transaction has it in hand: do not wait for that one.
+            found = yield from look(regardless)
+            if not found:
+                return Changed(Reserved([], LOOK_AGAIN), woken)
+        elif limited:
+            return Changed(Reserved([], again=True), woken)
+        else:
+            found = yield from look(everywhere)
+    reserved = yield from _admitted(found, limited=limited)
+    value = replace(reserved.value, back_in_line=True)
+    return Changed(value, woken.union(reserved.topics))
 
 
 def reserve_offered(
@@ -129,8 +170,8 @@ def reserve_offered(
         return (yield from again()) if started else Reserved([])
 
     def again() -> Steps[Reserved]:
-        rows = yield sql["reserved_before"](token=token)
-        return _reserved(rows, limited=True) if rows else Reserved([])
+        found = yield from reserved_before(token)
+        return _reserved(found, limited=True) if found else Reserved([])
 
     return Operation(
         "reserve_offered",
@@ -138,6 +179,11 @@ def reserve_offered(
         retry=again,
         undo=lambda reserved: give_back(reserved.leases, reserved.unusable),
     )
+
+
+def reserved_before(token: int) -> Steps[list[Located]]:
+    """Find the leases of a reservation whose answer was lost."""
+    return (yield from sql.reserved_before(token=token))
 
 
 def _plain(ranges: Sequence[Range], most: Mapping[str, int]) -> list[object]:
@@ -156,95 +202,95 @@ def _taken(
     *,
     limited: bool,
     **holder: object,
-) -> Steps[list[Row]]:
+) -> Steps[list[Located]]:
     """Take the best of these lines: of one in one statement, of several by looking first.
 
     What is taken is returned at once, even if it is less than could be had: a further statement
-    might fail, and then nobody would know of the leases.
+    might fail, and the leases would be lost.
     """
     if len(topics) == 1:
         limit = min(limit, most.get(topics[0], limit))
         where = {"topic": topics[0], "ranges": ranges, "limit": limit, "limited": limited}
-        return (yield sql["reserve"](**where, **holder))
-    tried: set[int] = set()  # what somebody else was quicker to take
+        return (yield from sql.reserve(**where, **holder))
+    tried: set[int] = set()  # what another caller was quicker to take
     while True:
-        places = yield sql["candidates"](
+        places = yield from sql.candidates(
             topics=topics,
             ranges=ranges,
             limit=limit + len(tried),
             tried=len(tried),
             limited=limited,
         )
-        new = [place for place in places if place[2] not in tried]
-        best = _within(most, sorted(new, key=lambda place: (place[1], place[2])))[:limit]
+        new = [place for place in places if place.seq not in tried]
+        best = _within(most, sorted(new, key=lambda place: (place.priority, place.seq)))[:limit]
         if not best:
             return []
-        tried.update(place[2] for place in best)
-        names = ("topic", "priority", "seq")
-        rows = yield sql["take"]([dict(zip(names, p, strict=True)) for p in best], **holder)
-        if rows:
-            return sorted(rows, key=lambda row: (row[4], row[0]))
+        tried.update(place.seq for place in best)
+        taken = yield from sql.take([place._asdict() for place in best], **holder)
+        if taken:
+            return sorted(taken, key=lambda job: (job.priority, job.seq))
 
 
 def _nothing_due(topics: tuple[str, ...], *, limited: bool) -> Steps[Reserved | None]:
     """Say when to look again, unless something is due by now."""
-    [[due_at, now, has_limits]] = yield sql["next_due"](topics=topics)
-    if has_limits and not limited:
+    [next_due] = yield from sql.next_due(topics=topics)
+    if next_due.has_limits and not limited:
         return Reserved([], limited=True)
-    if due_at is None:
+    if next_due.due_at is None:
         return Reserved([])
-    return Reserved([], due_at - now) if due_at > now else None
+    due_in = next_due.due_at - next_due.now
+    return Reserved([], due_in) if due_in > 0 else None
 
 
-def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[bool]:
-    """Put in line what its time has come for; say whether that was anything.
+def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[Changed[bool]]:
+    """Bring into line what is due; say whether that was anything.
 
     Where limits may be held only once, also whether they are held now.
     """
-    promoted = yield from promote(topics).start()
-    rescued = yield from rescue(topics).start()
-    if limited and rescued:
-        return True
+    due = yield from brought_into_line(topics)
+    if limited and due.value:
+        return Changed(True, due.topics)
     held, freed = yield from due_freed()
-    return bool(promoted or rescued or freed or (limited and held))
+    woken = {*due.topics, *freed}
+    return Changed(bool(woken or due.value or (limited and held)), woken)
 
 
-def _admitted(rows: Sequence[Row], *, limited: bool) -> Steps[Reserved]:
+def _admitted(found: Sequence[Located], *, limited: bool) -> Steps[Changed[Reserved]]:
     """Read the rows of a reservation, less those that are over a limit."""
-    reserved = _reserved(rows, limited=limited)
+    reserved = _reserved(found, limited=limited)
     if reserved.unmarked:
-        yield sql["mark_limited"]([{"topic": topic} for topic in sorted(reserved.unmarked)])
+        yield sql.mark_limited([{"topic": topic} for topic in sorted(reserved.unmarked)])
     if not any(lease.job.options.limit for lease in reserved.leases):
-        return reserved
+        return Changed(reserved, ())
     leases, woken = yield from admitted(reserved.leases)
     again = not leases  # all of them wait for their limits
-    return replace(reserved, leases=leases, woken=frozenset(woken), again=again)
+    return Changed(replace(reserved, leases=leases, again=again), woken)
 
 
-def _within(most: Mapping[str, int], places: Sequence[Row]) -> Sequence[Row]:
+def _within(most: Mapping[str, int], places: Sequence[Candidate]) -> Sequence[Candidate]:
     """Leave out what is more of its topic than is wanted."""
     if not most:
         return places
     taken: Counter[str] = Counter()
-    kept: list[Row] = []
+    kept: list[Candidate] = []
     for place in places:
-        taken[place[0]] += 1
-        if taken[place[0]] <= most.get(place[0], FOREVER):
+        taken[place.topic] += 1
+        if taken[place.topic] <= most.get(place.topic, FOREVER):
             kept.append(place)
     return kept
 
 
-def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
+def _reserved(found: Sequence[Located], *, limited: bool) -> Reserved:
     """Read the rows of a reservation; a job that cannot be used spoils no other.
 
-    One with a limit can be used only by a look that is `limited`. As a rule the mark on its topic
+    A job with a limit can be used only by a look that is `limited`. As a rule the mark on its topic
     keeps other looks from leasing it; the mark may be missing for a moment.
     """
     unmarked: set[str] = set()
     leases: list[Lease] = []
     unusable: list[Outcome] = []
-    now: int = rows[0][19]
-    for row in rows:
+    now = found[0].reserved_at or 0  # a new lease begins now
+    for row in found:
         try:
             lease = lease_from(row)
             expires_at = lease.job.expires_at
@@ -262,10 +308,9 @@ def _reserved(rows: Sequence[Row], *, limited: bool) -> Reserved:
         except IncompatibleData as error:
             unusable.append(
                 Outcome(
-                    seq=row[0],
-                    epoch=row[12],
+                    seq=row.seq,
+                    epoch=row.epoch,
                     goal="buried",
-                    retention=microseconds(known_options(None).retention),
                     kind=FailureKind.ERROR,
                     error=str(error),
                 )
@@ -284,8 +329,7 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
         seq=lease.job.seq,
         epoch=lease.epoch,
         goal="cancelled",
-        retention=microseconds(lease.job.options.retention),
-        limited=lease.job.options.limit is not None,
+        options=lease.job.options,
         kind=FailureKind.EXPIRED,
         error=why_too_late(at),
     )
@@ -294,8 +338,25 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
 def promote(topics: Sequence[str]) -> Operation[list[str]]:
     """Make ready what is due, a batch from each topic; return the topics that gained a job."""
 
-    def steps() -> Steps[list[str]]:
-        rows = yield sql["promote"]([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
-        return list(dict.fromkeys(row[1] for row in rows))
+    def steps() -> Steps[Changed[list[str]]]:
+        promoted = yield from _promoted(topics)
+        return Changed(promoted, promoted)
 
-    return Operation("promote", steps, autocommit=True, wakes=lambda promoted: promoted)
+    return Operation("promote", steps, autocommit=True)
+
+
+def _promoted(topics: Sequence[str]) -> Steps[list[str]]:
+    found = yield from sql.promote([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
+    return list(dict.fromkeys(found))
+
+
+def bring_into_line(topics: Sequence[str]) -> Operation[bool]:
+    """Bring into line what is due in these topics, a batch from each; say if there was any."""
+    return Operation("bring_into_line", lambda: brought_into_line(topics), locks=True)
+
+
+def brought_into_line(topics: Sequence[str]) -> Steps[Changed[bool]]:
+    """Make ready what is delayed and due, and take back what was leased and is over."""
+    promoted = yield from _promoted(topics)
+    expired = yield from rescued(topics)
+    return Changed(bool(promoted or expired.value), {*promoted, *expired.topics})

@@ -14,25 +14,17 @@ select priority as last_priority, seq as last_seq from (
                 then 0 else :limit end)
  order by priority desc, seq desc limit 1;
 insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
-select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
-       r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, :worker,
+select {leased_ticket r}, :now, :token, :session, :worker,
        case when :session is null or :expires then :now + j.ttr end
   from towpath.ready r cross join towpath.job j on j.seq = r.seq
- where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq);
-/* answer */
-select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
-       coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
-       coalesce(r.kicks, 0), :now, case when :session is null or :expires then :now + j.ttr end, false,
-       null, null, null,
-       case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
-         from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
-  from towpath.ready r cross join towpath.job j on j.seq = r.seq
- where r.topic = :topic and (r.priority, r.seq) <= (:last_priority, :last_seq)
+ where r.topic = :topic and (r.priority, r.seq) <= (@last_priority, @last_seq);
+select {reserved l j}
+  from towpath.ready r cross join towpath.lease l on l.seq = r.seq
+ cross join towpath.job j on j.seq = r.seq
+ where r.topic = :topic and (r.priority, r.seq) <= (@last_priority, @last_seq)
  order by r.priority, r.seq;
 delete from towpath.ready
- where topic = :topic and (priority, seq) <= (:last_priority, :last_seq);
+ where topic = :topic and (priority, seq) <= (@last_priority, @last_seq);
 
 -- A range begins behind the worker's low-water mark, so that it does not walk over the dead rows
 -- that an old transaction elsewhere keeps PostgreSQL from removing.
@@ -59,23 +51,16 @@ picked as materialized (
 gone as (
     delete from towpath.ready y where y.ctid = any(array(select tid from picked)) returning y.*),
 taken as materialized (
-    select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
-           j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
-           g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
+    select {leased_ticket g}, j.id, j.payload, j.encoding, j.ttr, j.options, j.created_at, j.run_at,
+           clock.now as reserved_at, cast(:session as bigint) as session,
            case when cast(:session as bigint) is null or cast(:expires as boolean)
                 then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
-    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), cast(:worker as text),
-           until from taken)
-select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
-       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
-       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
-       null, null, null,
-       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
-         where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
-  from taken order by priority, seq;
+    select {ticket}, reserved_at, cast(:token as bigint), session, cast(:worker as text), until
+      from taken)
+select {reserved t t} from taken t order by t.priority, t.seq;
 
 -- The best of several topics: look without locking, let the operation choose, then take those.
 -- name: candidates [sqlite]
@@ -87,7 +72,7 @@ select 1 where not exists (select 1 from towpath.delayed, json_each(:topics) t
                  cross join towpath.topic on name = t.value where limited));
 select t.value as topic from json_each(:topics) t
  where not exists (select 1 from towpath.topic where name = t.value and paused_until > :now);
-select topic, priority, seq from towpath.ready where topic = :topic
+select topic, priority, seq from towpath.ready where topic = @topic
  order by priority, seq limit :limit;
 
 -- name: candidates [postgres]
@@ -114,30 +99,22 @@ select c.topic, c.priority, c.seq from range r, lateral (
 
 -- name: take [sqlite]
 insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
-select r.seq, r.topic, r.priority, r.epoch + 1, r.key, r.retries, r.crashes, r.timeouts,
-       r.releases, r.buries, r.kicks, r.limit_key, r.awaited,
-       :now, :token, :session, :worker,
+select {leased_ticket r}, :now, :token, :session, :worker,
        case when :session is null or :expires then :now + j.ttr end
-  from json_each(:items) i
- cross join towpath.ready r on r.topic = i.value ->> 'topic'
-        and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
+  from {items i(topic text, priority bigint, seq bigint)}
+ cross join towpath.ready r
+    on r.topic = i.topic and r.priority = i.priority and r.seq = i.seq
  cross join towpath.job j on j.seq = r.seq;
-/* answer */
-select j.seq, j.id, j.topic, 'reserved', r.priority, j.key, j.payload, j.encoding, j.ttr, j.options,
-       j.created_at, j.run_at, r.epoch + 1, coalesce(r.retries, 0), coalesce(r.crashes, 0),
-       coalesce(r.timeouts, 0), coalesce(r.releases, 0), coalesce(r.buries, 0),
-       coalesce(r.kicks, 0), :now, case when :session is null or :expires then :now + j.ttr end, false,
-       null, null, null,
-       case when coalesce(r.retries, 0) + coalesce(r.crashes, 0) > 0 then (select e.error
-         from towpath.failure e where e.seq = j.seq order by e.epoch desc limit 1) end, :session
-  from json_each(:items) i
- cross join towpath.ready r on r.topic = i.value ->> 'topic'
-        and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq'
+select {reserved l j}
+  from {items i(topic text, priority bigint, seq bigint)}
+ cross join towpath.ready r
+    on r.topic = i.topic and r.priority = i.priority and r.seq = i.seq
+ cross join towpath.lease l on l.seq = r.seq
  cross join towpath.job j on j.seq = r.seq;
 delete from towpath.ready where (topic, priority, seq) in (
-    select r.topic, r.priority, r.seq from json_each(:items) i
-     cross join towpath.ready r on r.topic = i.value ->> 'topic'
-            and r.priority = i.value ->> 'priority' and r.seq = i.value ->> 'seq');
+    select r.topic, r.priority, r.seq from {items i(topic text, priority bigint, seq bigint)}
+     cross join towpath.ready r
+        on r.topic = i.topic and r.priority = i.priority and r.seq = i.seq);
 
 -- name: take [postgres]
 with clock as materialized (select {now} as now),
@@ -152,46 +129,33 @@ picked as materialized (
 gone as (
     delete from towpath.ready y where y.ctid = any(array(select tid from picked)) returning y.*),
 taken as materialized (
-    select j.id, g.topic, g.priority, g.key, j.payload, j.encoding, j.ttr, j.options, j.created_at,
-           j.run_at, g.epoch + 1 as epoch, g.retries, g.crashes, g.timeouts, g.releases, g.buries,
-           g.kicks, g.limit_key, g.awaited, g.seq, clock.now,
+    select {leased_ticket g}, j.id, j.payload, j.encoding, j.ttr, j.options, j.created_at, j.run_at,
+           clock.now as reserved_at, cast(:session as bigint) as session,
            case when cast(:session as bigint) is null or cast(:expires as boolean)
                 then clock.now + j.ttr end as until
       from gone g join towpath.job j on j.seq = g.seq, clock),
 leased as (
     insert into towpath.lease ({ticket}, reserved_at, token, session, worker, until)
-    select {ticket}, now, cast(:token as bigint), cast(:session as bigint), cast(:worker as text),
-           until from taken)
-select seq, id, topic, 'reserved', priority, key, payload, encoding, ttr, options, created_at, run_at,
-       epoch, coalesce(retries, 0), coalesce(crashes, 0), coalesce(timeouts, 0),
-       coalesce(releases, 0), coalesce(buries, 0), coalesce(kicks, 0), now, until, false,
-       null, null, null,
-       case when coalesce(retries, 0) + coalesce(crashes, 0) > 0 then (select e.error from towpath.failure e
-         where e.seq = taken.seq order by e.epoch desc limit 1) end, cast(:session as bigint)
-  from taken order by priority, seq;
+    select {ticket}, reserved_at, cast(:token as bigint), session, cast(:worker as text), until
+      from taken)
+select {reserved t t} from taken t order by t.priority, t.seq;
 
--- A topic that has jobs with limits, as a look has found that met one without the mark.
--- name: mark_limited [sqlite]
-update towpath.topic set limited = true where name = :topic and not limited;
-
--- name: mark_limited [postgres]
-update towpath.topic set limited = true where name = any(array(
-    select t.name from towpath.topic t
-     where t.name = any(array(
-           select i.topic from json_to_recordset(cast(:items as json)) as i(topic text)))
-       and not t.limited for update skip locked));
+-- A topic that has jobs with limits, as a reservation has found that met one without the mark.
+-- name: mark_limited
+update towpath.topic set limited = true where name in (
+    select name from towpath.topic where name {in_items topic text} and not limited {skip_locked});
 
 -- The answer to a reservation was lost: these are its leases.
 -- name: reserved_before
-select l.* from towpath.located l join towpath.lease t on t.seq = l.seq
+select {located l} from towpath.located l join towpath.lease t on t.seq = l.seq
  where t.token = :token order by l.priority, l.seq;
 
 -- When something in these topics will next change by itself, the clock that says so, and whether one
 -- of them has jobs with limits.
 -- name: next_due [sqlite]
-select min(at), :now,
+select min(at) as due_at, :now as now,
        exists (select 1 from json_each(:topics) t cross join towpath.topic on name = t.value
-                where limited)
+                where limited) as has_limits
   from (
     select (select min(run_at) from towpath.delayed where topic = t.value) as at
       from json_each(:topics) t
@@ -212,11 +176,9 @@ select least((select min(d.at) from json_array_elements_text(cast(:topics as jso
                 lateral (select until as at from towpath.lease
                           where topic = t.value and until is not null order by until limit 1) l),
              (select min(p.paused_until) from towpath.topic p
-               where p.name in (select value from json_array_elements_text(cast(:topics as json)))
-                 and p.paused_until > {now}),
-             (select min(free_at) from towpath.limits where free_at is not null)), {now},
-       exists (select from towpath.topic p where p.limited
-                  and p.name in (select value from json_array_elements_text(cast(:topics as json))));
+               where p.name in {names topics} and p.paused_until > {now}),
+             (select min(free_at) from towpath.limits where free_at is not null)) as due_at, {now} as now,
+       exists (select from towpath.topic p where p.limited and p.name in {names topics}) as has_limits;
 
 -- name: promote [sqlite]
 select run_at as last_run_at, seq as last_seq from (
@@ -224,9 +186,9 @@ select run_at as last_run_at, seq as last_seq from (
      order by run_at, seq limit :limit)
  order by run_at desc, seq desc limit 1;
 insert into towpath.ready ({ticket}) select {ticket} from towpath.delayed
- where topic = :topic and (run_at, seq) <= (:last_run_at, :last_seq);
+ where topic = :topic and (run_at, seq) <= (@last_run_at, @last_seq);
 delete from towpath.delayed
- where topic = :topic and (run_at, seq) <= (:last_run_at, :last_seq) returning seq, topic;
+ where topic = :topic and (run_at, seq) <= (@last_run_at, @last_seq) returning topic;
 
 -- name: promote [postgres]
 with clock as materialized (select {now} as now),
@@ -238,4 +200,4 @@ picked as materialized (
                        for update skip locked) d),
 gone as (
     delete from towpath.delayed y where y.ctid = any(array(select tid from picked)) returning y.*)
-insert into towpath.ready ({ticket}) select {ticket} from gone returning seq, topic;
+insert into towpath.ready ({ticket}) select {ticket} from gone returning topic;

@@ -1,7 +1,7 @@
 """From rows to values."""
 
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 import msgspec
@@ -13,7 +13,6 @@ from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import Job, Lease, Options, UnreadableJob
 from towpath.model.payload import Encoding
 from towpath.model.states import State
-from towpath.operation import Row
 
 _STATES: Final = {state.value: state for state in State}
 _ENCODINGS: Final = frozenset(Encoding)
@@ -21,46 +20,80 @@ _DEFAULTS: Final = Options()
 _options: Final = msgspec.json.Decoder(Options)
 
 
-def job_from(row: Row) -> Job:
+class Located(NamedTuple):
+    """A job as the view `located` tells of it, wherever its ticket lies."""
+
+    seq: int
+    id: UUID | bytes | str
+    topic: str
+    state: str
+    priority: int
+    key: str | None
+    payload: str
+    encoding: str
+    ttr: int
+    options: str | None
+    created_at: int
+    run_at: int
+    epoch: int
+    retries: int
+    crashes: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+    reserved_at: int | None
+    until: int | None
+    cancel_requested: bool | int
+    finished_at: int | None
+    duration: int | None
+    result: str | None
+    last_error: str | None
+    session: int | None
+    progress: float | None
+    progress_message: str | None
+
+
+def job_from(row: Located) -> Job:
     """Read a row of the view `located`."""
-    id = row[1] if type(row[1]) is UUID else uuid_from(row[1])
-    text, encoding = row[9], row[7]
+    id = uuid_from(row.id)
     try:
-        options = _DEFAULTS if text is None else options_from(text)
-        if encoding not in _ENCODINGS:
-            _refuse(encoding)
+        options = options_from(row.options)
+        if row.encoding not in _ENCODINGS:
+            _refuse(row.encoding)
     except IncompatibleData as error:
         msg = f"job {id}: {error}; upgrade this process, or delete the job"
         raise IncompatibleData(msg) from error
-    created_at = as_datetime(row[10])
+    created_at = as_datetime(row.created_at)
     return Job(
-        row[0],
+        row.seq,
         id,
-        row[2],
-        _STATES[row[3]],
-        row[4],
-        row[5],
-        row[6],
-        encoding,
-        as_timedelta(row[8]),
+        row.topic,
+        _STATES[row.state],
+        row.priority,
+        row.key,
+        row.payload,
+        row.encoding,
+        as_timedelta(row.ttr),
         options,
         created_at,
-        created_at if row[11] == row[10] else as_datetime(row[11]),
-        row[12],
-        row[13],
-        row[14],
-        row[15],
-        row[16],
-        row[17],
-        row[18],
-        None if row[19] is None else as_datetime(row[19]),
-        None if row[20] is None else as_datetime(row[20]),
-        bool(row[21]),
-        None if row[22] is None else as_datetime(row[22]),
-        None if row[23] is None else as_timedelta(row[23]),
-        row[24],
-        row[25],
-        *row[27:29],  # the row of a reservation ends before: this run has not said anything yet
+        created_at if row.run_at == row.created_at else as_datetime(row.run_at),
+        row.epoch,
+        row.retries,
+        row.crashes,
+        row.timeouts,
+        row.releases,
+        row.buries,
+        row.kicks,
+        None if row.reserved_at is None else as_datetime(row.reserved_at),
+        None if row.until is None else as_datetime(row.until),
+        bool(row.cancel_requested),
+        None if row.finished_at is None else as_datetime(row.finished_at),
+        None if row.duration is None else as_timedelta(row.duration),
+        row.result,
+        row.last_error,
+        row.progress,
+        row.progress_message,
     )
 
 
@@ -70,9 +103,9 @@ def why_too_late(at: datetime) -> str:
 
 
 def was_begun(job: Job, before: int) -> bool:
-    """Say whether somebody has worked on a job that was reserved so often before.
+    """Say whether a worker has begun a job that was reserved so often before.
 
-    One that has a limit may have been sent back unseen; then no counter has moved.
+    A job with a limit may have been sent back unseen; then no counter has moved.
     """
     if not before or job.options.limit is None:
         return bool(before)
@@ -81,26 +114,26 @@ def was_begun(job: Job, before: int) -> bool:
     )
 
 
-def ticket_from(row: Row) -> Job:
+def ticket_from(row: Located) -> Job:
     """Read a row of `located` for where the job lies, not for what it says."""
-    return job_from([*row[:7], Encoding.JSON, row[8], None, *row[10:]])
+    return job_from(row._replace(encoding=Encoding.JSON, options=None))
 
 
-def listed_from(row: Row) -> Job:
+def listed_from(row: Located) -> Job:
     """Read a row of `located`; of a job that cannot be read, what can be known."""
     try:
         return job_from(row)
     except IncompatibleData as error:
-        # Unset, so that nobody is shown the defaults instead, however it is encoded.
+        # Unset, so that no caller is shown the defaults instead.
         known: dict[str, Any] = asdict(ticket_from(row))
-        known.update(encoding=row[7], options=UNSET)
+        known.update(encoding=row.encoding, options=UNSET)
         return UnreadableJob(**known, why=str(error))
 
 
-def lease_from(row: Row) -> Lease:
+def lease_from(row: Located) -> Lease:
     """Read a row of `located` that is reserved."""
     job = job_from(row)
-    return Lease(job=job, epoch=job.epoch, until=job.until, session=row[26])
+    return Lease(job=job, epoch=job.epoch, until=job.until, session=row.session)
 
 
 def options_from(text: str | None) -> Options:
@@ -136,6 +169,8 @@ def _refuse(encoding: str) -> NoReturn:
 
 def uuid_from(value: UUID | bytes | str) -> UUID:
     """Read an id."""
+    if type(value) is UUID:
+        return value
     if isinstance(value, bytes):
         return UUID(bytes=value)  # SQLite has no uuid type
-    return UUID(value) if isinstance(value, str) else value  # a borrowed connection may prefer text
+    return UUID(str(value))  # a borrowed connection may prefer text

@@ -12,30 +12,16 @@ update towpath.offer set priority = :priority,
  where seq = :seq;
 
 -- Those that name this worker come first.
--- name: find_offers [sqlite]
+-- name: find_offers
 select o.seq, j.options, j.ttr
   from towpath.offer o join towpath.job j on j.seq = o.seq
- where o.topic in (select value from json_each(:topics)) and o.open_at <= :now
-   and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > :now)
-   and (o.named is null or exists (select 1 from json_each(o.named) w where w.value = :worker))
-   and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
-   and (select count(*) from towpath.run r
-         where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
- order by o.named is null, o.priority, o.seq limit :limit;
-
--- name: find_offers [postgres]
-select o.seq, j.options, j.ttr
-  from towpath.offer o join towpath.job j on j.seq = o.seq
- where o.topic in (select value from json_array_elements_text(cast(:topics as json)))
-   and o.open_at <= {now}
+ where o.topic in {names topics} and o.open_at <= {now}
    and not exists (select 1 from towpath.topic t where t.name = o.topic and t.paused_until > {now})
-   and (o.named is null or exists (
-        select 1 from json_array_elements_text(cast(o.named as json)) w where w.value = :worker))
+   and (o.named is null or exists (select 1 from {values o.named} w where w.value = :worker))
    and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
    and (select count(*) from towpath.run r
          where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
- order by o.named is null, o.priority, o.seq limit cast(:limit as bigint)
-   for update of o skip locked;
+ order by o.named is null, o.priority, o.seq limit cast(:limit as bigint) {skip_locked of o};
 
 -- Counted again now that it is held: another may have started meanwhile, or this one elsewhere.
 -- name: still_wanted
@@ -49,10 +35,10 @@ insert into towpath.job (id, topic, priority, payload, encoding, ttr, options, c
 select :id, topic, priority, payload, encoding, :ttr, :options, :now, :now
   from towpath.job where seq = :offer returning seq, topic, priority;
 insert into towpath.run (offer, worker, job, started_at, state)
-values (:offer, :worker, :seq, :now, 'running');
+values (:offer, :worker, @seq, :now, 'running');
 insert into towpath.lease
        (seq, topic, priority, epoch, awaited, reserved_at, token, session, worker, until, started)
-values (:seq, :topic, :priority, 1, true, :now, :token, :session, :remote,
+values (@seq, @topic, @priority, 1, true, :now, :token, :session, :remote,
         case when :session is null then :now + :ttr end, true);
 
 -- name: start_run [postgres]
@@ -73,19 +59,12 @@ select seq, topic, priority, 1, true, {now}, cast(:token as bigint), cast(:sessi
   from made;
 
 -- What became of runs that ended: the run itself says how, or is gone. One that is noted already is
--- found again, for whoever noted it may have died before the job was weighed.
--- name: ended_runs [sqlite]
-select r.offer, r.job, r.state, l.state,
-       (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
+-- found again: the process that noted it may have died before the job was weighed.
+-- name: ended_runs
+select r.offer, r.job, r.state as noted, l.state,
+       (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1) as kind
   from towpath.run r left join towpath.located l on l.seq = r.job
- where r.job = :parent;
-
--- name: ended_runs [postgres]
-select r.offer, r.job, r.state, l.state,
-       (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1)
-  from towpath.run r left join towpath.located l on l.seq = r.job
- where r.job = any(array(
-       select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)));
+ where r.job {in_items parent bigint};
 
 -- name: note_run
 update towpath.run set state = :state, ended_at = {now} where job = :job;
@@ -96,60 +75,42 @@ delete from towpath.run where job = :job;
 -- A run that its job does not know any more is asked to stop.
 -- name: forget_runs [sqlite]
 delete from towpath.run where offer = :offer returning job;
-update towpath.lease set cancelled = true where seq = :job;
+update towpath.lease set cancelled = true where seq = @job;
 
 -- name: forget_runs [postgres]
 with gone as (delete from towpath.run where offer = :offer returning job)
 update towpath.lease set cancelled = true where seq = any(array(select job from gone));
 
--- name: hold_offer [sqlite]
+-- name: hold_offer
 select o.topic, o.wanted, j.options from towpath.offer o join towpath.job j on j.seq = o.seq
- where o.seq = :offer;
-
--- name: hold_offer [postgres]
-select o.topic, o.wanted, j.options from towpath.offer o join towpath.job j on j.seq = o.seq
- where o.seq = :offer for update of o;
+ where o.seq = :offer {for_update of o};
 
 -- name: count_runs
-select state, count(*) from towpath.run where offer = :offer group by state;
+select state, count(*) as number from towpath.run where offer = :offer group by state;
 
 -- name: results_of
 select d.result from towpath.run r join towpath.done d on d.seq = r.job
  where r.offer = :offer and r.state = 'succeeded' order by r.ended_at, r.worker;
 
 -- Jobs that failed and are no run that its job knows; its options say whether such a job is a run.
--- name: failed_without_job [sqlite]
+-- name: failed_without_job
 select b.seq, j.options from towpath.buried b join towpath.job j on j.seq = b.seq
- where b.seq = :parent and not exists (select 1 from towpath.run r where r.job = b.seq);
+ where b.seq {in_items parent bigint}
+   and not exists (select 1 from towpath.run r where r.job = b.seq);
 
--- name: failed_without_job [postgres]
-select b.seq, j.options from towpath.buried b join towpath.job j on j.seq = b.seq
- where b.seq = any(array(
-       select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
-   and not exists (select from towpath.run r where r.job = b.seq);
-
--- A run that failed is not kept aside: its failure is one of the job, and says the rest. Where the
--- job is gone, the failure goes too.
--- name: hand_in [sqlite]
-update towpath.failure set seq = :offer, epoch = :job
+-- The failure of a run becomes one of the job; where the job is gone, it goes with the run.
+-- name: hand_in
+update towpath.failure set seq = cast(:offer as bigint), epoch = cast(:job as bigint)
  where seq = :job and exists (select 1 from towpath.job where seq = :offer);
-delete from towpath.failure where seq = :job;
-delete from towpath.note where seq = :job;
-delete from towpath.buried where seq = :job;
-delete from towpath.job where seq = :job;
 
--- name: hand_in [postgres]
-with failed as (
-    update towpath.failure set seq = cast(:offer as bigint), epoch = cast(:job as bigint)
-     where seq = :job and exists (select from towpath.job where seq = :offer)),
-forgotten as (
-    delete from towpath.failure
-     where seq = :job and not exists (select from towpath.job where seq = :offer)),
-unsaid as (
-    delete from towpath.note where seq = :job),
-unburied as (
-    delete from towpath.buried where seq = :job)
-delete from towpath.job where seq = :job;
+-- name: forget_failed_run [sqlite]
+delete from towpath.buried where seq = :job returning seq;
+{forget};
+
+-- name: forget_failed_run [postgres]
+with gone as (delete from towpath.buried where seq = :job returning seq),
+{forget}
+select seq from gone;
 
 -- name: withdraw
 delete from towpath.offer where seq = :offer returning seq;
@@ -160,12 +121,12 @@ update towpath.lease set cancelled = true where seq in (
 
 -- name: finish_offer [sqlite]
 delete from towpath.blocked where seq = :offer returning {ticket};
-delete from towpath.unique_key where topic = :topic and key = :key;
+delete from towpath.unique_key where topic = @topic and key = @key;
 insert into towpath.done ({ticket}, finished_at, prune_at, cancelled, result)
-values ({ticket :}, :now, :now + :retention, false, :result);
+values ({ticket @}, :now, :now + :retention, false, :result);
 insert into towpath.ended (parent, completed, result)
-select :seq, true, :result where :awaited on conflict do nothing;
-select :seq, :awaited;
+select @seq, true, :result where @awaited on conflict do nothing;
+select @seq as seq, @awaited as awaited;
 
 -- name: finish_offer [postgres]
 with gone as (delete from towpath.blocked where seq = :offer returning *),
@@ -182,11 +143,11 @@ select seq, awaited from gone;
 
 -- name: fail_offer [sqlite]
 delete from towpath.blocked where seq = :offer returning {ticket};
-delete from towpath.unique_key where topic = :topic and key = :key;
-insert into towpath.buried ({ticket}, buried_at) values ({ticket :}, :now);
-insert into towpath.ended (parent, completed) select :seq, false where :awaited
+delete from towpath.unique_key where topic = @topic and key = @key;
+insert into towpath.buried ({ticket}, buried_at) values ({ticket @}, :now);
+insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
-select :seq, :awaited;
+select @seq as seq, @awaited as awaited;
 
 -- name: fail_offer [postgres]
 with gone as (delete from towpath.blocked where seq = :offer returning *),
@@ -203,27 +164,17 @@ select seq, awaited from gone;
 select r.worker, r.state, r.job, r.started_at, r.ended_at from towpath.run r
  where r.offer = (select seq from towpath.job where id = :id) order by r.started_at, r.worker;
 
--- name: are_offered [sqlite]
-select 1 from towpath.offer where topic in (select value from json_each(:topics)) limit 1;
-
--- name: are_offered [postgres]
-select 1 from towpath.offer
- where topic in (select value from json_array_elements_text(cast(:topics as json))) limit 1;
+-- name: are_offered
+select 1 from towpath.offer where topic in {names topics} limit 1;
 
 -- name: job_of
 select j.options from towpath.run r join towpath.job j on j.seq = r.offer where r.job = :seq;
 
--- Those who may not run it any more are asked to stop.
--- name: stop_others [sqlite]
+-- Workers that may not run it any more are asked to stop.
+-- name: stop_others
 update towpath.lease set cancelled = true where seq in (
     select job from towpath.run where offer = :offer and state = 'running'
-       and worker not in (select value from json_each(:named)));
-
--- name: stop_others [postgres]
-update towpath.lease set cancelled = true where seq in (
-    select job from towpath.run where offer = :offer and state = 'running'
-       and worker not in (
-           select value from json_array_elements_text(cast(cast(:named as text) as json))));
+       and worker not in {names named});
 
 -- name: options_of
 select options from towpath.job where seq = :seq;

@@ -1,13 +1,13 @@
-"""Schedules: stored rules, and their fires. No leader: who is first makes a fire, and nobody twice.
+"""Schedules: stored rules, and their fires. No leader: any process makes a fire, and each once.
 
-What is due is read and thought about outside of any transaction. Then, in one, the jobs are stored
-and the schedule moves on to its next fire, unless somebody has changed or fired it meanwhile.
+What is due is read and planned outside of any transaction. Then one transaction stores the jobs and
+moves the schedule on to its next fire, unless the schedule was changed or fired meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -29,11 +29,9 @@ from towpath.model.schedule import (
     next_fire,
     rule_of,
 )
-from towpath.operation import Answer, Mode, Operation, Row, Steps, answered
-from towpath.statement import load
+from towpath.operation import Answer, Changed, Mode, Operation, Steps, answered
+from towpath.statement import Statements, no_rows, rows
 from towpath.store.jobs import NewJob, are_keyed
-
-sql: Final = load(__name__)
 
 FIRE_AT_ONCE: Final = 100  # schedules
 TRIES: Final = 5  # to change a schedule while others delete it
@@ -65,8 +63,8 @@ class NewSchedule(Struct, frozen=True, kw_only=True):
         }
 
 
-class ScheduleRow(Struct, frozen=True):
-    """A row of the table."""
+class ScheduleRow(NamedTuple):
+    """A schedule as it is stored."""
 
     name: str
     topic: str
@@ -75,7 +73,7 @@ class ScheduleRow(Struct, frozen=True):
     every: int | None
     catch_up: str
     job: str
-    paused: bool  # a number on SQLite
+    paused: bool | int
     next_at: int | None
     last_at: int | None
     error: str | None
@@ -124,6 +122,49 @@ def _new_job(text: str, id: UUID, run_at: int | None) -> NewJob:
     return msgspec.convert({**stored, "id": id, "run_at": run_at}, NewJob)
 
 
+class Owed(NamedTuple):
+    """A fire that was due when the rule of its schedule changed, and could not be stored then."""
+
+    schedule: str
+    fire_at: int
+    epoch: int  # of the schedule before the change
+    topic: str
+    job: str
+
+    def new_job(self) -> NewJob:
+        """Return its job, as the schedule said before the change."""
+        return _new_job(self.job, fire_id(self.schedule, self.epoch, self.fire_at), self.fire_at)
+
+
+class NextFire(NamedTuple):
+    """The microseconds until a schedule fires."""
+
+    wait: int | None
+
+
+class sql(Statements):
+    """The statements of schedules.sql."""
+
+    add = rows(str)
+    change = no_rows()
+    pause = rows(str)
+    resume = no_rows()
+    delete = rows(str)
+    report = no_rows()
+    move_near = rows(str)
+    get = rows(ScheduleRow)
+    lock = rows(ScheduleRow)
+    list = rows(ScheduleRow)
+    due = rows(ScheduleRow)
+    next_due = rows(NextFire)
+    claim = rows(str)
+    advance = no_rows()
+    owe = no_rows()
+    owed = rows(Owed)
+    claim_owed = rows(int)
+    forget_owed = no_rows()
+
+
 class FirePlan(Struct, frozen=True):
     """What is to become of a schedule that is due."""
 
@@ -158,7 +199,7 @@ class Fired(Struct, frozen=True):
 
 
 def planned(found: ScheduleRow) -> FirePlan:
-    """Think about a schedule that is due. Whatever this raises is that schedule's own."""
+    """Plan the fires of a schedule that is due. What this raises is an error of that schedule."""
     if found.next_at is None:
         msg = f"schedule {found.name!r} is not due"
         raise Conflict(msg)
@@ -172,7 +213,7 @@ def look(after: ScheduleRow | None) -> Operation[list[ScheduleRow]]:
 
     def steps() -> Steps[list[ScheduleRow]]:
         at, name = (after.next_at, after.name) if after else (0, "")
-        return _all((yield sql["due"](at=at, name=name, limit=FIRE_AT_ONCE)))
+        return (yield from sql.due(at=at, name=name, limit=FIRE_AT_ONCE))
 
     return Operation("look_for_schedules", steps, Mode.READ, autocommit=True)
 
@@ -181,8 +222,8 @@ def next_due() -> Operation[int | None]:
     """Return the microseconds until something fires that is not due yet."""
 
     def steps() -> Steps[int | None]:
-        [[wait]] = yield sql["next_due"]()
-        return None if wait is None else int(wait)
+        [found] = yield from sql.next_due()
+        return found.wait
 
     return Operation("next_fire", steps, Mode.READ, autocommit=True)
 
@@ -190,20 +231,19 @@ def next_due() -> Operation[int | None]:
 def fire(plans: Sequence[FirePlan], store: Store) -> Operation[list[Fired]]:
     """Store the jobs of these fires and move on to the next ones: both, or neither.
 
-    A schedule that somebody else has fired or changed is left to them.
+    A schedule that another process has fired or changed meanwhile is left to it.
     """
 
-    def steps() -> Steps[list[Fired]]:
-        rows = yield sql["claim"]([plan.as_item() for plan in plans])
-        claimed = {name for (name,) in rows}
+    def steps() -> Steps[Changed[list[Fired]]]:
+        claimed = set((yield from sql.claim([plan.as_item() for plan in plans])))
         fired = yield from _stored([p for p in plans if p.found.name in claimed], store)
         moved = [each.plan.as_item() for each in fired if each.error is None]
         if moved:
-            yield sql["advance"](moved)
-        return fired
+            yield sql.advance(moved)
+        return Changed(fired, {topic for each in fired for topic in each.topics}, appends=True)
 
     locks = are_keyed(job for plan in plans for job in plan.jobs)
-    return Operation("fire", steps, locks=locks, wakes=_topics, appends=True)
+    return Operation("fire", steps, locks=locks)
 
 
 def _stored(plans: Sequence[FirePlan], store: Store) -> Steps[list[Fired]]:
@@ -212,7 +252,7 @@ def _stored(plans: Sequence[FirePlan], store: Store) -> Steps[list[Fired]]:
     answers: list[Answer[Job]] = []
     try:
         if new:
-            answers = yield from store(new).start()
+            answers = yield from store(new).inside()
     except LimitReached as error:  # before anything was stored
         if len(plans) == 1:
             return [Fired(plans[0], error=error, left=plans[0].jobs)]
@@ -234,31 +274,12 @@ def _is_lost(answer: Answer[Job]) -> TypeGuard[Conflict]:
     return isinstance(answer, Conflict) and not isinstance(answer, JobExists)
 
 
-def _topics(fired: Iterable[Fired]) -> set[str]:
-    return {topic for each in fired for topic in each.topics}
-
-
-class Owed(Struct, frozen=True):
-    """A fire that was due when the rule of its schedule changed, and could not be stored then."""
-
-    schedule: str
-    fire_at: int
-    epoch: int  # of the schedule before the change
-    topic: str
-    job: str
-
-    def new_job(self) -> NewJob:
-        """Return its job, as the schedule said before the change."""
-        return _new_job(self.job, fire_id(self.schedule, self.epoch, self.fire_at), self.fire_at)
-
-
 def owed(after: Owed | None) -> Operation[list[Owed]]:
     """Read some of the fires that are owed, beginning after one of them."""
 
     def steps() -> Steps[list[Owed]]:
         name, at = (after.schedule, after.fire_at) if after else ("", 0)
-        rows = yield sql["owed"](schedule=name, fire_at=at, limit=FIRE_AT_ONCE)
-        return [Owed(*row) for row in rows]
+        return (yield from sql.owed(schedule=name, fire_at=at, limit=FIRE_AT_ONCE))
 
     return Operation("look_for_owed_fires", steps, Mode.READ, autocommit=True)
 
@@ -269,24 +290,24 @@ def fire_owed(fires: Sequence[Owed], store: Store) -> Operation[set[str]]:
     One at a time: of several, a topic that is almost full takes the first.
     """
 
-    def steps() -> Steps[set[str]]:
+    def steps() -> Steps[Changed[set[str]]]:
         topics: set[str] = set()
         full: set[str] = set()
         for each in fires:
             place = {"schedule": each.schedule, "fire_at": each.fire_at}
-            if each.topic in full or not (yield sql["claim_owed"](**place)):
+            if each.topic in full or not (yield from sql.claim_owed(**place)):
                 continue
             try:
-                [answer] = yield from store([each.new_job()]).start()
+                [answer] = yield from store([each.new_job()]).inside()
             except LimitReached:  # before anything was stored
                 full.add(each.topic)
                 continue
             if not _is_lost(answer):
-                yield sql["forget_owed"](**place)
+                yield sql.forget_owed(**place)
                 topics.add(each.topic)
-        return topics
+        return Changed(topics, topics, appends=True)
 
-    return Operation("fire_owed", steps, locks=True, wakes=lambda topics: topics, appends=True)
+    return Operation("fire_owed", steps, locks=True)
 
 
 class Move(Struct, frozen=True):
@@ -306,11 +327,7 @@ def moved_near(found: ScheduleRow) -> Move | None:
 
 def find_all() -> Operation[list[ScheduleRow]]:
     """Read every schedule as it is stored."""
-
-    def steps() -> Steps[list[ScheduleRow]]:
-        return _all((yield sql["list"]()))
-
-    return Operation("find_schedules", steps, Mode.SCAN, autocommit=True)
+    return Operation("find_schedules", lambda: iter(sql.list()), Mode.SCAN, autocommit=True)
 
 
 def move_near(moves: Sequence[Move]) -> Operation[int]:
@@ -320,9 +337,8 @@ def move_near(moves: Sequence[Move]) -> Operation[int]:
         moved = 0
         for move in moves:
             name, epoch, was = move.found.name, move.found.epoch, move.found.next_at
-            moved += len(
-                (yield sql["move_near"](name=name, epoch=epoch, was=was, next_at=move.next_at))
-            )
+            found = sql.move_near(name=name, epoch=epoch, was=was, next_at=move.next_at)
+            moved += len((yield from found))
         return moved
 
     return Operation("move_schedules", steps)
@@ -332,7 +348,7 @@ def report(found: ScheduleRow, error: str) -> Operation[None]:
     """Remember why a schedule could not fire."""
 
     def steps() -> Steps[None]:
-        yield sql["report"](name=found.name, epoch=found.epoch, error=error)
+        yield sql.report(name=found.name, epoch=found.epoch, error=error)
 
     return Operation("report", steps, autocommit=True)
 
@@ -352,16 +368,13 @@ def put_all(new: Sequence[NewSchedule], store: Store) -> Operation[Sequence[Put]
     cannot be stored then is owed, and upkeep makes it as soon as that can be.
     """
 
-    def steps() -> Steps[Sequence[Put]]:
+    def steps() -> Steps[Changed[Sequence[Put]]]:
         done: list[Put] = []
-        for each in sorted(new, key=lambda new: new.name):  # in one order, so that none waits round
+        for each in sorted(new, key=lambda new: new.name):  # in one order, against deadlocks
             done += [(yield from _put(each, store))]
-        return done
+        return Changed(done, {topic for put in done for topic in put.topics})
 
-    def topics(done: Sequence[Put]) -> set[str]:
-        return {topic for put in done for topic in put.topics}
-
-    return Operation("set_schedules", steps, locks=True, wakes=topics)
+    return Operation("set_schedules", steps, locks=True)
 
 
 def _put(new: NewSchedule, store: Store) -> Steps[Put]:
@@ -377,17 +390,16 @@ def _put(new: NewSchedule, store: Store) -> Steps[Put]:
                 topics, error = yield from _fired_before(plan, store)
                 last_at = plan.last_at
             if plan is not None or not found.is_due:
-                moved = msgspec.structs.replace(found, last_at=last_at)
-                next_at = moved.next_after_now(new.rule)
-        yield sql["change"](**columns, next_at=next_at, last_at=last_at, error=error)
-        [found] = _all((yield sql["get"](name=new.name)))
+                next_at = found._replace(last_at=last_at).next_after_now(new.rule)
+        yield sql.change(**columns, next_at=next_at, last_at=last_at, error=error)
+        [found] = yield from sql.get(name=new.name)
     return Put(found.schedule(), topics)
 
 
 def _added(columns: dict[str, Any]) -> Steps[tuple[bool, ScheduleRow]]:
     for _ in range(TRIES):
-        added = yield sql["add"](**columns)
-        found = _all((yield sql["lock"](name=columns["name"])))
+        added = yield from sql.add(**columns)
+        found = yield from sql.lock(name=columns["name"])
         if found:
             return bool(added), found[0]
     msg = f"schedule {columns['name']!r} is deleted again and again; try again"
@@ -401,7 +413,7 @@ def _due_before(found: ScheduleRow) -> FirePlan | None:
     """
     try:
         return planned(found) if found.is_due else None
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is about to be mended
+    except Exception:  # noqa: BLE001 - its rule is about to be replaced
         return None
 
 
@@ -412,7 +424,7 @@ def _fired_before(plan: FirePlan, store: Store) -> Steps[tuple[set[str], str | N
         return fired.topics, None
     found = plan.found
     owed = {"schedule": found.name, "epoch": found.epoch, "job": found.job}
-    yield sql["owe"]([{**owed, "fire_at": job.run_at, "topic": job.topic} for job in fired.left])
+    yield sql.owe([{**owed, "fire_at": job.run_at, "topic": job.topic} for job in fired.left])
     return fired.topics, f"{type(fired.error).__name__}: {fired.error}"
 
 
@@ -420,7 +432,7 @@ def pause(name: str) -> Operation[None]:
     """Fire no more until it is resumed; what is due or owed is forgotten."""
 
     def steps() -> Steps[None]:
-        if not (yield sql["pause"](name=name)):
+        if not (yield from sql.pause(name=name)):
             raise _missing(name)
 
     return Operation("pause_schedule", steps, autocommit=True)
@@ -430,10 +442,10 @@ def resume(name: str) -> Operation[None]:
     """Fire again, from now on."""
 
     def steps() -> Steps[None]:
-        found = _one(name, (yield sql["lock"](name=name)))
+        found = _one(name, (yield from sql.lock(name=name)))
         if found.paused:
-            next_at = msgspec.structs.replace(found, paused=False).next_after_now(found.rule())
-            yield sql["resume"](name=name, next_at=next_at)
+            next_at = found._replace(paused=False).next_after_now(found.rule())
+            yield sql.resume(name=name, next_at=next_at)
 
     return Operation("resume_schedule", steps)
 
@@ -441,23 +453,24 @@ def resume(name: str) -> Operation[None]:
 def run(name: str, id: UUID, store: Store) -> Operation[Job]:
     """Enqueue its job now; its next fire stays where it is."""
 
-    def steps() -> Steps[Job]:
-        found = _one(name, (yield sql["get"](name=name)))
-        [job] = yield from store([found.new_job(id, None)]).start()
-        return answered(job)
+    def steps() -> Steps[Changed[Job]]:
+        found = _one(name, (yield from sql.get(name=name)))
+        [answer] = yield from store([found.new_job(id, None)]).inside()
+        job = answered(answer)
+        return Changed(job, [job.topic])
 
-    return Operation("run_schedule", steps, locks=True, wakes=lambda job: [job.topic])
+    return Operation("run_schedule", steps, locks=True)
 
 
 def delete(name: str) -> Operation[None]:
     """Forget a schedule; the jobs that it has enqueued stay."""
 
     def steps() -> Steps[None]:
-        if not (yield sql["delete"](name=name)):
+        if not (yield from sql.delete(name=name)):
             raise _missing(name)
 
     def again() -> Steps[None]:
-        yield sql["delete"](name=name)
+        yield sql.delete(name=name)
 
     return Operation("delete_schedule", steps, autocommit=True, retry=again)
 
@@ -466,7 +479,7 @@ def get(name: str) -> Operation[Schedule]:
     """Read one schedule."""
 
     def steps() -> Steps[Schedule]:
-        return _one(name, (yield sql["get"](name=name))).schedule()
+        return _one(name, (yield from sql.get(name=name))).schedule()
 
     return Operation("get_schedule", steps, Mode.READ, autocommit=True)
 
@@ -475,19 +488,15 @@ def list_schedules() -> Operation[list[Schedule]]:
     """Read every schedule, by name."""
 
     def steps() -> Steps[list[Schedule]]:
-        return [found.schedule() for found in _all((yield sql["list"]()))]
+        return [found.schedule() for found in (yield from sql.list())]
 
     return Operation("list_schedules", steps, Mode.SCAN, autocommit=True)
 
 
-def _all(rows: Iterable[Row]) -> list[ScheduleRow]:
-    return [ScheduleRow(*row) for row in rows]
-
-
-def _one(name: str, rows: Iterable[Row]) -> ScheduleRow:
-    for found in _all(rows):
-        return found
-    raise _missing(name)
+def _one(name: str, found: Sequence[ScheduleRow]) -> ScheduleRow:
+    if not found:
+        raise _missing(name)
+    return found[0]
 
 
 def _missing(name: str) -> NotFound:

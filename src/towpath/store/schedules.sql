@@ -1,4 +1,4 @@
--- Schedules: when they fire, and who may say that they have.
+-- Schedules: when they fire, and that each fire is made once.
 
 -- Written first: a caller's transaction on SQLite that had only read could not write any more.
 -- name: add
@@ -42,39 +42,31 @@ update towpath.schedule set next_at = :next_at, epoch = epoch + 1
  where name = :name and epoch = :epoch and next_at = :was returning name;
 
 -- name: get
-select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now} as now
   from towpath.schedule where name = :name;
 
--- name: lock [sqlite]
-select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, :now
-  from towpath.schedule where name = :name;
-
--- name: lock [postgres]
-select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
-  from towpath.schedule where name = :name for update;
+-- name: lock
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now} as now
+  from towpath.schedule where name = :name {for_update};
 
 -- name: list
-select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now} as now
   from towpath.schedule order by name;
 
 -- name: due
-select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now}
+select name, topic, cron, tz, every, catch_up, job, paused, next_at, last_at, error, epoch, {now} as now
   from towpath.schedule
  where next_at <= {now} and (next_at, name) > (cast(:at as bigint), cast(:name as text))
  order by next_at, name limit cast(:limit as bigint);
 
 -- name: next_due
-select min(next_at) - {now} from towpath.schedule where next_at > {now};
+select min(next_at) - {now} as wait from towpath.schedule where next_at > {now};
 
--- Whoever is second finds another epoch, or on PostgreSQL a lock, and makes no second fire.
--- name: claim [sqlite]
-select name from towpath.schedule where name = :name and epoch = :epoch and next_at = :was;
-
--- name: claim [postgres]
-select s.name from towpath.schedule s join json_to_recordset(cast(:items as json)) as i(
-       name text, epoch bigint, was bigint)
-    on s.name = i.name and s.epoch = i.epoch and s.next_at = i.was
- order by s.name for update of s skip locked;
+-- A second process finds another epoch, or on PostgreSQL a lock, and makes no second fire.
+-- name: claim
+select s.name from {items i(name text, epoch bigint, was bigint)}
+  join towpath.schedule s on s.name = i.name and s.epoch = i.epoch and s.next_at = i.was
+ order by s.name {skip_locked of s};
 
 -- name: advance [sqlite]
 update towpath.schedule
@@ -86,14 +78,10 @@ update towpath.schedule s
   from json_to_recordset(cast(:items as json)) as i(name text, next_at bigint, last_at bigint)
  where s.name = i.name;
 
--- name: owe [sqlite]
+-- name: owe
 insert into towpath.owed_fire (schedule, fire_at, epoch, topic, job)
-values (:schedule, :fire_at, :epoch, :topic, :job) on conflict do nothing;
-
--- name: owe [postgres]
-insert into towpath.owed_fire (schedule, fire_at, epoch, topic, job)
-select schedule, fire_at, epoch, topic, job from json_to_recordset(cast(:items as json)) as i(
-       schedule text, fire_at bigint, epoch bigint, topic text, job text)
+select schedule, fire_at, epoch, topic, job
+  from {items i(schedule text, fire_at bigint, epoch bigint, topic text, job text)} where true
 on conflict do nothing;
 
 -- name: owed
@@ -102,12 +90,8 @@ select schedule, fire_at, epoch, topic, job from towpath.owed_fire
  order by schedule, fire_at limit cast(:limit as bigint);
 
 -- A fire that another process is making at this moment is left to that one.
--- name: claim_owed [sqlite]
-select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at;
-
--- name: claim_owed [postgres]
-select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at
-   for update skip locked;
+-- name: claim_owed
+select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at {skip_locked};
 
 -- name: forget_owed
 delete from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at;

@@ -10,15 +10,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final
-
-from msgspec import Struct
+from typing import Any, Final, NamedTuple
 
 from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
-from towpath.statement import Statement, load
-
-sql: Final = load(__name__)
+from towpath.statement import Statement, Statements, no_rows, rows
 
 VERSION: Final = 3
 """The newest migration that this code knows."""
@@ -31,6 +27,28 @@ _TEXTS: Final = {
     for version in range(1, VERSION + 1)
 }
 _ONLY: Final = re.compile(r"/\* (sqlite|postgres) \*/")
+
+
+class Applied(NamedTuple):
+    """The tables that are there."""
+
+    version: int
+    oldest: int  # version of the code that can still work with them
+
+
+class sql(Statements):
+    """The statements of schema.sql."""
+
+    schema_exists = rows(int)
+    namespace_exists = rows(int)
+    may_create = rows(int)
+    create_namespace = no_rows()
+    applied = rows(Applied)
+    create_migration = no_rows()
+    record = no_rows()
+    take_turns = no_rows()
+    limit_patience = rows(str)
+    restore_patience = no_rows()
 
 
 def is_current() -> Operation[bool]:
@@ -61,37 +79,30 @@ def migrate() -> Operation[int]:
     """Bring our tables up to date; return the version that was there before."""
 
     def steps() -> Steps[int]:
-        yield sql["take_turns"]()
+        yield sql.take_turns()
         before = yield from _version()
         if before >= VERSION:
             return before
-        if not (yield sql["may_create"]()):
+        if not (yield from sql.may_create()):
             msg = (
                 "the tables of Towpath are not there or too old, and this role may not create "
                 "them: run `towpath migrate` as one that may, or grant it"
             )
             raise SchemaMissing(msg)
-        [[patience, *_]] = yield sql["limit_patience"]()
+        patience = yield from sql.limit_patience()
         if not before:
-            if not (yield sql["namespace_exists"]()):
-                yield sql["create_namespace"]()
-            yield sql["create_migration"]()
+            if not (yield from sql.namespace_exists()):
+                yield sql.create_namespace()
+            yield sql.create_migration()
         for version in range(before + 1, VERSION + 1):
             oldest, statements = _migration(version)
             for statement in statements:
                 yield statement()
-            yield sql["record"](version=version, oldest=oldest)
-        yield sql["restore_patience"](patience=patience)
+            yield sql.record(version=version, oldest=oldest)
+        yield sql.restore_patience(patience=patience[0] if patience else None)
         return before
 
     return Operation("migrate", steps)
-
-
-class Applied(Struct, frozen=True):
-    """The tables that are there."""
-
-    version: int
-    oldest: int  # version of the code that can still work with them
 
 
 def applied() -> Operation[Applied | None]:
@@ -100,10 +111,10 @@ def applied() -> Operation[Applied | None]:
 
 
 def _applied() -> Steps[Applied | None]:
-    if not (yield sql["schema_exists"]()):
+    if not (yield from sql.schema_exists()):
         return None
-    rows = yield sql["applied"]()
-    return Applied(*rows[0]) if rows else None
+    found = yield from sql.applied()
+    return found[0] if found else None
 
 
 def _version() -> Steps[int]:
@@ -120,7 +131,7 @@ def _version() -> Steps[int]:
 
 
 @cache
-def _migration(version: int) -> tuple[int, list[Statement]]:
+def _migration(version: int) -> tuple[int, list[Statement[Any]]]:
     text = _TEXTS[version]
     oldest = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
     assert oldest, f"migration {version} names no oldest version that works with it"  # noqa: S101 - ours
@@ -130,7 +141,7 @@ def _migration(version: int) -> tuple[int, list[Statement]]:
     ]
 
 
-def _statement(name: str, text: str) -> Statement:
+def _statement(name: str, text: str) -> Statement[Any]:
     only = _ONLY.match(text)
     if only is None:
         return Statement(name, {"any": text})

@@ -5,14 +5,14 @@ select 1 from sqlite_master where type = 'table' and name = 'towpath_migration';
 -- name: schema_exists [postgres]
 select 1 from pg_catalog.pg_class where oid = to_regclass('towpath.migration');
 
--- The namespace may be ours already, made by somebody who may.
+-- The namespace may be there already, made by a role that may create it.
 -- name: namespace_exists [sqlite]
 select 1;
 
 -- name: namespace_exists [postgres]
 select 1 from pg_catalog.pg_namespace where oid = to_regnamespace('{schema}');
 
--- Asked beforehand, for a refusal would abort the transaction of whoever lent us a connection.
+-- Asked beforehand: a refusal would abort the transaction of a borrowed connection.
 -- name: may_create [sqlite]
 select 1;
 
@@ -23,9 +23,6 @@ select 1 where case when to_regnamespace('{schema}') is null
                     else has_schema_privilege(to_regnamespace('{schema}'), 'create') end
    and not exists (select from pg_catalog.pg_class c where c.oid = to_regclass('towpath.migration')
                       and not pg_has_role(c.relowner, 'usage'));
-
--- name: create_namespace [sqlite]
-select 1;
 
 -- name: create_namespace [postgres]
 create schema {schema};
@@ -40,22 +37,14 @@ create table towpath.migration (version integer not null primary key, oldest int
 insert into towpath.migration (version, oldest, applied_at) values (:version, :oldest, {now});
 
 -- Two processes that start together take turns.
--- name: take_turns [sqlite]
-select 1;
-
 -- name: take_turns [postgres]
 select pg_advisory_xact_lock(8460972114);
 
--- DDL waits a while for its locks, not for ever; whoever lent us a connection gets his own patience back.
--- name: limit_patience [sqlite]
-select null;
-
+-- DDL waits a while for its locks, not without end; a borrowed connection gets its own setting back.
 -- name: limit_patience [postgres]
-with theirs as materialized (select current_setting('lock_timeout') as patience)
-select patience, set_config('lock_timeout', '10s', true) from theirs;
-
--- name: restore_patience [sqlite]
-select 1;
+with theirs as materialized (select current_setting('lock_timeout') as patience),
+ours as materialized (select patience, set_config('lock_timeout', '10s', true) from theirs)
+select patience from ours;
 
 -- name: restore_patience [postgres]
 select set_config('lock_timeout', :patience, true);

@@ -1,30 +1,101 @@
-"""Sessions: a worker's sign of life, and the rescue of what a dead one held."""
+"""Sessions: a worker's sign of life, and the rescue of what a dead worker held."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from towpath.errors import LeaseLost
-from towpath.model.instants import as_datetime, as_timedelta, microseconds
+from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import FailureKind
-from towpath.operation import Mode, Operation, Row, Steps
-from towpath.statement import load
-from towpath.store.leases import Outcome, Settled, is_run, settle, topics_back
-from towpath.store.retention import sql as upkeep
+from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
+from towpath.store import jobs
+from towpath.store.leases import Outcome, Settled, is_run, taken_back
 from towpath.store.rows import known_options
-
-sql: Final = load(__name__)
 
 LEASES_AT_ONCE: Final = 1_000
 _topics: Final = msgspec.json.Decoder(tuple[str, ...])
 
 PRUNE_AT_ONCE: Final = 1_000
 REMEMBERED: Final = 3_600_000_000  # microseconds that a silent worker without a session is listed
+
+
+class FencedLease(NamedTuple):
+    """A lease by its number and epoch."""
+
+    seq: int
+    epoch: int
+
+
+class SessionRow(NamedTuple):
+    """A session, and how many leases it holds."""
+
+    id: int
+    worker: str
+    topics: str
+    started_at: int
+    beat_at: int
+    now: int
+    leases: int
+
+
+class RemoteRow(NamedTuple):
+    """A worker without a session, and how many leases it holds."""
+
+    worker: str
+    topics: str | None
+    started_at: int
+    heard_at: int
+    now: int
+    leases: int
+
+
+class Beats(NamedTuple):
+    """A session's number of beats, and when it was read."""
+
+    id: int
+    beats: int
+    now: int
+
+
+class HeldLease(NamedTuple):
+    """A lease of a session."""
+
+    seq: int
+    epoch: int
+    started: bool | int
+    crashes: int
+    options: str | None
+
+
+class LeaseRange(NamedTuple):
+    """How many leases follow a number, and the last of them."""
+
+    number: int
+    upto: int | None
+
+
+class sql(Statements):
+    """The statements of sessions.sql."""
+
+    start = no_rows()
+    beat = rows(int)
+    mark_started = no_rows()
+    cancelled_of = rows(FencedLease)
+    list_sessions = rows(SessionRow)
+    hear = no_rows()
+    list_remote = rows(RemoteRow)
+    prune_remote = rows(str)
+    observe = rows(Beats)
+    end_session = rows(int)
+    leases_of = rows(HeldLease)
+    next_leases = rows(LeaseRange)
+    orphans = rows(HeldLease)
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -55,7 +126,7 @@ def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
     """Begin a session."""
 
     def steps() -> Steps[int]:
-        yield sql["start"](session=session, worker=worker, topics=list(topics))
+        yield sql.start(session=session, worker=worker, topics=list(topics))
         return session
 
     return Operation("start_session", steps, autocommit=True)
@@ -68,12 +139,12 @@ def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tup
     """
 
     def steps() -> Steps[list[tuple[int, int]]]:
-        if not (yield sql["beat"](session=session)):
+        if not (yield from sql.beat(session=session)):
             msg = f"session {session} was called dead and its leases were taken back"
             raise LeaseLost(msg)
         if started:
-            yield sql["mark_started"]([{"seq": seq, "epoch": epoch} for seq, epoch in started])
-        return [(seq, epoch) for seq, epoch in (yield sql["cancelled_of"](session=session))]
+            yield sql.mark_started([{"seq": seq, "epoch": epoch} for seq, epoch in started])
+        return list((yield from sql.cancelled_of(session=session)))
 
     return Operation("beat", steps)
 
@@ -82,7 +153,7 @@ def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
     """Read which of a session's leases are of jobs that were asked to stop."""
 
     def steps() -> Steps[list[tuple[int, int]]]:
-        return [(seq, epoch) for seq, epoch in (yield sql["cancelled_of"](session=session))]
+        return list((yield from sql.cancelled_of(session=session)))
 
     return Operation("cancelled", steps, Mode.READ, autocommit=True)
 
@@ -90,11 +161,12 @@ def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
 def end(session: int) -> Operation[list[Settled]]:
     """End a session; what it still holds is released, uncounted."""
 
-    def steps() -> Steps[list[Settled]]:
-        yield sql["end_session"](session=session, beats=None)
-        return (yield from _released([session], crashed=False))
+    def steps() -> Steps[Changed[list[Settled]]]:
+        yield sql.end_session(session=session, beats=None)
+        held = yield from sql.leases_of(session=session)
+        return (yield from _released(held, crashed=False))
 
-    return Operation("end_session", steps, locks=True, wakes=topics_back)
+    return Operation("end_session", steps, locks=True)
 
 
 def list_sessions() -> Operation[list[Session]]:
@@ -103,17 +175,15 @@ def list_sessions() -> Operation[list[Session]]:
     def steps() -> Steps[list[Session]]:
         return [
             Session(
-                session=id,
-                worker=worker,
-                topics=_topics.decode(topics),
-                started_at=as_datetime(started_at),
-                beat_at=as_datetime(beat_at),
-                silent=as_timedelta(max(0, now - beat_at)),
-                leases=leases,
+                session=row.id,
+                worker=row.worker,
+                topics=_topics.decode(row.topics),
+                started_at=as_datetime(row.started_at),
+                beat_at=as_datetime(row.beat_at),
+                silent=as_timedelta(max(0, row.now - row.beat_at)),
+                leases=row.leases,
             )
-            for id, worker, topics, started_at, beat_at, now, leases in (
-                yield sql["list_sessions"]()
-            )
+            for row in (yield from sql.list_sessions())
         ]
 
     return Operation("list_sessions", steps, Mode.SCAN, autocommit=True)
@@ -123,7 +193,7 @@ def hear(worker: str, topics: Sequence[str]) -> Operation[None]:
     """Note that a worker without a session asks for jobs of these topics."""
 
     def steps() -> Steps[None]:
-        yield sql["hear"](worker=worker, topics=list(topics))
+        yield sql.hear(worker=worker, topics=list(topics))
 
     return Operation("hear", steps, autocommit=True)
 
@@ -134,14 +204,14 @@ def list_remote() -> Operation[list[RemoteWorker]]:
     def steps() -> Steps[list[RemoteWorker]]:
         return [
             RemoteWorker(
-                worker=worker,
-                topics=() if topics is None else _topics.decode(topics),
-                started_at=as_datetime(started_at),
-                beat_at=as_datetime(heard_at),
-                silent=as_timedelta(max(0, now - heard_at)),
-                leases=leases,
+                worker=row.worker,
+                topics=() if row.topics is None else _topics.decode(row.topics),
+                started_at=as_datetime(row.started_at),
+                beat_at=as_datetime(row.heard_at),
+                silent=as_timedelta(max(0, row.now - row.heard_at)),
+                leases=row.leases,
             )
-            for worker, topics, started_at, heard_at, now, leases in (yield sql["list_remote"]())
+            for row in (yield from sql.list_remote())
         ]
 
     return Operation("list_remote", steps, Mode.SCAN, autocommit=True)
@@ -151,7 +221,7 @@ def prune_remote() -> Operation[int]:
     """Forget workers without a session that are silent for long; return how many."""
 
     def steps() -> Steps[int]:
-        return len((yield sql["prune_remote"](silence=REMEMBERED, limit=PRUNE_AT_ONCE)))
+        return len((yield from sql.prune_remote(silence=REMEMBERED, limit=PRUNE_AT_ONCE)))
 
     return Operation("prune_remote", steps, autocommit=True)
 
@@ -160,19 +230,18 @@ def observe() -> Operation[list[tuple[int, int, int]]]:
     """Read each session's id, its number of beats, and the clock."""
 
     def steps() -> Steps[list[tuple[int, int, int]]]:
-        return [(id, beats, now) for id, beats, now in (yield sql["observe"]())]
+        return list((yield from sql.observe()))
 
     return Operation("observe", steps, Mode.READ, autocommit=True)
 
 
 def probe_write(session: int) -> Operation[int]:
-    """Begin a session and end it; return when. Where that fails, none can show that it lives."""
+    """Begin a session and end it; return when. Where that fails, no session can beat either."""
 
     def steps() -> Steps[int]:
-        yield sql["start"](session=session, worker="", topics=[])
-        yield sql["end_session"](session=session, beats=None)
-        [[now]] = yield upkeep["clock"]()
-        return int(now)
+        yield sql.start(session=session, worker="", topics=[])
+        yield sql.end_session(session=session, beats=None)
+        return (yield from jobs.clock())
 
     return Operation("write", steps)
 
@@ -183,12 +252,13 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     Jobs that had started count a crash; one that has taken down too many workers is buried.
     """
 
-    def steps() -> Steps[list[Settled]]:
-        if not (yield sql["end_session"](session=session, beats=beats)):
-            return []
-        return (yield from _released([session], crashed=True))
+    def steps() -> Steps[Changed[list[Settled]]]:
+        if not (yield from sql.end_session(session=session, beats=beats)):
+            return Changed([], ())
+        held = yield from sql.leases_of(session=session)
+        return (yield from _released(held, crashed=True))
 
-    return Operation("bury_session", steps, locks=True, wakes=topics_back)
+    return Operation("bury_session", steps, locks=True)
 
 
 class Adopted(Struct, frozen=True):
@@ -201,45 +271,36 @@ class Adopted(Struct, frozen=True):
 def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[Adopted]:
     """Take back leases whose session is gone, of the next so many behind a number."""
 
-    def steps() -> Steps[Adopted]:
-        [[number, upto]] = yield sql["next_leases"](after=after, limit=limit)
-        if not number:
-            return Adopted()
-        rows = yield sql["orphans"](after=after, upto=upto)
-        settled = yield from _taken_back(rows, crashed=True)
-        return Adopted(settled, upto if number == limit else 0)
+    def steps() -> Steps[Changed[Adopted]]:
+        [found] = yield from sql.next_leases(after=after, limit=limit)
+        if not found.number:
+            return Changed(Adopted(), ())
+        orphans = yield from sql.orphans(after=after, upto=found.upto)
+        released = yield from _released(orphans, crashed=True)
+        upto = found.upto or 0
+        adopted = Adopted(released.value, upto if found.number == limit else 0)
+        return Changed(adopted, released.topics)
 
-    return Operation(
-        "adopt_orphans", steps, locks=True, wakes=lambda adopted: topics_back(adopted.settled)
-    )
-
-
-def _released(sessions: Sequence[int], *, crashed: bool) -> Steps[list[Settled]]:
-    """End what sessions hold: all at once, for it may hold limits."""
-    rows: list[Row] = []
-    for session in sessions:
-        rows += yield sql["leases_of"](session=session)
-    return (yield from _taken_back(rows, crashed=crashed))
+    return Operation("adopt_orphans", steps, locks=True)
 
 
-def _taken_back(rows: Sequence[Row], *, crashed: bool) -> Steps[list[Settled]]:
+def _released(held: Sequence[HeldLease], *, crashed: bool) -> Steps[Changed[list[Settled]]]:
+    """End the leases of sessions: all at once, since they may have limits."""
     outcomes: list[Outcome] = []
-    for seq, epoch, _, started, crashes, options in rows:
-        crash = crashed and bool(started)
-        known = known_options(options)
-        dead = crash and crashes + 1 >= known.max_crashes
-        alive = "gone" if is_run(known) else "ready"
+    for lease in held:
+        crash = crashed and bool(lease.started)
+        options = known_options(lease.options)
+        dead = crash and lease.crashes + 1 >= options.max_crashes
+        alive = "gone" if is_run(options) else "ready"
         outcomes.append(
             Outcome(
-                seq=seq,
-                epoch=epoch,
+                seq=lease.seq,
+                epoch=lease.epoch,
                 goal="buried" if dead else alive,
+                options=options,
                 crashed=int(crash),
-                retention=microseconds(known.retention),
-                limited=known.limit is not None,
                 kind=FailureKind.CRASH if crash else None,
                 error="the worker died while it ran this job" if crash else None,
             )
         )
-    answers = (yield from settle(outcomes).start()) if outcomes else []
-    return [answer for answer in answers if isinstance(answer, Settled)]
+    return (yield from taken_back(outcomes))

@@ -1,4 +1,4 @@
--- Sessions: who is alive, and what becomes of the leases of who is not.
+-- Sessions: which workers live, and what becomes of the leases of dead ones.
 
 -- name: start
 insert into towpath.session (id, worker, topics, started_at, beat_at)
@@ -22,8 +22,8 @@ update towpath.lease l set started = true from item i
 select seq, epoch from towpath.lease where session = :session and cancelled;
 
 -- name: list_sessions
-select s.id, s.worker, s.topics, s.started_at, s.beat_at, {now},
-       (select count(*) from towpath.lease l where l.session = s.id)
+select s.id, s.worker, s.topics, s.started_at, s.beat_at, {now} as now,
+       (select count(*) from towpath.lease l where l.session = s.id) as leases
   from towpath.session s order by s.started_at, s.id;
 
 -- name: hear
@@ -33,8 +33,8 @@ on conflict (worker) do update set topics = excluded.topics, heard_at = excluded
 
 -- A worker that holds leases is known by them even if it was not heard for long.
 -- name: list_remote
-select k.worker, max(k.topics), min(k.started_at), max(k.heard_at), {now},
-       cast(sum(k.leases) as bigint)
+select k.worker, max(k.topics) as topics, min(k.started_at) as started_at,
+       max(k.heard_at) as heard_at, {now} as now, cast(sum(k.leases) as bigint) as leases
   from (select worker, topics, started_at, heard_at, 0 as leases from towpath.remote_worker
          union all
         select worker, null, min(reserved_at), max(coalesce(touched_at, reserved_at)), count(*)
@@ -48,7 +48,7 @@ delete from towpath.remote_worker where worker in (
 returning worker;
 
 -- name: observe
-select id, beats, {now} from towpath.session;
+select id, beats, {now} as now from towpath.session;
 
 -- Matches the beat that was read, so one that came meanwhile keeps the session alive.
 -- name: end_session
@@ -56,16 +56,16 @@ delete from towpath.session where id = :session and (cast(:beats as bigint) is n
 returning id;
 
 -- name: leases_of
-select l.seq, l.epoch, l.topic, l.started, coalesce(l.crashes, 0), j.options
+select l.seq, l.epoch, l.started, coalesce(l.crashes, 0) as crashes, j.options
   from towpath.lease l join towpath.job j on j.seq = l.seq where l.session = :session;
 
 -- name: next_leases
-select count(*), max(seq) from (
+select count(*) as number, max(seq) as upto from (
     select seq from towpath.lease where seq > :after order by seq limit :limit) as found;
 
 -- A reservation may have been on its way while its session died.
 -- name: orphans
-select l.seq, l.epoch, l.topic, l.started, coalesce(l.crashes, 0), j.options
+select l.seq, l.epoch, l.started, coalesce(l.crashes, 0) as crashes, j.options
   from towpath.lease l join towpath.job j on j.seq = l.seq
  where l.seq > :after and l.seq <= :upto and l.session is not null
    and not exists (select 1 from towpath.session s where s.id = l.session);

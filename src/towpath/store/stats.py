@@ -3,21 +3,61 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from towpath.errors import NotFound
 from towpath.model.instants import as_datetime
-from towpath.operation import Mode, Operation, Row, Steps
-from towpath.statement import load
-
-sql: Final = load(__name__)
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
 
 MOST_MINUTES: Final = 32 * 24 * 60
 """How far back outcomes are known by the minute; older ones are only summed up."""
 
 SUM_UP_AT_ONCE: Final = 1_000
+
+
+class TopicCounts(NamedTuple):
+    """The jobs of one topic, counted."""
+
+    topic: str
+    ready: int
+    delayed: int
+    blocked: int
+    reserved: int
+    buried: int
+    paused: bool | int
+    completed: int
+    failed: int
+    duration: int
+
+
+class OldestReady(NamedTuple):
+    """When the oldest ready job of a topic was due."""
+
+    topic: str
+    run_at: int
+
+
+class MinuteRow(NamedTuple):
+    """One minute of outcomes."""
+
+    minute: int
+    completed: int
+    failed: int
+    duration: int
+
+
+class sql(Statements):
+    """The statements of stats.sql."""
+
+    by_topic = rows(TopicCounts)
+    oldest_ready = rows(OldestReady)
+    count_cancelled = rows(int)
+    throughput = rows(MinuteRow)
+    roll_up = no_rows()
+    sum_up = rows(int)
 
 
 class TopicStats(Struct, frozen=True, kw_only=True):
@@ -58,7 +98,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
     @property
     def processing(self) -> int:
-        """Jobs that somebody holds."""
+        """Jobs that are leased."""
         return self.reserved
 
 
@@ -75,14 +115,12 @@ def by_topic(topic: str | None = None) -> Operation[list[TopicStats]]:
     """Count each topic's jobs, or one topic's."""
 
     def steps() -> Steps[list[TopicStats]]:
-        rows = yield sql["by_topic"](topic=topic)
-        if topic is not None and not rows:
+        counted = yield from sql.by_topic(topic=topic)
+        if topic is not None and not counted:
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
-        oldest: dict[str, int] = {
-            row[0]: row[1] for row in (yield sql["oldest_ready"](topic=topic))
-        }
-        return [_topic_stats(row, oldest.get(row[0])) for row in rows]
+        oldest = {row.topic: row.run_at for row in (yield from sql.oldest_ready(topic=topic))}
+        return [_topic_stats(row, oldest.get(row.topic)) for row in counted]
 
     return Operation("stats_by_topic", steps, Mode.SCAN, autocommit=True)
 
@@ -91,19 +129,19 @@ def overall() -> Operation[Stats]:
     """Count every job."""
 
     def steps() -> Steps[Stats]:
-        rows = yield sql["by_topic"](topic=None)
-        [[cancelled]] = yield sql["count_cancelled"]()
-        ready, delayed, blocked, reserved, buried, _, completed, failed, duration = (
-            sum(int(row[column]) for row in rows) for column in range(1, 10)
-        )
+        counted = yield from sql.by_topic(topic=None)
+        [cancelled] = yield from sql.count_cancelled()
+        completed = sum(int(row.completed) for row in counted)
+        failed = sum(int(row.failed) for row in counted)
+        duration = sum(int(row.duration) for row in counted)
         ended = completed + failed
         return Stats(
-            topics=len(rows),
-            ready=ready,
-            delayed=delayed,
-            blocked=blocked,
-            reserved=reserved,
-            buried=buried,
+            topics=len(counted),
+            ready=sum(row.ready for row in counted),
+            delayed=sum(row.delayed for row in counted),
+            blocked=sum(row.blocked for row in counted),
+            reserved=sum(row.reserved for row in counted),
+            buried=sum(row.buried for row in counted),
             cancelled=cancelled,
             completed=completed,
             failed=failed,
@@ -118,15 +156,14 @@ def throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
     """Count the outcomes of each of the last minutes in which there were any."""
 
     def steps() -> Steps[list[Minute]]:
-        rows = yield sql["throughput"](topic=topic, minutes=minutes)
         return [
             Minute(
-                at=as_datetime(int(minute) * 60_000_000).isoformat(),
-                completed=int(completed),
-                failed=int(failed),
-                avg_duration_ms=_milliseconds(int(duration), int(completed)),
+                at=as_datetime(int(row.minute) * 60_000_000).isoformat(),
+                completed=int(row.completed),
+                failed=int(row.failed),
+                avg_duration_ms=_milliseconds(int(row.duration), int(row.completed)),
             )
-            for minute, completed, failed, duration in rows
+            for row in (yield from sql.throughput(topic=topic, minutes=minutes))
         ]
 
     return Operation("throughput", steps, Mode.SCAN, autocommit=True)
@@ -136,7 +173,7 @@ def roll_up() -> Operation[None]:
     """Fold the tally of past minutes into one row a minute."""
 
     def steps() -> Steps[None]:
-        yield sql["roll_up"]()
+        yield sql.roll_up()
 
     return Operation("roll_up", steps, autocommit=True)
 
@@ -148,25 +185,24 @@ def sum_up() -> Operation[int]:
     """
 
     def steps() -> Steps[int]:
-        return len((yield sql["sum_up"](kept=MOST_MINUTES, limit=SUM_UP_AT_ONCE)))
+        return len((yield from sql.sum_up(kept=MOST_MINUTES, limit=SUM_UP_AT_ONCE)))
 
     return Operation("sum_up", steps, autocommit=True)
 
 
-def _topic_stats(row: Row, oldest: int | None) -> TopicStats:
-    name, ready, delayed, blocked, reserved, buried, paused, completed, failed, duration = row
+def _topic_stats(row: TopicCounts, oldest: int | None) -> TopicStats:
     return TopicStats(
-        topic=name,
-        ready=ready,
-        delayed=delayed,
-        blocked=blocked,
-        reserved=reserved,
-        buried=buried,
+        topic=row.topic,
+        ready=row.ready,
+        delayed=row.delayed,
+        blocked=row.blocked,
+        reserved=row.reserved,
+        buried=row.buried,
         oldest_at=None if oldest is None else as_datetime(oldest),
-        paused=bool(paused),
-        completed=int(completed),
-        failed=int(failed),
-        avg_duration_ms=_milliseconds(int(duration), int(completed)),
+        paused=bool(row.paused),
+        completed=int(row.completed),
+        failed=int(row.failed),
+        avg_duration_ms=_milliseconds(int(row.duration), int(row.completed)),
     )
 
 

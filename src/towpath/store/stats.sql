@@ -1,14 +1,15 @@
 -- Live tables are counted; what has finished comes from the tally, whose size does not grow with it.
 
 -- name: by_topic
-select t.name,
-       (select count(*) from towpath.ready r where r.topic = t.name),
-       (select count(*) from towpath.delayed d where d.topic = t.name),
-       (select count(*) from towpath.blocked w where w.topic = t.name),
-       coalesce(l.leases, 0),
-       (select count(*) from towpath.buried b where b.topic = t.name),
-       t.paused_until > {now},
-       coalesce(o.completed, 0), coalesce(o.failed, 0), coalesce(o.duration, 0)
+select t.name as topic,
+       (select count(*) from towpath.ready r where r.topic = t.name) as ready,
+       (select count(*) from towpath.delayed d where d.topic = t.name) as delayed,
+       (select count(*) from towpath.blocked w where w.topic = t.name) as blocked,
+       coalesce(l.leases, 0) as reserved,
+       (select count(*) from towpath.buried b where b.topic = t.name) as buried,
+       t.paused_until > {now} as paused,
+       coalesce(o.completed, 0) as completed, coalesce(o.failed, 0) as failed,
+       coalesce(o.duration, 0) as duration
   from towpath.topic t
   left join (select topic, count(*) as leases from towpath.lease group by topic) l
     on l.topic = t.name
@@ -33,14 +34,14 @@ with recursive line (topic, priority) as (
       from line l where l.priority is not null)
 select l.topic, min((select j.run_at from towpath.job j where j.seq = (
            select min(r.seq) from towpath.ready r
-            where r.topic = l.topic and r.priority = l.priority)))
+            where r.topic = l.topic and r.priority = l.priority))) as run_at
   from line l where l.priority is not null group by l.topic;
 
 -- name: count_cancelled
 select count(*) from towpath.done where cancelled;
 
 -- name: throughput
-select minute, sum(completed), sum(failed), sum(duration) from (
+select minute, sum(completed) as completed, sum(failed) as failed, sum(duration) as duration from (
     select minute, completed, failed, duration from towpath.minute
      where minute >= {now} / 60000000 - cast(:minutes as bigint)
        and (cast(:topic as text) is null or topic = :topic)
@@ -49,9 +50,6 @@ select minute, sum(completed), sum(failed), sum(duration) from (
      where at >= {now} - cast(:minutes as bigint) * 60000000
        and (cast(:topic as text) is null or topic = :topic)) as counted
  group by minute order by minute;
-
--- name: roll_up [sqlite]
-select 1 where false;
 
 -- name: roll_up [postgres]
 with gone as (
@@ -69,14 +67,15 @@ on conflict (minute, topic) do update
 delete from towpath.minute where (minute, topic) in (
     select minute, topic from towpath.minute
      where minute > 0 and minute < :now / 60000000 - :kept order by minute, topic limit :limit)
-returning topic, completed, failed, duration;
+returning minute, topic, completed, failed, duration;
 insert into towpath.minute (minute, topic, completed, failed, duration)
-select 0, :topic, :completed, :failed, :duration
- where exists (select 1 from towpath.topic where name = :topic)
+select 0, @topic, @completed, @failed, @duration
+ where exists (select 1 from towpath.topic where name = @topic)
 on conflict (minute, topic) do update
    set completed = completed + excluded.completed,
        failed = failed + excluded.failed,
        duration = duration + excluded.duration;
+select @minute;
 
 -- name: sum_up [postgres]
 with picked as materialized (

@@ -2,61 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from towpath.errors import NotFound
-from towpath.operation import Mode, Operation, Steps
-from towpath.statement import load
+from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.statement import Statements, no_rows, rows
 
-sql: Final = load(__name__)
+
+class sql(Statements):
+    """The statements of topics.sql."""
+
+    pause = no_rows()
+    resume = rows(str)
+    list_topics = rows(str)
+    due_topics = rows(str)
+    forget_empty_topics = rows(str)
 
 
 def pause(topic: str, duration: int | None) -> Operation[None]:
     """Hand out no job of this topic for a while, or until it is resumed."""
 
-    def steps() -> Steps[None]:
-        yield sql["pause"](topic=topic, duration=duration)
+    def steps() -> Steps[Changed[None]]:
+        yield sql.pause(topic=topic, duration=duration)
+        # A waiter learns when the pause ends, which may be sooner than before.
+        return Changed(None, [topic])
 
-    # Whoever waits learns when it ends, which may be sooner than it was.
-    return Operation("pause", steps, autocommit=True, wakes=lambda _: [topic])
+    return Operation("pause", steps, autocommit=True)
 
 
 def resume(topic: str) -> Operation[None]:
     """Hand out jobs of this topic again."""
 
-    def steps() -> Steps[None]:
-        if not (yield sql["resume"](topic=topic)):
+    def steps() -> Steps[Changed[None]]:
+        if not (yield from sql.resume(topic=topic)):
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
+        return Changed(None, [topic])
 
-    return Operation("resume", steps, autocommit=True, wakes=lambda _: [topic])
+    return Operation("resume", steps, autocommit=True)
 
 
 def list_topics() -> Operation[list[str]]:
     """Name every topic."""
-
-    def steps() -> Steps[list[str]]:
-        return [name for (name,) in (yield sql["list_topics"]())]
-
-    return Operation("list_topics", steps, Mode.READ, autocommit=True)
+    return Operation("list_topics", lambda: iter(sql.list_topics()), Mode.READ, autocommit=True)
 
 
 def due() -> Operation[list[str]]:
     """Name the topics in which something is due."""
-
-    def steps() -> Steps[list[str]]:
-        return [name for (name,) in (yield sql["due_topics"]())]
-
-    return Operation("due_topics", steps, Mode.READ, autocommit=True)
+    return Operation("due_topics", lambda: iter(sql.due_topics()), Mode.READ, autocommit=True)
 
 
 def forget_empty() -> Operation[list[str]]:
     """Forget topics without a job; they come back on first use.
 
-    One whose job was only on its way is forgotten too, and put back the next time.
+    A topic whose job is not committed yet is forgotten too, and put back the next time.
     """
-
-    def steps() -> Steps[list[str]]:
-        return [name for (name,) in (yield sql["forget_empty_topics"]())]
-
-    return Operation("forget_empty", steps, autocommit=True)
+    return Operation("forget_empty", lambda: iter(sql.forget_empty_topics()), autocommit=True)

@@ -1,7 +1,7 @@
--- What becomes of the job that holds a key, when another one wants it.
+-- What becomes of the job that holds a key when another job claims it.
 
 -- A job that runs keeps running, but the key is no longer its own.
--- name: let_go
+-- name: take_key
 update towpath.lease set key = null where seq = :seq and epoch = :epoch returning seq;
 
 -- The ids of the last eight enqueues that did so stay, the newest first.
@@ -18,18 +18,14 @@ select id from towpath.job
  where topic = :topic and key = :key and rewritten_by like '%' || cast(:by as text) || '%'
  order by seq desc limit 1;
 
--- Not the new one itself: where the answer was lost, it may have been stored and have finished.
+-- Not the new job itself: where the answer was lost, it may have been stored and have finished.
 -- name: forget_finished [sqlite]
 select j.seq from towpath.job j where j.topic = :topic and j.key = :key and j.id <> :id
    and (exists (select 1 from towpath.done d where d.seq = j.seq)
         or exists (select 1 from towpath.buried b where b.seq = j.seq));
-delete from towpath.done where seq = :seq;
-delete from towpath.buried where seq = :seq;
-delete from towpath.failure where seq = :seq;
-delete from towpath.dependency where child = :seq;
-delete from towpath.run where offer = :seq;
-delete from towpath.note where seq = :seq;
-delete from towpath.job where seq = :seq;
+delete from towpath.done where seq = @seq;
+delete from towpath.buried where seq = @seq;
+{forget};
 
 -- name: forget_finished [postgres]
 with found as materialized (
@@ -39,12 +35,5 @@ done as (
 buried as (
     delete from towpath.buried b using found f where b.seq = f.seq returning b.seq),
 gone as (select seq from done union all select seq from buried),
-forgotten as (
-    delete from towpath.failure f using gone g where f.seq = g.seq),
-unlinked as (
-    delete from towpath.dependency d using gone g where d.child = g.seq),
-unrun as (
-    delete from towpath.run r using gone g where r.offer = g.seq),
-unsaid as (
-    delete from towpath.note n using gone g where n.seq = g.seq)
-delete from towpath.job j using gone g where j.seq = g.seq;
+{forget}
+select seq from gone;

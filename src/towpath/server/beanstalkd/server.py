@@ -84,9 +84,7 @@ class BeanstalkdServer:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        self.put: Batcher[tuple[str, object, EnqueueOptions], Job] = Batcher(
-            app.jobs.aenqueue_all
-        )
+        self.put: Batcher[tuple[str, object, EnqueueOptions], Job] = Batcher(app.jobs.aenqueue_all)
         self.delete: Batcher[Lease, bool] = Batcher(self._delete)
         self.take: Batcher[WantedJobs, list[Lease] | BaseException] = Batcher(self._take)
 
