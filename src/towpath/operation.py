@@ -9,10 +9,10 @@ alone on PostgreSQL begins no transaction: each of its statements commits by its
 has done when it stops half-way must be right as it is.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from enum import Enum, auto
 from functools import wraps
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -41,6 +41,27 @@ class Rerun(Enum):
     NEVER = auto()  # not at all: the caller is told
 
 
+class Wakeup(NamedTuple):
+    """The name of what a commit has changed: `topic/mail`, `access`. It carries no data."""
+
+    kind: str  # no slash in it
+    name: str = ""  # any text; empty where there is one of its kind
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the wakeup that is written so."""
+        kind, _, name = text.partition("/")
+        return cls(kind, name)
+
+    @classmethod
+    def topics(cls, topics: Iterable[str]) -> set[Self]:
+        """Return the wakeups of these topics."""
+        return {cls("topic", topic) for topic in topics}
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}" if self.name else self.kind
+
+
 class Batch(Struct, Generic[T], frozen=True):
     """The items of a plural operation, and how to make one operation of the items of several."""
 
@@ -52,8 +73,14 @@ class Changed(Struct, Generic[T], frozen=True):
     """The result of an operation that has changed what others wait for."""
 
     value: T
-    topics: Collection[str]  # their jobs: some may be ready now
+    topics: Collection[str] = ()  # in which jobs may be ready now
     appends: bool = False  # only adds jobs behind those that are there: marks stay right
+    others: Collection[Wakeup] = ()  # that are no topics
+
+    @property
+    def wakeups(self) -> set[Wakeup]:
+        """What is to ring once it is committed."""
+        return Wakeup.topics(self.topics).union(self.others)
 
 
 class Operation(Struct, Generic[T], frozen=True):

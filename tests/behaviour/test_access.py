@@ -8,6 +8,7 @@ from towpath import App
 from towpath.app.waiters import ThreadWaiter
 from towpath.errors import Invalid, InvalidRule, InvalidTopic
 from towpath.model.access import Access, TopicAccess
+from towpath.operation import Wakeup
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 PASSWORD = "correct horse"
@@ -161,11 +162,11 @@ def test_every_change_wakes_who_waits_in_another_instance(durable_place):
     url, needed = durable_place
     with App(url, poll_interval=600, **needed) as here, App(url, **needed) as there:
         here.migrate()
-        waiter = ThreadWaiter(("@access",))
-        here._room.enter(waiter)
+        waiter = ThreadWaiter(())
+        end = here._wakeups.subscribe(Wakeup("access"), waiter.wake)
         there.jobs.enqueue("mail")  # so that its bell is connected
         for verb in changes(there):
             assert waiter.wait(60), verb
             while waiter.wait(0.1):  # on a file, each commit rings
                 pass
-        here._room.leave(waiter)
+        end()

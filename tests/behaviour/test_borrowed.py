@@ -912,8 +912,8 @@ def test_a_session_rings_after_its_commit_and_not_in_its_transaction(caller, not
     caller.enqueue("mail")
     caller.commit()
 
-    [(pid, topics)] = notified()
-    assert topics == "mail"
+    [(pid, payload)] = notified()
+    assert payload == '["topic/mail"]'
     assert pid != own
 
 
@@ -932,7 +932,7 @@ def test_the_end_of_a_nested_transaction_is_not_yet_the_commit(caller, notified)
     assert notified() == []
     caller.commit()
 
-    assert [topics for _, topics in notified()] == ["mail"]
+    assert [payload for _, payload in notified()] == ['["topic/mail"]']
 
 
 @pytest.mark.parametrize("adapter", [OrmPsycopg], indirect=True)
@@ -948,7 +948,7 @@ def test_a_session_inside_somebody_elses_transaction_rings_when_that_commits(
         assert notified() == []
         outer.commit()
 
-    assert [topics for _, topics in notified()] == ["mail"]
+    assert [payload for _, payload in notified()] == ['["topic/mail"]']
 
 
 def _our_tables(url, schema=None):

@@ -16,8 +16,10 @@ import pytest
 from tests.conftest import InLoop, eventually
 from towpath import App, Limit
 from towpath.app.waiters import ThreadWaiter, Waiters
-from towpath.database.wakeups import QuietBell
+from towpath.database.bells import QuietBell
+from towpath.database.wakeups import Wakeups
 from towpath.errors import JobExists, TooManyWaiters
+from towpath.operation import Wakeup
 
 FAR = 60  # seconds between two looks of the safety net
 
@@ -381,21 +383,23 @@ def test_waiting_beside_a_delayed_job_costs_no_statement_before_it_is_due(app, o
 
 def test_a_waiter_that_leaves_passes_its_ring_on():
     """S6: a ring that comes as the time is up is not lost."""
-    room = Waiters(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    wakeups = Wakeups(QuietBell, announces=False, poll_interval=FAR)
+    room = Waiters(wakeups, max_waiters=0)
     first, second = ThreadWaiter(("mail",)), ThreadWaiter(("mail",))
     room.enter(first)
     assert first.wait(5)  # to look once more, now that it is in line
     room.enter(second)
-    room.ring(["mail"])
+    wakeups.ring(Wakeup.topics(["mail"]))
     room.leave(first)
 
     assert second.wait(5)
-    room.close()
+    wakeups.close()
 
 
 def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
     """However many sets of topics come and go, and although one of their topics stays."""
-    room = Waiters(QuietBell, announces=False, poll_interval=FAR, max_waiters=0)
+    wakeups = Wakeups(QuietBell, announces=False, poll_interval=FAR)
+    room = Waiters(wakeups, max_waiters=0)
     stays = ThreadWaiter(("mail",))
     room.enter(stays)
     for number in range(100):
@@ -403,12 +407,12 @@ def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
         room.enter(goes)
         room.due(goes.topics, FAR)
         room.leave(goes)
-    assert len(room._due) <= 1
+    assert len(wakeups._due) <= 1
 
     room.leave(stays)
-    assert len(room._due) == 0
+    assert len(wakeups._due) == 0
     assert room.waiting() == {}
-    room.close()
+    wakeups.close()
 
 
 def test_what_is_due_as_the_wait_ends_is_still_given(app, other, start):

@@ -14,7 +14,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 from uuid import UUID
@@ -24,6 +26,7 @@ from towpath import App
 from towpath.database.clock import machine_clock
 from towpath.errors import TowpathError
 from towpath.model.job import Lease
+from towpath.operation import Wakeup
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
@@ -330,6 +333,23 @@ def tell_when_waiting(app: App) -> None:
     say("waiting")
 
 
+def subscribe(app: App, wakeups: list[tuple[str, str]]) -> None:
+    """Tell which wakeups came, each by its place in the list, once all of them are heard."""
+    app.migrate()
+    heard = SimpleQueue[int]()
+    for place, (kind, name) in enumerate(wakeups):
+        app._wakeups.subscribe(Wakeup(kind, name), partial(heard.put, place))
+    heard.get()  # the first look: it listens
+    time.sleep(0.1)
+    while not heard.empty():
+        heard.get()
+    say("listening")
+    told: set[int] = set()
+    while len(told) < len(wakeups):
+        told.add(heard.get())
+        say(*sorted(told))
+
+
 def wait_among_files(app: App, number: int) -> None:
     """Open many files, then wait for jobs: as a thread, and as a task."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -518,7 +538,7 @@ PROGRAMS = {
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
         juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
         fork_after_interrupt, fork_among_threads, fill, stop_inside, stop_in_backup,
-        enqueue_when_told, wait_among_files, keep_schedules,
+        enqueue_when_told, wait_among_files, keep_schedules, subscribe,
     )
 }  # fmt: skip
 

@@ -11,12 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from tests.faults.processes import wait_until
 from towpath import App
+from towpath.database.bells import LOOK_EVERY, PostgresBell, SqliteBell
 from towpath.database.opener import Opener
-from towpath.database.wakeups import LOOK_EVERY, PostgresBell, SqliteBell
+from towpath.operation import Wakeup
 from towpath.settings import Settings
+from towpath.store import topics
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 
@@ -33,12 +36,12 @@ def bells(postgres, postgres_schema):
 
 def test_a_ring_that_comes_while_a_bell_rings_itself_is_heard(bells):
     here, there = bells
-    there.announce(["mail"])
+    there.announce([Wakeup("topic", "mail")])
     select.select([here._connection], [], [], 5)
 
-    here.announce(["post"])
+    here.announce([Wakeup("topic", "post")])
 
-    assert here.wait(0, listening=True) == {"mail"}
+    assert here.wait(0, listening=True) == {Wakeup("topic", "mail")}
     assert here.wait(0, listening=True) == set()
 
 
@@ -53,6 +56,22 @@ def test_a_process_with_more_than_1024_open_files_is_woken(start, make_app):
         app.jobs.enqueue("mail", number)
         assert program.hear() == f"got {number}"
     program.finish()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_subscribers_in_other_processes_hear_of_a_commit(start, make_app):
+    names = ["mail", "a,b", "a/b", "two\nlines", "世界 🛶", "\0", '"]']
+    wakeups = [Wakeup("channel", name) for name in names] + [Wakeup("access")]
+    app = make_app()
+    app.migrate()
+    programs = [start("subscribe", wakeups=wakeups, settings={"poll_interval": 60}) for _ in "12"]
+    for program in programs:
+        assert program.hear() == "listening"
+
+    app.run(replace(topics.pause("mail", None), wakes=lambda _: wakeups))
+
+    for program in programs:
+        assert program.finish().splitlines()[-1] == "0 1 2 3 4 5 6 7"
 
 
 def test_a_process_that_listens_while_nobody_waits_holds_up_no_notifications(

@@ -16,14 +16,15 @@ from tests.faults.books import Books
 from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
-from towpath.database.wakeups import PostgresBell
+from towpath.database.bells import PostgresBell
 from towpath.errors import Conflict, DatabaseUnavailable, NotFound
-from towpath.operation import Mode, Operation
+from towpath.operation import Mode, Operation, Wakeup
 from towpath.settings import Settings
 from towpath.statement import Statement
 from towpath.store.jobs import sql
 
 clock = sql.clock
+MAIL, POST = Wakeup("topic", "mail"), Wakeup("topic", "post")
 
 # Words that only this statement has.
 ENQUEUE = "made as ("
@@ -547,8 +548,8 @@ def test_a_bell_whose_line_fell_silent_listens_on_another(proxy, postgres, postg
 
         wait_until(lambda: here.wait(0.1, listening=True) is None)
 
-        there.announce(["mail"])
-        assert here.wait(10, listening=True) == {"mail"}
+        there.announce([MAIL])
+        assert here.wait(10, listening=True) == {MAIL}
     finally:
         here.close()
         there.close()
@@ -558,14 +559,14 @@ def test_a_bell_whose_line_fell_silent_rings_on_another(proxy, postgres, postgre
     settings = Settings(schema=postgres_schema, connect_timeout=1)
     here, there = PostgresBell(proxy.url(), settings), PostgresBell(postgres.url(), settings)
     try:
-        here.announce(["post"])
+        here.announce([POST])
         assert there.wait(0, listening=True) is None  # it has just begun to listen
         proxy.die()
         proxy.revive()
 
-        here.announce(["mail"])
+        here.announce([MAIL])
 
-        assert there.wait(10, listening=True) == {"mail"}
+        assert there.wait(10, listening=True) == {MAIL}
     finally:
         here.close()
         there.close()

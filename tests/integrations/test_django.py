@@ -227,7 +227,7 @@ def test_the_commit_wakes_a_reserver(app, waiting):
 def rings(app):
     """What the app is told to ring for."""
     told = []
-    app._borrower = replace(app._borrower, ring=lambda topics: told.append(set(topics)))
+    app._borrower = replace(app._borrower, ring=lambda wakeups: told.append(set(map(str, wakeups))))
     return told
 
 
@@ -237,7 +237,7 @@ def test_the_ring_comes_after_the_commit_of_the_outermost_block(app, rings):
             app.jobs.enqueue("mail", connection=connection)
         assert rings == []
 
-    assert rings == [{"mail"}]
+    assert rings == [{"topic/mail"}]
 
 
 def test_a_rollback_rings_nobody(app, rings):
@@ -261,7 +261,7 @@ def test_the_transaction_itself_does_not_notify(app, django_database):
                 [own] = cursor.fetchone()
         [notice] = listening.notifies(timeout=10, stop_after=1)
 
-    assert (notice.payload, notice.pid == own) == ("mail", False)
+    assert (notice.payload, notice.pid == own) == ('["topic/mail"]', False)
 
 
 # ---------------------------------------------------------------- its tasks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 from msgspec.structs import replace
 
 from towpath.app.access_cache import AccessCache
-from towpath.app.waiters import Waiters
+from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid, InvalidRule
 from towpath.model.access import JOB_FIELDS, Access, TopicAccess
 from towpath.model.topics import checked
@@ -34,9 +34,9 @@ class AccessChanges(TypedDict, total=False):
 class AccessVerbs:
     """Who may do what over HTTP."""
 
-    def __init__(self, app: "App", room: Waiters) -> None:
+    def __init__(self, app: "App", wakeups: Wakeups) -> None:
         self._app = app
-        self._current = AccessCache(app, room)
+        self._current = AccessCache(app, wakeups)
 
     async def aget(self) -> Access:
         """Read the rules."""

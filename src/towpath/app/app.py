@@ -88,16 +88,14 @@ class App:
         """Work on this database from here on; one that was attached before is not closed."""
         self.url = url
         self.settings = settings
-        self._database, bell = open_database(url, settings, clock, self._tell, self._forget_tables)
-        self.database = without_password(url)
-        self._room = Waiters(
-            bell,
-            announces=self._database.dialect
-            == "postgres",  # on SQLite the commit is seen by itself
-            poll_interval=settings.poll_interval,
-            max_waiters=settings.max_waiters_per_topic,
+        self._database, self._wakeups = open_database(
+            url, settings, clock, self._tell, self._forget_tables
         )
-        self._borrower = Borrower(self._database.dialect, settings.schema, clock, self._room.ring)
+        self.database = without_password(url)
+        self._room = Waiters(self._wakeups, max_waiters=settings.max_waiters_per_topic)
+        self._borrower = Borrower(
+            self._database.dialect, settings.schema, clock, self._wakeups.ring
+        )
         self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._table_makers: set[object] = set()  # who make or change our tables just now
@@ -110,7 +108,7 @@ class App:
         self.sessions = Sessions(self)
         self.accounts = Accounts(self)
         self.keys = Keys(self)
-        self.access = AccessVerbs(self, self._room)
+        self.access = AccessVerbs(self, self._wakeups)
         self.upkeep = Upkeep(self)
 
     def start_again(self) -> None:
@@ -164,7 +162,7 @@ class App:
     def run(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
-            self._room.check_open()
+            self._wakeups.check_open()
             return run_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             self.migrate()
@@ -173,7 +171,7 @@ class App:
     async def arun(self, operation: Operation[T], connection: object = None) -> T:
         """Run an operation, in the caller's transaction if one is given."""
         if connection is not None:
-            self._room.check_open()
+            self._wakeups.check_open()
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
         if not self._migrated:
             await self.amigrate()
@@ -271,14 +269,14 @@ class App:
         """
         left = _countdown(patience)
         self.upkeep.stop(left())
-        self._room.close(left())
+        self._wakeups.close(left())
         self._database.close(left())
 
     async def aclose(self, patience: float = PATIENCE) -> None:
         """Close, from an event loop."""
         left = _countdown(patience)
         await asyncio.to_thread(self.upkeep.stop, left())
-        await asyncio.to_thread(self._room.close, left())
+        await asyncio.to_thread(self._wakeups.close, left())
         closing = getattr(self._database, "aclose", None)
         if closing:
             await closing(left())
@@ -312,10 +310,12 @@ class App:
         self._migrated = False
 
     def _tell(self, changed: Changed[Any]) -> None:
-        """Wake the callers that wait for what an operation has changed."""
+        """Ring for what an operation has changed."""
         if not changed.appends:
             self._marks.drop(changed.topics)
-        self._room.ring(changed.topics)
+        elif not self._wakeups.hears:
+            return
+        self._wakeups.ring(changed.wakeups)
 
     @contextlib.contextmanager
     def _making_tables(self) -> Generator[None]:

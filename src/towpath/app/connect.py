@@ -1,4 +1,4 @@
-"""From a URL to a database and its bell. The only module that knows every kind."""
+"""From a URL to a database and its wakeups. The only module that knows every kind."""
 
 import re
 from collections.abc import Callable
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from towpath.database.bells import Bell, PostgresBell, QuietBell, SqliteBell
 from towpath.database.clock import Clock
 from towpath.database.sqlite_lanes import SqliteDatabase
-from towpath.database.wakeups import Bell, PostgresBell, QuietBell, SqliteBell
+from towpath.database.wakeups import Wakeups
 from towpath.errors import InvalidUrl
 from towpath.operation import OnCommit, Operation
 from towpath.settings import Settings
@@ -52,20 +53,25 @@ def open_database(
     clock: Clock | None,
     on_commit: OnCommit,
     on_leave: Callable[[], None],
-) -> tuple[Database, Callable[[], Bell]]:
-    """Return the database that a URL names, and how to make its bell. Nothing is opened yet.
+) -> tuple[Database, Wakeups]:
+    """Return the database that a URL names, and its wakeups. Nothing is opened yet.
 
     `on_leave` is called when a file was deleted or replaced: in the next one anything may be.
     """
+
+    def heard(bell: Callable[[], Bell], *, announces: bool = False) -> Wakeups:
+        return Wakeups(bell, announces=announces, poll_interval=settings.poll_interval)
+
     scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
     if url in {"memory://", "memory:"}:
-        return SqliteDatabase(None, settings, clock, on_commit, on_leave), QuietBell
+        return SqliteDatabase(None, settings, clock, on_commit, on_leave), heard(QuietBell)
     if scheme == "sqlite":
         path = sqlite_path(url)
         database = SqliteDatabase(path, settings, clock, on_commit, on_leave)
-        return database, lambda: SqliteBell(database.opener)
+        return database, heard(lambda: SqliteBell(database.opener))
     if scheme in {"postgresql", "postgres"}:
-        return _postgres(url, settings, clock, on_commit), lambda: PostgresBell(url, settings)
+        postgres = _postgres(url, settings, clock, on_commit)
+        return postgres, heard(lambda: PostgresBell(url, settings), announces=True)
     msg = f"{_shown(url)} is not a database: use sqlite:///app.db, memory:// or postgresql://…"
     raise InvalidUrl(msg)
 

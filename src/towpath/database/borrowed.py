@@ -9,20 +9,20 @@ import contextlib
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from towpath.database import sqlite
+from towpath.database.bells import encode
 from towpath.database.clock import Clock, machine_clock
-from towpath.database.wakeups import ring_text
 from towpath.errors import DatabaseError, Invalid
-from towpath.operation import Changed, Operation, Steps, adrive, drive, value_of
+from towpath.operation import Changed, Operation, Steps, Wakeup, adrive, drive, value_of
 from towpath.statement import Dialect, Query, Row, Statement
 
 T = TypeVar("T")
 
-RING: Final[Statement[Any]] = Statement("ring", {"any": "select pg_notify(:channel, :topics)"})
+RING: Final[Statement[Any]] = Statement("ring", {"any": "select pg_notify(:channel, :payload)"})
 _KINDS: Final = (
     "a connection of sqlite3, psycopg or Django, or SQLAlchemy's Connection or Session; "
     "the async twin of this verb takes those of an event loop"
@@ -42,7 +42,7 @@ class Borrower:
     dialect: Dialect | None  # None: memory://, which no other connection can see
     schema: str
     clock: Clock | None
-    ring: Callable[[Iterable[str]], None]
+    ring: Callable[[Collection[Wakeup]], None]
 
     def check(self, dialect: str) -> None:
         """Refuse a connection to another kind of database: no worker would look there."""
@@ -227,14 +227,14 @@ async def _in_asyncpg(
 def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T | Changed[T]]:
     """Run an operation, then ring: PostgreSQL does so at the commit, or never."""
     result = yield from operation.steps()
-    topics = _news(result)
-    if topics:
-        yield RING(channel=f"{borrower.schema}_wakeup", topics=ring_text(topics))
+    news = _news(result)
+    if news:
+        yield RING(channel=f"{borrower.schema}_wakeup", payload=encode(news))
     return result
 
 
-def _news(result: object) -> set[str]:
-    return set(result.topics) if isinstance(result, Changed) else set()
+def _news(result: object) -> set[Wakeup]:
+    return result.wakeups if isinstance(result, Changed) else set()
 
 
 # ---------------------------------------------------------------- Django
@@ -279,18 +279,18 @@ def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T 
     return result
 
 
-def _ring_after_commit(session: Any, topics: set[str], borrower: Borrower) -> None:
+def _ring_after_commit(session: Any, news: set[Wakeup], borrower: Borrower) -> None:
     """Ring once the session has committed; a ring too many, after a rollback, does no harm."""
     from sqlalchemy import event  # noqa: PLC0415 - only where it is used
 
     if _RINGS not in session.info:
-        session.info[_RINGS] = defaultdict[Callable[[Iterable[str]], None], set[str]](set)
+        session.info[_RINGS] = defaultdict[Callable[[Collection[Wakeup]], None], set[Wakeup]](set)
 
         def committed(session: Any) -> None:
             if session.in_nested_transaction():
                 return  # a savepoint, which the outer transaction may still take back
-            for ring, news in session.info[_RINGS].items():
-                ring(news)
+            for ring, wakeups in session.info[_RINGS].items():
+                ring(wakeups)
             session.info[_RINGS].clear()
 
         def rolled_back(session: Any) -> None:
@@ -299,7 +299,7 @@ def _ring_after_commit(session: Any, topics: set[str], borrower: Borrower) -> No
 
         event.listen(session, "after_commit", committed)
         event.listen(session, "after_rollback", rolled_back)
-    session.info[_RINGS][borrower.ring] |= topics
+    session.info[_RINGS][borrower.ring] |= news
 
 
 def _in_sqlalchemy(

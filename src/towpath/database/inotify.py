@@ -1,4 +1,4 @@
-"""Linux tells who asks when a file is written to; elsewhere one has to look."""
+"""Watches a file for writes by inotify, on Linux; elsewhere the caller has to look."""
 
 import contextlib
 import ctypes
@@ -11,14 +11,14 @@ MODIFY: Final = 0x2  # IN_MODIFY of linux/inotify.h
 
 
 class Watch:
-    """A descriptor that can be read when a file was written to. The file itself is not opened."""
+    """A descriptor that is readable after a write to a file, which it does not open."""
 
     def __init__(self, fd: int) -> None:
         self.fileno = fd
 
     @classmethod
     def on(cls, path: Path) -> Self | None:
-        """Watch a file, where that is possible."""
+        """Watch a file; None where the system cannot."""
         if sys.platform != "linux":
             return None
         libc = ctypes.CDLL(None)
@@ -31,11 +31,11 @@ class Watch:
         return cls(fd)
 
     def was_written(self) -> bool:
-        """Say whether it was written to since the last time."""
+        """Return whether the file was written to since the last call."""
         with contextlib.suppress(BlockingIOError):
             return bool(os.read(self.fileno, 65_536))
         return False
 
     def close(self) -> None:
-        """Watch no more."""
+        """End the watch."""
         os.close(self.fileno)

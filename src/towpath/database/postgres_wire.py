@@ -123,14 +123,14 @@ class Wire:
         await self._waiting
         return self._answers()
 
-    def rings(self) -> list[str]:
-        """Take what NOTIFY of other connections has brought, while nothing is asked here."""
+    def rings(self) -> list[bytes]:
+        """Take the payloads that other connections sent by NOTIFY, while no statement is sent."""
         pgconn = self._pgconn
         pgconn.consume_input()
-        rung: list[str] = []
+        rung: list[bytes] = []
         while notification := pgconn.notifies():
             if notification.be_pid != pgconn.backend_pid:
-                rung.append(notification.extra.decode())
+                rung.append(notification.extra)
         return rung
 
     def _hear(self) -> None:

@@ -1,337 +1,197 @@
-"""Doorbells between processes: a hint that something is new, without data, that may be lost.
+"""Wakeups: tell subscribers, here and in other processes, that a commit has changed something.
 
-One thread of a process waits at its bell; polling behind it stays the truth.
+A wakeup carries no data and may be lost, so every subscriber is also told at each `poll_interval`.
+A subscriber looks at the database to learn what is new, and must not mind a call for no reason.
 """
 
-import contextlib
 import logging
-import os
-import select
-import sqlite3
 import time
-from collections.abc import Iterable
-from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection, Iterable
+from threading import Lock, Thread
+from typing import Final
 
-from towpath.database.forks import hold_still_at_fork
-from towpath.database.inotify import Watch
-from towpath.database.opener import Opener
-from towpath.database.sqlite import SqliteConnection
-from towpath.errors import DatabaseError
-from towpath.settings import Settings
-
-if TYPE_CHECKING:
-    from towpath.database.postgres_wire import Wire
+from towpath.database.bells import Bell, Rung
+from towpath.database.forks import begin_anew_after_fork, keep_inherited
+from towpath.errors import AppClosed
+from towpath.operation import Wakeup
 
 log: Final = logging.getLogger("towpath")
 
-LOOK_EVERY: Final = 0.01  # seconds between two looks at PRAGMA data_version
-SOON: Final = 0.001  # seconds from the first write of a commit to the first look for it
-LONGEST_COMMIT: Final = 1.0  # seconds; one that takes longer is found by the safety net
 COALESCE: Final = 0.005  # seconds within which announcements share one NOTIFY
-Rung = frozenset[str] | None
-"""The topics in which something is new; None if that may be anywhere."""
-
-NOTHING: Final[frozenset[str]] = frozenset()
-FOREVER: Final = float("inf")
+NEVER: Final = float("inf")
 
 
-class Bell(Protocol):
-    """Where one thread waits and any thread can interrupt it."""
+class Wakeups:
+    """The subscribers of one process, and the thread that waits at its bell."""
 
-    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
-        """Wait for another process's ring, an interruption or the timeout."""
-        ...
+    def __init__(self, bell: Callable[[], Bell], *, announces: bool, poll_interval: float) -> None:
+        self._make_bell = bell
+        self._announces = announces  # else other processes notice a commit by themselves
+        self._poll_interval = poll_interval
+        self._start()
+        begin_anew_after_fork(self)
 
-    def interrupt(self) -> None:
-        """Have the waiting thread return at once."""
-        ...
+    def _start(self) -> None:
+        self._lock = Lock()  # never held during a callback
+        self._subscribers: dict[Wakeup, dict[object, Callable[[], None]]] = {}
+        self._due: dict[Wakeup, float] = {}  # only of wakeups that have subscribers
+        self._announcements: set[Wakeup] = set()
+        self._wakes_at = 0.0  # when the thread looks again by itself; its first look is at once
+        self._bell: Bell | None = None
+        self._thread: Thread | None = None
+        self.is_closed = False
 
-    def announce(self, topics: Iterable[str]) -> None:
-        """Ring in every other process. Called only by the waiting thread."""
-        ...
+    def start_again(self) -> None:
+        """Begin anew in a forked child, which has no thread and none of the subscribers."""
+        keep_inherited(self._bell, self._thread, self._subscribers)
+        self._start()
 
-    def close(self) -> None:
-        """Close what is open. Called only by the waiting thread, or when there is none."""
-        ...
+    def check_open(self) -> None:
+        """Refuse a call after the end."""
+        if self.is_closed:
+            msg = "this app was closed; make a new one"
+            raise AppClosed(msg)
 
+    def subscribe(self, wakeup: Wakeup, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at every ring of a wakeup, and when this closes; return what ends that.
 
-class Pipe:
-    """Interrupts a thread that waits, by a pipe that it watches."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        self._poll = select.poll()  # unlike select, it takes descriptors from 1024 on
-        self._poll.register(self._read, select.POLLIN)
-        self._lock = Lock()
-        self._closed = False
-
-    def interrupt(self) -> None:
-        """Have the waiting thread return at once."""
-        # Once closed, the number may belong to somebody else's file.
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: it is on its way already
-            if not self._closed:
-                os.write(self._write, b"!")
-
-    def is_interrupted(self, timeout: float) -> bool:
-        """Wait for an interruption; say whether one came."""
-        if not self._poll.poll(timeout * 1_000):
-            return False
-        os.read(self._read, 4096)
-        return True
-
-    def sleep(self, timeout: float | None, *also: int) -> bool:
-        """Wait until interrupted or one of `also` can be read; say whether one can."""
-        poll = select.poll()
-        for fd in (self._read, *also):
-            poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1_000)}
-        if self._read in ready:
-            os.read(self._read, 4096)
-        return any(fd in ready for fd in also)
-
-    def close(self) -> None:
-        """Close both ends."""
+        The callback runs in the thread that commits or in the one that waits at the bell, so it
+        must return at once: it sets an event, and the look at the database is made elsewhere. It
+        may subscribe and unsubscribe. A call that is under way may come after the end.
+        """
+        key = object()
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._read)
-                os.close(self._write)
+            self.check_open()
+            bell = self._awake()
+            is_first = not self._subscribers
+            self._subscribers.setdefault(wakeup, {})[key] = callback
+        if is_first:
+            bell.interrupt()  # to listen from now on
 
+        def unsubscribe() -> None:
+            with self._lock:
+                callbacks = self._subscribers.get(wakeup, {})
+                if callbacks.pop(key, None) and not callbacks:
+                    del self._subscribers[wakeup]
+                    self._due.pop(wakeup, None)
 
-class QuietBell:
-    """For a database that no other process sees."""
+        return unsubscribe
 
-    def __init__(self) -> None:
-        self._pipe = Pipe()
-        self.interrupt = self._pipe.interrupt
-        self.close = self._pipe.close
+    @property
+    def hears(self) -> bool:
+        """Whether a ring could reach a subscriber; one that comes later looks after that."""
+        return self._announces or bool(self._subscribers)
 
-    def wait(self, timeout: float | None, *, listening: bool) -> Rung:  # noqa: ARG002 - nobody rings
-        """Wait for an interruption or the timeout."""
-        self._pipe.sleep(timeout)
-        return NOTHING
-
-    def announce(self, topics: Iterable[str]) -> None:
-        """Do nothing: nobody else is there."""
-
-
-class SqliteBell:
-    """Looks at the file's data_version, which every commit of another connection changes.
-
-    It looks when the log is written to; where nobody tells of that, every 10 ms. A commit is seen
-    only some time after its first write: so it looks again and again, at twice the time each time.
-    """
-
-    def __init__(self, opener: Opener) -> None:
-        self._opener = opener
-        self._pipe = Pipe()
-        self.interrupt = self._pipe.interrupt
-        self._connection: SqliteConnection | None = None
-        self._log: Watch | None = None
-        self._written_at = 0.0  # whence the time to the next look is doubled
-        self._rests = False  # it has just rung: many commits are not as many rings
-        self._not_before = 0.0  # when the file is opened again after an error
-        self._in_use = Lock()
-        self._seen: int | None = None
-        hold_still_at_fork(self)
-
-    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
-        """Sleep until it is worth looking, and look."""
-        if not listening:
-            self._pipe.sleep(timeout)
-            return NOTHING
-        self._sleep(FOREVER if timeout is None else timeout)
-        return None if self._changed() else NOTHING
-
-    def announce(self, topics: Iterable[str]) -> None:
-        """Do nothing: the commit itself was the ring."""
-
-    def close(self) -> None:
-        """Close the connection."""
-        with self._in_use:
-            self._disconnect()
-        self._pipe.close()
-
-    def before_fork(self) -> None:
-        """Close the connection, and keep it closed."""
-        self._in_use.acquire()
-        self._disconnect()
-
-    def after_fork(self) -> None:
-        """Go on."""
-        self._in_use.release()
-        self.interrupt()  # it sleeps on a watch that was closed
-
-    def _disconnect(self) -> None:
-        if self._connection:
-            self._connection.close()
-            self._connection, self._seen = None, -1  # whatever comes next is news
-        if self._log:
-            self._log.close()
-            self._log = None
-
-    def _sleep(self, timeout: float) -> None:
-        log = self._log
-        if log is None:
-            self._pipe.is_interrupted(min(timeout, LOOK_EVERY))
+    def ring(self, wakeups: Collection[Wakeup]) -> None:
+        """Tell the subscribers here, before this returns, and those of other processes."""
+        if not wakeups or not self.hears or self.is_closed:
             return
-        pause = LOOK_EVERY if self._rests else max(SOON, time.monotonic() - self._written_at)
-        if pause <= LOOK_EVERY:  # deaf, or many writes would be as many looks
-            self._pipe.is_interrupted(min(timeout, pause))
-        else:
-            pause = timeout if pause > LONGEST_COMMIT else min(timeout, pause)
-            if self._pipe.sleep(None if pause == FOREVER else pause, log.fileno):
-                self._pipe.is_interrupted(SOON)
+        self._tell(wakeups)
+        if self._announces:
+            self._announce(wakeups)
 
-    def _changed(self) -> bool:
-        if time.monotonic() < self._not_before:
-            return False
-        try:
-            with self._in_use:
-                if self._connection:
-                    self._opener.check(self._connection)
-                else:
-                    self._connection = self._opener.open()
-                    self._connection.execute("pragma data_version").fetchone()  # now there is a log
-                    self._log = Watch.on(self._opener.log_path)
-                written = self._log is not None and self._log.was_written()
-                [version] = self._connection.execute("pragma data_version").fetchone()
-        except (sqlite3.Error, DatabaseError):
-            with self._in_use:
-                self._disconnect()  # the cause may go away while an open file stays as it is
-            self._not_before = time.monotonic() + LONGEST_COMMIT
-            return False  # the safety net still looks
-        changed = self._rests = self._seen is not None and version != self._seen
-        self._seen = version
-        now = time.monotonic()
-        if changed:
-            self._written_at = now - LOOK_EVERY
-        elif written and now - self._written_at > LOOK_EVERY:
-            self._written_at = now
-        return changed
+    def ring_later(self, wakeups: Iterable[Wakeup], seconds: float) -> None:
+        """Tell the subscribers in this process after so many seconds."""
+        at = time.monotonic() + seconds
+        with self._lock:
+            for wakeup in wakeups:
+                if wakeup in self._subscribers:
+                    self._due[wakeup] = min(at, self._due.get(wakeup, at))
+            bell = self._bell if at < self._wakes_at else None
+        if bell:
+            bell.interrupt()
 
+    def close(self, patience: float | None = None) -> None:
+        """Tell every subscriber and end the thread; with `patience`, wait so many seconds."""
+        with self._lock:
+            self.is_closed = True
+            thread, bell = self._thread, self._bell
+            self._thread = self._bell = None
+            wakeups = list(self._subscribers)
+        self._tell(wakeups)
+        if bell:
+            bell.interrupt()
+        if thread:
+            thread.join(patience)
 
-class PostgresBell:
-    """LISTEN and NOTIFY on one connection of its own, which is always drained."""
+    def _tell(self, wakeups: Iterable[Wakeup]) -> None:
+        with self._lock:
+            told = [
+                (wakeup, callback)
+                for wakeup in wakeups
+                for callback in self._subscribers.get(wakeup, {}).values()
+            ]
+        for wakeup, callback in told:
+            try:
+                callback()
+            except Exception:
+                log.exception("a subscriber to the wakeup %s failed", wakeup)
 
-    def __init__(self, url: str, settings: Settings) -> None:
-        self._url = url
-        self._settings = settings
-        self.channel = f"{settings.schema}_wakeup"
-        self._pipe = Pipe()
-        self.interrupt = self._pipe.interrupt
-        self._connection: Wire | None = None
-        self._listens = False
-        self._heard_at = 0.0  # the last sign of life
-        self._overheard: list[str] = []  # what came, also while we rang ourselves
-        self._not_before = 0.0
-        self._pause = 0.1
-
-    def wait(self, timeout: float | None, *, listening: bool) -> Rung:
-        """Wait for a notification while somebody listens."""
-        if not listening:
-            # Drained all the same: an unread socket would hold up NOTIFY for the whole server.
-            if self._connection is None or not self._listens:
-                self._pipe.sleep(timeout)
-            elif self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
-                self._heard(self._connection)
-            return NOTHING
-        came_back = self._connection is None and self._connect()
-        if came_back:
-            return None  # what was announced meanwhile was missed
-        if self._connection is None:
-            again = max(0.0, self._not_before - time.monotonic())
-            self._pipe.sleep(again if timeout is None else min(timeout, again))
-            return NOTHING
-        if not self._listens:
-            self._pipe.sleep(timeout)
-            return NOTHING
-        if self._overheard or self._pipe.sleep(timeout, self._connection.fileno()):
-            return self._heard(self._connection)
-        if time.monotonic() - self._heard_at > self._settings.connect_timeout:
-            self._say(self._connection, "select 1")  # a dead line is as silent as an idle one
-        return NOTHING
-
-    def announce(self, topics: Iterable[str]) -> None:
-        """Ring once for all of these topics."""
-        text = ring_text(topics)
-        for _ in range(2):  # the connection may have died since it was last used
-            if self._connection is None:
-                self._connect()
-            line = self._connection
-            if line is None or self._say(line, "select pg_notify($1, $2)", self.channel, text):
+    def _announce(self, wakeups: Iterable[Wakeup]) -> None:
+        with self._lock:
+            if self.is_closed:
                 return
+            self._announcements.update(wakeups)
+            bell = self._awake()
+            soon = self._wakes_at <= time.monotonic() + COALESCE
+        if not soon:
+            bell.interrupt()
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._disconnect()
-        self._pipe.close()
+    def _awake(self) -> Bell:
+        if self._bell is None:
+            bell = self._make_bell()
+            thread = Thread(target=self._watch, args=(bell,), name="towpath-bell", daemon=True)
+            thread.start()
+            self._bell, self._thread = bell, thread
+        return self._bell
 
-    def _say(self, line: "Wire", text: str, *values: str) -> bool:
-        """Run a statement; return whether it was answered. If not, the connection is closed."""
-        import psycopg  # noqa: PLC0415 - only with this database
-
-        from towpath.database.postgres_wire import Sent  # noqa: PLC0415 - only with this database
-
+    def _watch(self, bell: Bell) -> None:
+        announced = look_at = 0.0
         try:
-            line.exchange([Sent(text, values)])
-            self._overheard += line.rings()
-        except psycopg.Error:
-            self._disconnect()
-            return False
-        self._heard_at = time.monotonic()
-        return True
+            while not self.is_closed:
+                now = time.monotonic()
+                news: set[Wakeup] = set()
+                with self._lock:
+                    listening = bool(self._subscribers)
+                    if self._announcements and now >= announced + COALESCE:
+                        news, self._announcements = self._announcements, set()
+                    self._wakes_at = self._next(now, look_at, announced, listening=listening)
+                    timeout = None if self._wakes_at == NEVER else max(0, self._wakes_at - now)
+                if news:
+                    bell.announce(news)
+                    announced = time.monotonic()
+                    continue
+                rung = self._rung(bell, timeout, listening=listening)
+                look_at = self._pass_on(rung, look_at)
+            if self._announcements:
+                bell.announce(self._announcements)  # a process may enqueue and end
+        finally:
+            bell.close()
 
-    def _disconnect(self) -> None:
-        if self._connection:
-            self._connection.close()
-            self._connection = None
-
-    def _connect(self) -> bool:
-        import psycopg  # noqa: PLC0415 - only with this database
-
-        from towpath.database import postgres  # noqa: PLC0415 - only with this database
-        from towpath.database.postgres_wire import Sent  # noqa: PLC0415 - only with this database
-
-        if time.monotonic() < self._not_before:
-            return False
+    def _rung(self, bell: Bell, timeout: float | None, *, listening: bool) -> Rung:
         try:
-            line = self._connection = postgres.connect(self._url, self._settings)
-            self._listens = not line.is_pooled
-            if self._listens:
-                line.exchange([Sent("set synchronous_commit = off")])  # a ring may be lost
-                line.exchange([Sent(f'listen "{self.channel}"')])
-            else:
-                log.warning(
-                    "a pooler such as PgBouncer stands before the database: wakeups from other "
-                    "processes are found by polling, every %g s",
-                    self._settings.poll_interval,
-                )
-        except psycopg.Error:
-            self._disconnect()
-            self._not_before = time.monotonic() + self._pause
-            self._pause = min(self._pause * 2, 5)
-            return False
-        self._heard_at, self._pause = time.monotonic(), 0.1
-        return True
-
-    def _heard(self, line: "Wire") -> Rung:
-        import psycopg  # noqa: PLC0415 - only with this database
-
-        try:
-            texts = self._overheard + line.rings()
-        except psycopg.Error:
-            self._disconnect()
+            return bell.wait(timeout, listening=listening)
+        except Exception:  # the end of this thread would end the safety net
+            log.exception("the bell failed; wakeups are found by polling")
+            time.sleep(self._poll_interval)
             return None
-        self._heard_at, self._overheard = time.monotonic(), []
-        if "" in texts:
-            return None
-        return frozenset(topic for text in texts for topic in text.split(","))
 
+    def _next(self, now: float, look_at: float, announced: float, *, listening: bool) -> float:
+        times = [NEVER]
+        if listening:
+            times += [max(look_at, now), *self._due.values()] if look_at else [now]
+        if self._announcements or now < announced + COALESCE:
+            times.append(announced + COALESCE)  # under load it looks by itself, uninterrupted
+        return min(times)
 
-def ring_text(topics: Iterable[str]) -> str:
-    """Return what a NOTIFY carries: the topics, or nothing when they would not fit."""
-    text = ",".join(sorted(set(topics)))
-    return text if len(text) < 7_900 else ""  # noqa: PLR2004 - PostgreSQL allows 8,000 bytes
+    def _pass_on(self, rung: Rung, look_at: float) -> float:
+        """Tell subscribers of rings, of what is due, and at each look; return the next look."""
+        now = time.monotonic()
+        looks = now >= look_at
+        with self._lock:
+            due = {wakeup for wakeup, at in self._due.items() if at <= now}
+            for wakeup in due:
+                del self._due[wakeup]
+            wakeups = list(self._subscribers) if rung is None or looks else rung | due
+        self._tell(wakeups)
+        return now + self._poll_interval if looks else look_at

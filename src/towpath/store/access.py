@@ -11,13 +11,13 @@ from msgspec.structs import asdict, replace
 
 from towpath.errors import IncompatibleData
 from towpath.model.access import Access
-from towpath.operation import Changed, Mode, Operation, Steps
+from towpath.operation import Changed, Mode, Operation, Steps, Wakeup
 from towpath.statement import Statements, no_rows, rows
 
 T = TypeVar("T")
 
-WAKEUP: Final = "@access"
-"""What rings when the version has grown: no topic can have this name."""
+WAKEUP: Final = Wakeup("access")
+"""Rings when the version has grown."""
 
 
 class Secret(NamedTuple):
@@ -47,7 +47,7 @@ class sql(Statements):
 
 def changed(value: T) -> Changed[T]:
     """Return the result of an operation that has raised the version."""
-    return Changed(value, [WAKEUP])
+    return Changed(value, others=[WAKEUP])
 
 
 def raise_version() -> Steps[None]:
