@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from towpath import App, Lease
-from towpath.store.stats import Stats
+from towpath.model.stats import Stats
 
 Process = subprocess.Popen[bytes]
 

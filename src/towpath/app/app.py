@@ -37,6 +37,7 @@ from towpath.database.sqlite_lanes import SqliteDatabase
 from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of
+from towpath.model.stats import Stats
 from towpath.operation import Changed, Operation, Steps
 from towpath.settings import Settings
 from towpath.store import schema, sessions, stats
@@ -356,7 +357,7 @@ def _countdown(seconds: float) -> Callable[[], float]:
     return lambda: max(0.0, until - time.monotonic())
 
 
-def _recovery(found: stats.Stats) -> Recovery:
+def _recovery(found: Stats) -> Recovery:
     return Recovery(
         ready=found.ready, delayed=found.delayed, reserved=found.reserved, buried=found.buried
     )

@@ -9,17 +9,18 @@ from towpath.app.checks import JobRef, seq_of
 from towpath.app.sessions import new_number
 from towpath.app.waiters import Waiters
 from towpath.errors import NotFound, ReserveTimeout
+from towpath.model.delay_queue import JobAt, QueueCounts
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.states import State
+from towpath.model.stats import TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Answer, Operation, answered
 from towpath.store import delay_queue
 from towpath.store import leases as store
-from towpath.store.delay_queue import JobAt, Pick, QueueCounts
+from towpath.store.delay_queue import Pick
 from towpath.store.leases import Settled, Touch
 from towpath.store.reserving import bring_into_line
-from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:
     from towpath.app.app import App

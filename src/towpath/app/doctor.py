@@ -17,13 +17,13 @@ from towpath.database.sqlite import lockable, may
 from towpath.database.turns import lock_file
 from towpath.errors import TowpathError
 from towpath.model.instants import as_timedelta, spoken
+from towpath.model.sessions import Session
+from towpath.model.stats import TopicStats
 from towpath.operation import Operation
 from towpath.settings import Settings
 from towpath.store import doctor as asked
 from towpath.store import retention, schema, sessions, stats
 from towpath.store.doctor import Late, Transaction
-from towpath.store.sessions import Session
-from towpath.store.stats import TopicStats
 
 T = TypeVar("T")
 

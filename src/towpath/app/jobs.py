@@ -30,13 +30,13 @@ from towpath.model.instants import FOREVER, Duration
 from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
 from towpath.model.runs import Run
 from towpath.model.states import State
+from towpath.model.stats import Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Operation, answered
 from towpath.store import admin, job_output, lookup, runs
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
-from towpath.store.stats import Minute, Stats, TopicStats
 
 if TYPE_CHECKING:
     from towpath.app.app import App

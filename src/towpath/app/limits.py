@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from towpath.model.limits import LimitInUse
 from towpath.store import limits
-from towpath.store.limits import LimitInUse
 
 if TYPE_CHECKING:
     from towpath.app.app import App

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from towpath.app.checks import worker_of
 from towpath.model.job import Lease
+from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.topics import checked
 from towpath.operation import Operation
 from towpath.store import sessions
-from towpath.store.sessions import RemoteWorker, Session
 
 if TYPE_CHECKING:
     from towpath.app.app import App

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from towpath.model.instants import Duration, microseconds
+from towpath.model.stats import TopicStats
 from towpath.model.topics import checked
 from towpath.store import stats as counts
 from towpath.store import topics
-from towpath.store.stats import TopicStats
 
 if TYPE_CHECKING:
     from towpath.app.app import App

@@ -11,7 +11,7 @@ from towpath import App
 from towpath.cli.apps import add_common, open_app
 from towpath.cli.output import Output, Table
 from towpath.cli.topics import COLUMNS, row
-from towpath.store.stats import Stats, TopicStats
+from towpath.model.stats import Stats, TopicStats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,7 +7,7 @@ from typing import Final
 from towpath import App
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import Columns, Output, Refused, Table, confirm, since, text
-from towpath.store.stats import TopicStats
+from towpath.model.stats import TopicStats
 
 EXAMPLES: Final = """\
 examples:

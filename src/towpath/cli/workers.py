@@ -8,7 +8,7 @@ import msgspec
 from towpath.app.sessions import is_live
 from towpath.cli.apps import add_common, open_app
 from towpath.cli.output import Columns, Output, Table, since
-from towpath.store.sessions import RemoteWorker, Session
+from towpath.model.sessions import RemoteWorker, Session
 
 EXAMPLES: Final = """\
 examples:

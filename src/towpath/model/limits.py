@@ -43,6 +43,17 @@ class Limit(Struct, frozen=True, omit_defaults=True):
         return max(1, time // int(number))
 
 
+class LimitInUse(Struct, frozen=True, kw_only=True):
+    """A limit, and who is bound by it."""
+
+    key: str
+    concurrency: int | None
+    pace: int | None  # microseconds from one start to the next
+    burst: int
+    running: int
+    blocked: int
+
+
 class Gauge(Struct):
     """What a limit leaves room for, at one instant."""
 

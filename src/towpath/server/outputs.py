@@ -11,9 +11,9 @@ from msgspec import Raw, Struct, field
 from towpath.app.sessions import is_live
 from towpath.model.job import FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
+from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.states import State, Status
 from towpath.server.inputs import NULL, Encoding
-from towpath.store.sessions import RemoteWorker, Session
 
 NO_OPTIONS: Final = Options()  # where those of a job cannot be read
 

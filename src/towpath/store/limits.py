@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
-
 from towpath.model.instants import instant
 from towpath.model.job import Job, Lease
-from towpath.model.limits import LATE, Gauge, Limit
+from towpath.model.limits import LATE, Gauge, Limit, LimitInUse
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
 
@@ -90,17 +88,6 @@ class sql(Statements):
     list_limits = rows(LimitRow)
     unused_limits = rows(str)
     forget_limits = no_rows()
-
-
-class LimitInUse(Struct, frozen=True, kw_only=True):
-    """A limit, and how many jobs it binds."""
-
-    key: str
-    concurrency: int | None
-    pace: int | None  # microseconds from one start to the next
-    burst: int
-    running: int
-    blocked: int
 
 
 def admitted(leases: Sequence[Lease]) -> Steps[tuple[list[Lease], set[str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec import Struct
 from towpath.errors import LeaseLost
 from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import FailureKind
+from towpath.model.sessions import RemoteWorker, Session
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
 from towpath.store import jobs
@@ -96,30 +96,6 @@ class sql(Statements):
     leases_of = rows(HeldLease)
     next_leases = rows(LeaseRange)
     orphans = rows(HeldLease)
-
-
-class Session(Struct, frozen=True, kw_only=True):
-    """A worker's sign of life, as it was when it was read."""
-
-    session: int
-    worker: str
-    topics: tuple[str, ...]  # that it serves; none if it did not say
-    started_at: datetime
-    beat_at: datetime
-    silent: timedelta  # since its last beat
-    leases: int
-
-
-class RemoteWorker(Struct, frozen=True, kw_only=True):
-    """A worker that reserves without a session, as it was when it was read."""
-
-    worker: str
-    topics: tuple[str, ...]  # that it last asked for
-    started_at: datetime  # when it was first heard
-    beat_at: datetime  # when it last asked for jobs, got one or touched one
-    silent: timedelta  # since then
-    leases: int
-    session: None = None
 
 
 def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from towpath.app.checks import EnqueueOptions
+    from towpath.model.delay_queue import JobAt
     from towpath.model.job import Job, Lease
     from towpath.server.beanstalkd.connection import ClientConnection
     from towpath.server.beanstalkd.protocol import ClientCommand
-    from towpath.store.delay_queue import JobAt
 
 log: Final = logging.getLogger("towpath")
 

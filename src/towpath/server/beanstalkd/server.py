@@ -16,12 +16,12 @@ from msgspec import Struct
 from towpath import App
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
+from towpath.model.delay_queue import QueueCounts
 from towpath.model.job import Job, Lease
 from towpath.server.beanstalkd.commands import MOST_RESERVED, WantedJobs
 from towpath.server.beanstalkd.connection import ClientConnection
 from towpath.server.beanstalkd.together import Batcher
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
-from towpath.store.delay_queue import QueueCounts
 
 log: Final = logging.getLogger("towpath")
 

@@ -18,8 +18,8 @@ from towpath.server.beanstalkd.tubes import tube_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from towpath.model.delay_queue import JobAt, QueueCounts
     from towpath.server.beanstalkd.server import BeanstalkdServer
-    from towpath.store.delay_queue import JobAt, QueueCounts
 
 SPOKEN: Final = "1.13"  # the version of beanstalkd whose protocol this is
 BINLOG_SIZE: Final = 10_485_760  # bytes; what beanstalkd says unless told otherwise

@@ -1,0 +1,56 @@
+"""Statistics: topics and the whole database in numbers."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class TopicStats(Struct, frozen=True, kw_only=True):
+    """One topic in numbers."""
+
+    topic: str
+    ready: int
+    delayed: int
+    blocked: int
+    reserved: int
+    buried: int
+    oldest_at: datetime | None  # when its oldest ready job was due, by the first of each priority
+    paused: bool
+    completed: int  # since the tables were made
+    failed: int  # for good, since the tables were made
+    avg_duration_ms: float | None
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """The whole database in numbers."""
+
+    topics: int
+    ready: int
+    delayed: int
+    blocked: int
+    reserved: int
+    buried: int
+    cancelled: int
+    completed: int
+    failed: int
+    success_rate: float | None  # of all that ended well or for good
+    avg_duration_ms: float | None
+
+    @property
+    def pending(self) -> int:
+        """Jobs that wait."""
+        return self.ready + self.delayed + self.blocked
+
+    @property
+    def processing(self) -> int:
+        """Jobs that somebody holds."""
+        return self.reserved
+
+
+class Minute(Struct, frozen=True, kw_only=True):
+    """One minute of outcomes."""
+
+    at: str
+    completed: int
+    failed: int
+    avg_duration_ms: float | None
