@@ -22,6 +22,12 @@ LAYERS = [  # each imports only from those below; those of one line do not know 
     {"statement", "settings"},
     {"errors"},
 ]
+ABOVE_APP = ("cli", "demo", "integrations", "server", "testing")  # these call the app
+BELOW_APP = ("database", "store")
+BESIDE_APP = {  # the files that reach below the app all the same
+    # It ends runs one at a time, and buries the session of a crash by the clock of the test.
+    "testing.py": {"store.leases", "store.sessions"},
+}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "base", "core", "misc"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -30,13 +36,23 @@ def layer_of(name):
     return next(depth for depth, names in enumerate(LAYERS) if name in names)
 
 
+def imported_modules(path):
+    """The modules of our package that a file imports, such as `store.leases`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            is_package = (SOURCE.parent / node.module.replace(".", "/")).is_dir()
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = names if is_package else [node.module]
+        else:
+            continue
+        yield from (name.removeprefix("towpath.") for name in names if name.startswith("towpath."))
+
+
 def imports(path):
     """The parts of our package that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "towpath":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("towpath."):
-            yield node.module.split(".")[1]
+    return (module.split(".")[0] for module in imported_modules(path))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
@@ -47,6 +63,18 @@ def test_imports_point_down(path):
     for there in imports(path):
         if there != here and not there[0].isupper():
             assert layer_of(here) < layer_of(there), f"{here} may not import {there}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path.relative_to(SOURCE).parts[0].removesuffix(".py") in ABOVE_APP],
+    ids=lambda path: path.relative_to(SOURCE).as_posix(),
+)
+def test_what_stands_above_the_app_calls_the_app(path):
+    """Its verbs check, retry and wake; an operation of the store alone does not."""
+    below = {name for name in imported_modules(path) if name.split(".")[0] in BELOW_APP}
+
+    assert below == BESIDE_APP.get(path.relative_to(SOURCE).as_posix(), set())
 
 
 def test_a_class_name_is_used_once():
