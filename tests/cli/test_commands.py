@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Towpath
 from tests.conftest import eventually
 from tests.workers import ended, working
-from towpath import Backoff, Context, Status
+from towpath import Backoff, Context, Job, Status
 from towpath.cli.main import COMMANDS
 from towpath.operation import Operation
 from towpath.statement import Statement
@@ -94,6 +94,14 @@ def test_one_document_has_the_names_of_the_design(app, towpath):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", found["created_at"])
     [failure] = found["failures"]
     assert (failure["kind"], failure["error"]) == ("error", "ValueError: no ink")
+
+
+def test_the_document_of_a_job_has_every_field_of_a_job(app, towpath):
+    job = buried(app, payload={"n": 1})
+    [found] = towpath.json("jobs", "show", job.id)["jobs"]
+
+    names = {"body": "payload", "result_body": "result"}
+    assert {names.get(field, field) for field in Job.__struct_fields__} <= set(found)
 
 
 def test_raw_bytes_and_results_are_shown_too(app, towpath):
