@@ -1,17 +1,16 @@
 """Who may do what over HTTP: the rules, and those of single topics."""
 
+import re
 from typing import Final
 
 from msgspec import Struct
 
-JOB_FIELDS: Final = frozenset({
-    "id", "seq", "topic", "status", "state", "priority", "key", "payload", "encoding", "headers",
-    "ttr", "timeout", "retention", "maxRetries", "maxCrashes", "createdAt", "runAt", "expiresAt",
-    "epoch", "retries", "crashes", "timeouts", "releases", "buries", "kicks", "reservedAt", "until",
-    "cancelRequested", "finishedAt", "durationMs", "result", "lastError", "progress",
-    "progressMessage",
-})  # fmt: skip
-"""What rules may ask of a job: the names under which HTTP shows it."""
+from towpath.model.job import SHOWN
+
+JOB_FIELDS: Final = frozenset(
+    re.sub("_(.)", lambda found: found[1].upper(), name) for name in SHOWN
+)
+"""The fields of a job that rules may name: those that HTTP shows, in camel case."""
 
 
 class TopicAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from msgspec import Struct
@@ -95,6 +95,33 @@ class Job(Struct, frozen=True):
     def status(self) -> Status:
         """Its state in coarser words."""
         return STATUS[self.state]
+
+
+SHOWN_OTHERWISE: Final[dict[str, dict[str, str]]] = {
+    "state": {"state": "state", "status": "status"},
+    "body": {"payload": "body"},
+    "options": {
+        "headers": "options.headers",
+        "timeout": "options.timeout",
+        "retention": "options.retention",
+        "max_retries": "options.max_retries",
+        "max_crashes": "options.max_crashes",
+        "expires_at": "expires_at",
+    },
+    "duration": {"duration_ms": "duration"},
+    "result_body": {"result": "result_body"},
+}
+"""The fields that HTTP and rules show under other names, each with its attribute of Job.
+
+A field that they must not show stands here without any name.
+"""
+
+SHOWN: Final = {
+    name: attribute
+    for field in Job.__struct_fields__
+    for name, attribute in SHOWN_OTHERWISE.get(field, {field: field}).items()
+}
+"""Every name under which HTTP and rules show a job, each with its attribute of Job."""
 
 
 class UnreadableJob(Job, frozen=True, kw_only=True):

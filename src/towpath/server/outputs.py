@@ -1,7 +1,8 @@
 """What an answer says. Names are in camel case."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from towpath.app.sessions import is_live
-from towpath.model.job import FailureKind, Job, Lease, Options, UnreadableJob
+from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.states import State, Status
@@ -228,47 +229,55 @@ class Complaint(ResponseBody):
     details: dict[str, Any]
 
 
+def stored(body: str, encoding: str) -> Raw:
+    """Return a stored body as JSON: itself, or as the text that it is."""
+    return Raw(body.encode() if encoding_shown(encoding) == "json" else msgspec.json.encode(body))
+
+
+def encoding_shown(encoding: str) -> Encoding:
+    """Return how a body is encoded; of a job that this version cannot read, nothing is shown."""
+    return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
+
+
+def _milliseconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else round(duration.total_seconds() * 1e3, 3)
+
+
+def _raw(body: str | None) -> Raw:
+    return NULL if body is None else Raw(body.encode())
+
+
+_CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
+    "encoding": encoding_shown,
+    "headers": dict,
+    "ttr": timedelta.total_seconds,
+    "duration_ms": _milliseconds,
+    "result": _raw,
+}
+# By position, which is twice as quick as by name.
+_attributes: Final = attrgetter(*(SHOWN[name] for name in JobShown.__struct_fields__))
+_conversions: Final = [
+    (JobShown.__struct_fields__.index(name), convert) for name, convert in _CONVERTED.items()
+]
+_PAYLOAD: Final = JobShown.__struct_fields__.index("payload")
+
+
 def job_shown(job: Job) -> JobShown:
     """Return a job as JSON shows it; of one that this version cannot read, what is known."""
-    options = NO_OPTIONS if isinstance(job, UnreadableJob) else job.options
-    duration = job.duration
-    # By position, which is quicker: the order is that of the class, as a test makes sure.
-    return JobShown(
-        job.id,
-        job.seq,
-        job.topic,
-        job.status,
-        job.state,
-        job.priority,
-        job.key,
-        stored(job.body, job.encoding),
-        encoding_shown(job.encoding),
-        dict(options.headers),
-        job.ttr.total_seconds(),
-        options.timeout,
-        options.retention,
-        options.max_retries,
-        options.max_crashes,
-        job.created_at,
-        job.run_at,
-        job.expires_at,
-        job.epoch,
-        job.retries,
-        job.crashes,
-        job.timeouts,
-        job.releases,
-        job.buries,
-        job.kicks,
-        job.reserved_at,
-        job.until,
-        job.cancel_requested,
-        job.finished_at,
-        None if duration is None else round(duration.total_seconds() * 1e3, 3),
-        NULL if job.result_body is None else Raw(job.result_body.encode()),
-        job.last_error,
-        job.progress,
-        job.progress_message,
-    )
+    values = list(_attributes(_readable(job)))
+    for place, convert in _conversions:
+        values[place] = convert(values[place])
+    values[_PAYLOAD] = stored(job.body, job.encoding)
+    return JobShown(*values)
+
+
+def _readable(job: Job) -> Job:
+    if not isinstance(job, UnreadableJob):
+        return job
+    known: dict[str, Any] = {
+        name: getattr(job, name) for name in Job.__struct_fields__ if name != "options"
+    }
+    return Job(**known, options=NO_OPTIONS)
 
 
 def outlined(job: Job) -> JobShown:
@@ -325,16 +334,6 @@ def worker_shown(worker: Session | RemoteWorker, dead_after: float) -> WorkerSho
         live=is_live(worker, dead_after),
         leases=worker.leases,
     )
-
-
-def stored(body: str, encoding: str) -> Raw:
-    """Return a stored body as JSON: itself, or as the text that it is."""
-    return Raw(body.encode() if encoding_shown(encoding) == "json" else msgspec.json.encode(body))
-
-
-def encoding_shown(encoding: str) -> Encoding:
-    """Return how a body is encoded; of a job that this version cannot read, nothing is shown."""
-    return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
 
 
 def _seconds(duration: timedelta | None) -> float | None:
