@@ -6,10 +6,11 @@ from operator import attrgetter
 from uuid import UUID, uuid4
 
 import pytest
-from msgspec.structs import replace
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from tests.server.conftest import Web, refused
-from towpath import Job, State
+from towpath import Job, State, UnreadableJob
 from towpath.model.job import SHOWN, SHOWN_OTHERWISE
 from towpath.server.outputs import JobShown, job_shown
 
@@ -443,6 +444,16 @@ def test_every_field_of_a_job_stands_in_its_own_place(web):
     assert (shown.ttr, shown.duration_ms) == (job.ttr.total_seconds(), 0.0)
     assert (bytes(shown.payload), bytes(shown.result)) == (b'{"a":1}', b"[1]")
     assert (shown.headers, shown.state) == ({"h": "v"}, State.READY)
+
+
+def test_of_a_job_that_cannot_be_read_the_rest_is_shown(web):
+    job = web.app.jobs.enqueue("mail", {"a": 1}, key="k", max_retries=9)
+    known = {**asdict(job), "encoding": "newer", "options": UNSET}
+
+    shown = job_shown(UnreadableJob(**known, why="a newer version wrote it"))
+
+    assert (shown.id, shown.key, shown.encoding) == (job.id, "k", "json")
+    assert (shown.max_retries, shown.headers, shown.expires_at) == (3, {}, None)
 
 
 def test_strangers_do_not_share_their_idempotency_keys(make_app, loop):
