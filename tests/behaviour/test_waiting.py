@@ -396,6 +396,21 @@ def test_a_waiter_that_leaves_passes_its_ring_on():
     wakeups.close()
 
 
+def test_a_close_wakes_every_waiter():
+    """Also those behind one that never answers, as in an event loop that has ended."""
+    wakeups = Wakeups(QuietBell, announces=False, poll_interval=FAR)
+    room = Waiters(wakeups, max_waiters=0)
+    waiters = [ThreadWaiter(("mail",)) for _ in range(3)]
+    room.enter(waiters[0])
+    assert waiters[0].wait(5)  # to look once more, now that it is in line
+    for waiter in waiters[1:]:
+        room.enter(waiter)
+
+    wakeups.close()
+
+    assert all(waiter.wait(5) for waiter in waiters)
+
+
 def test_nothing_is_remembered_of_topics_that_nobody_waits_for_any_more():
     """However many sets of topics come and go, and although one of their topics stays."""
     wakeups = Wakeups(QuietBell, announces=False, poll_interval=FAR)
