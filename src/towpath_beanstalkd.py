@@ -1,8 +1,9 @@
-"""towpath-beanstalkd: a server for beanstalkd's protocol that listens before all else.
+"""towpath-beanstalkd: a server for beanstalkd's protocol that listens before it imports the rest.
 
-Whoever starts a server expects it to listen soon. So it listens before it imports even the
-standard library's sockets: then it takes down what early clients say, and when, and meanwhile
-imports the rest. It stands outside the package, which imports more than that.
+The test suites of beanstalkd's clients start a server and connect a moment later. So this module
+listens before it imports even the standard library's sockets. The kernel keeps the connections
+and their first commands until the server accepts them. It is outside of the package `towpath`,
+which takes long to import.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import sys
 
 TYPE_CHECKING = False  # that of `typing` takes long to import
 if TYPE_CHECKING:
-    import socket
     from typing import NoReturn
 
 USAGE = """\
@@ -32,8 +32,6 @@ Use: towpath-beanstalkd [OPTIONS]
 """
 WITH_VALUE = "bflpuzs"
 ALONE = "FVvhcn"
-MOST_EARLY = 100  # clients; others wait in the backlog
-MOST_SAID = 65_536  # bytes, of each
 MOST_PORT = 65_535
 BACKLOG = 1_024
 FIRST_INHERITED = 3  # descriptor
@@ -55,10 +53,9 @@ def main() -> None:
     drained: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: drained.append(number))
     listening = socket.socket(fileno=bound.detach())
-    early = Early(listening)
     from towpath.server.beanstalkd.standalone import serve  # noqa: PLC0415 - see above
 
-    serve(options, listening, early.stop, drained)
+    serve(options, listening, drained)
 
 
 def parse(arguments: list[str]) -> dict[str, str]:
@@ -145,65 +142,6 @@ def remove_socket(path: str) -> None:
             os.unlink(path)  # noqa: PTH108 - pathlib takes long to import
     except FileNotFoundError:
         pass
-
-
-class Early:
-    """Takes down what clients say while the rest is imported."""
-
-    def __init__(self, listening: socket.socket) -> None:
-        import socket  # noqa: PLC0415 - see above
-        from threading import Thread  # noqa: PLC0415 - see above
-
-        self._listening = listening
-        self._said: dict[socket.socket, tuple[bytes, float]] = {}
-        self._reads: set[socket.socket] = {listening}
-        self._stop, self._stopped = socket.socketpair()
-        self._thread = Thread(target=self._go_on, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> list[tuple[socket.socket, bytes, float]]:
-        """Return who has come, what each has said, and when it began to."""
-        self._stopped.send(b".")
-        self._thread.join()
-        self._stop.close()
-        self._stopped.close()
-        return [(client, data, at) for client, (data, at) in self._said.items()]
-
-    def _go_on(self) -> None:
-        import select  # noqa: PLC0415 - see above
-
-        while True:
-            ready, _, _ = select.select([self._stop, *self._reads], [], [])
-            if self._stop in ready:
-                return
-            for each in self._reads.intersection(ready):
-                if each is self._listening:
-                    self._accept()
-                else:
-                    self._read(each)
-
-    def _accept(self) -> None:
-        try:
-            client, _ = self._listening.accept()
-        except OSError:
-            return
-        client.setblocking(False)
-        self._said[client] = (b"", 0.0)
-        self._reads.add(client)
-        if len(self._said) >= MOST_EARLY:
-            self._reads.discard(self._listening)
-
-    def _read(self, client: socket.socket) -> None:
-        import time  # noqa: PLC0415 - see above
-
-        said, at = self._said[client]
-        try:
-            data = client.recv(MOST_SAID - len(said))
-        except OSError:
-            data = b""
-        self._said[client] = (said + data, at or time.monotonic())
-        if not data or len(said) + len(data) >= MOST_SAID:
-            self._reads.discard(client)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """towpath-beanstalkd takes beanstalkd's flags, and listens before all else."""
 
-import asyncio
 import contextlib
 import os
 import pwd
@@ -215,22 +214,12 @@ def test_its_jobs_lie_in_a_database_that_towpath_reads(executable, tmp_path):
     client.ask("reserve", "RESERVED 2 16", '"from elsewhere"')
 
 
-def test_what_is_said_before_it_can_answer_counts_from_when_it_was_said(served, loop):
-    """A client that connects at once waits for the answer, and not for its delay as well."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    said = b"put 0 100 60 1\r\na\r\nreserve-with-timeout 99\r\nreserve-with-timeout 99\r\n"
-    welcome = served.door.welcome(ours, said, time.monotonic() - 100)
-    asyncio.run_coroutine_threadsafe(welcome, loop).result(PATIENCE)
+def test_it_listens_before_it_imports_the_server(executable, tmp_path):
+    """A client's test suite starts it and connects a moment later."""
+    program = shutil.copy(EXECUTABLE, tmp_path)
+    (tmp_path / "towpath.py").write_text("import threading\nthreading.Event().wait()\n")
 
-    with theirs, theirs.makefile("rb") as answers:
-        theirs.settimeout(PATIENCE)
-        assert [answers.readline() for _ in range(4)] == [
-            b"INSERTED 1\r\n", b"RESERVED 1 1\r\n", b"a\r\n", b"TIMED_OUT\r\n",
-        ]  # fmt: skip
-        theirs.sendall(b"put 0 100 60 1\r\nb\r\n")
-        answers.readline()
-        assert served.app.jobs.numbered(2).state == "delayed"
+    executable(program=Path(program)).client()
 
 
 def test_early_clients_are_all_answered(executable):

@@ -92,19 +92,19 @@ async def put(connection: ClientConnection, run: Sequence[ClientCommand]) -> lis
 
 async def _put(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
     server = connection.server
-    topic, late = _topic(connection.tube), connection.late_by()
-    calls = [(topic, command.body, _options(command, late)) for command in run]
+    topic = _topic(connection.tube)
+    calls = [(topic, command.body, _options(command)) for command in run]
     stored = await server.put(connection, calls)
     server.total_jobs += len(stored)
     server.tube(connection.tube).total_jobs += len(stored)
     return [b"INSERTED %d\r\n" % job.seq for job in stored]
 
 
-def _options(command: ClientCommand, late: float) -> EnqueueOptions:
+def _options(command: ClientCommand) -> EnqueueOptions:
     priority, delay, ttr = command.numbers
     options: EnqueueOptions = {"priority": priority, "ttr": max(1, min(ttr, LONGEST))}
     if delay:
-        options["delay"] = max(0.0, min(delay, LONGEST) - late)
+        options["delay"] = min(delay, LONGEST)
     return options
 
 
@@ -125,8 +125,7 @@ async def reserve(connection: ClientConnection, limit: int, timeout: int | None)
     connection.works = True
     jobs, session = connection.server.app.jobs, connection.server.session
     topics = tuple(_topic(tube) for tube in connection.watched)
-    late = connection.late_by()
-    end = float("inf") if timeout is None else time.monotonic() + timeout - late
+    end = float("inf") if timeout is None else time.monotonic() + timeout
     [leases] = await connection.server.take(connection, [WantedJobs(topics, limit)])
     if isinstance(leases, BaseException):
         raise leases

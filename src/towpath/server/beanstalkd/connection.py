@@ -45,7 +45,7 @@ class Held(Struct):
 class ClientConnection(asyncio.Protocol):
     """A client, from its first byte to its last."""
 
-    def __init__(self, server: BeanstalkdServer, early: tuple[bytes, float] | None = None) -> None:
+    def __init__(self, server: BeanstalkdServer) -> None:
         self.server = server
         self.tube = DEFAULT
         self.watched: dict[str, None] = {DEFAULT: None}
@@ -57,8 +57,6 @@ class ClientConnection(asyncio.Protocol):
         self._held: dict[int, Held] = {}
         self._soonest = NEVER  # no reservation ends before
         self._parser = Parser(server.most_body)
-        self._early = early
-        self._since: float | None = None  # when what is answered now has come, if that was early
         self._transport: asyncio.Transport
         self._waiting: asyncio.Task[list[Lease]] | None = None
         self._idle: asyncio.Future[None] | None = None  # while all that has come is answered
@@ -70,16 +68,13 @@ class ClientConnection(asyncio.Protocol):
     # ------------------------------------------------------------ the protocol's events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; what was said before the door was open comes first."""
+        """Start to answer commands."""
         self._transport = transport  # type: ignore[assignment] # that of a stream
         line = transport.get_extra_info("socket")
         if line is not None:  # a client that has vanished is found out, and holds nothing then
             line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.server.entered(self)
         self.task = asyncio.create_task(self._answer_all())
-        if self._early and self._early[0]:
-            data, self._since = self._early
-            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """Read what has come; read no more while much of it waits."""
@@ -170,7 +165,6 @@ class ClientConnection(asyncio.Protocol):
 
     async def _more(self) -> None:
         """Wait for more to come."""
-        self._since = None
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
@@ -227,10 +221,6 @@ class ClientConnection(asyncio.Protocol):
             size += len(following.body)
         return found
 
-    def late_by(self) -> float:
-        """Return for how many seconds what is answered now has waited for the door to open."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
-
     async def wait_for(self, reserving: Awaitable[list[Lease]]) -> list[Lease]:
         """Wait for jobs, until the client hangs up."""
         self._waiting = asyncio.ensure_future(reserving)
@@ -242,7 +232,6 @@ class ClientConnection(asyncio.Protocol):
             return [] if self._waiting.cancelled() else self._waiting.result()
         finally:
             self._waiting = None
-            self._since = None
             self.waits = False
             for tube in self.watched:
                 self.server.tube(tube).waiting -= 1

@@ -105,11 +105,6 @@ class BeanstalkdServer:
             await make(lambda: ClientConnection(self), sock=bound, backlog=BACKLOG)
         )
 
-    async def welcome(self, early: socket.socket, data: bytes, at: float) -> None:
-        """Answer one who connected before the door was open, and what it said at that time."""
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: ClientConnection(self, (data, at)), early)
-
     def drain(self) -> None:
         """Take no more jobs."""
         log.info("%s takes no more jobs: it is draining", self.name)

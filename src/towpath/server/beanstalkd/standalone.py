@@ -28,15 +28,8 @@ MOST_BODY: Final = 2**29  # bytes, which as base64 SQLite can still hold
 LOCKED: Final = 10  # the exit status of beanstalkd where another one has the directory
 NO_USER: Final = 33  # and where there is no such user
 
-Early = Sequence[tuple[socket.socket, bytes, float]]
 
-
-def serve(
-    options: Mapping[str, str],
-    listening: socket.socket,
-    early: Callable[[], Early],
-    drained: Sequence[int],
-) -> None:
+def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequence[int]) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_files()
@@ -49,7 +42,7 @@ def serve(
             app = app_of(options, stack)
             gc.freeze()  # what was loaded stays: no collection need look at it again
             with asyncio.Runner(loop_factory=loop_factory) as runner:
-                runner.run(_serve(app, int(options["z"]), listening, early, drained))
+                runner.run(_serve(app, int(options["z"]), listening, drained))
     except TowpathError as error:
         sys.exit(f"{NAME}: {error}")
 
@@ -60,11 +53,7 @@ def show_version() -> None:
 
 
 async def _serve(
-    app: App,
-    most_body: int,
-    listening: socket.socket,
-    early: Callable[[], Early],
-    drained: Sequence[int],
+    app: App, most_body: int, listening: socket.socket, drained: Sequence[int]
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -75,9 +64,6 @@ async def _serve(
     server.draining = bool(drained)
     try:
         await server.start(alone=True)
-        for client, data, at in early():
-            with contextlib.suppress(OSError):
-                await server.welcome(client, data, at)
         await server.listen(listening)
         app.upkeep.start()
         await stop.wait()
