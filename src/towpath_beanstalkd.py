@@ -8,34 +8,35 @@ which takes long to import.
 
 from __future__ import annotations
 
-import _socket  # what `socket` is made of, which takes many times as long to import
+import _socket  # `socket` takes many times as long to import
 import os
 import sys
 
-TYPE_CHECKING = False  # that of `typing` takes long to import
+TYPE_CHECKING = False  # importing it from `typing` takes long
 if TYPE_CHECKING:
     from typing import NoReturn
 
 USAGE = """\
-Use: towpath-beanstalkd [OPTIONS]
+Usage: towpath-beanstalkd [OPTIONS]
 
  -b DIR   keep jobs in DIR, in a SQLite database (default: in memory)
- -f MS    with -b: on the disk so many ms after the answer (default 50); 0: before it
- -F       with -b: on the disk when the system likes
+ -f MS    with -b: sync to disk at most MS milliseconds after the reply (default 50); 0: before it
+ -F       with -b: never sync; the operating system writes when it chooses
  -l ADDR  listen on address (default 0.0.0.0), or on unix:PATH
  -p PORT  listen on port (default 11300)
- -u USER  become user and group
- -z BYTES the largest body (default 65535, most 536870912)
+ -u USER  become this user and its group
+ -z BYTES the largest body (default 65535, at most 536870912)
  -s BYTES accepted and ignored, as are -V, -c and -n
  -v       show version information
  -h       show this help
 """
 WITH_VALUE = "bflpuzs"
-ALONE = "FVvhcn"
+WITHOUT_VALUE = "FVvhcn"
 MOST_PORT = 65_535
 BACKLOG = 1_024
-FIRST_INHERITED = 3  # descriptor
-SOCKET = 0o140000  # the kind of a file, in its mode
+FIRST_INHERITED = 3  # file descriptor
+FILE_TYPE = 0o170000  # the bits of a file's mode that hold its type
+SOCKET = 0o140000  # the type of a socket
 
 
 def main() -> None:
@@ -75,7 +76,7 @@ def parse(arguments: list[str]) -> dict[str, str]:
                 if not flags and not rest:
                     refuse(f"option requires an argument -- '{flag}'")
                 found[flag], flags = flags or rest.pop(0), ""
-            elif flag in ALONE:
+            elif flag in WITHOUT_VALUE:
                 found[flag] = ""
             else:
                 refuse(f"unknown option: -{flag}")
@@ -87,22 +88,22 @@ def parse(arguments: list[str]) -> dict[str, str]:
 
 
 def check_numbers(found: dict[str, str]) -> None:
-    """Refuse what is no number, or no port."""
+    """Refuse a value that is not a number, and a port above the last one."""
     for flag in "pzfs":
         if flag in found and not found[flag].isdecimal():
             refuse(f"-{flag} needs a number, not {found[flag]!r}")
     if int(found["p"]) > MOST_PORT:
-        refuse(f"there is no port {found['p']}: the last is {MOST_PORT}")
+        refuse(f"-p needs a port of at most {MOST_PORT}, not {found['p']}")
 
 
-def refuse(why: str) -> NoReturn:
-    """Say what is wrong, and end."""
-    sys.stderr.write(f"towpath-beanstalkd: {why}; -h shows all options\n")
+def refuse(reason: str) -> NoReturn:
+    """Print an error and exit."""
+    sys.stderr.write(f"towpath-beanstalkd: {reason}; -h shows all options\n")
     sys.exit(5)
 
 
 def inherited() -> _socket.socket | None:
-    """Return the socket that whoever started this process listens on, as systemd does."""
+    """Return the listening socket that systemd passed to this process, if any."""
     given = os.environ.get("LISTEN_FDS", "")
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or not given.isdecimal() or int(given) == 0:
         return None
@@ -120,12 +121,12 @@ def listen(address: str, port: int) -> _socket.socket:
             remove_socket(path)
             listening.bind(path)
         else:
-            [(family, kind, protocol, _, place), *_] = _socket.getaddrinfo(
+            [(family, kind, protocol, _, resolved), *_] = _socket.getaddrinfo(
                 address, port, 0, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE
             )
             listening = _socket.socket(family, kind, protocol)
             listening.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-            listening.bind(place)
+            listening.bind(resolved)
         listening.listen(BACKLOG)
     except OSError as error:
         where = address if address.startswith("unix:") else f"{address} port {port}"
@@ -136,9 +137,9 @@ def listen(address: str, port: int) -> _socket.socket:
 
 
 def remove_socket(path: str) -> None:
-    """Remove a socket that a server before us has left; nothing else."""
+    """Remove the socket of an earlier server; leave any other file."""
     try:
-        if os.lstat(path).st_mode & 0o170000 == SOCKET:
+        if os.lstat(path).st_mode & FILE_TYPE == SOCKET:
             os.unlink(path)  # noqa: PTH108 - pathlib takes long to import
     except FileNotFoundError:
         pass

@@ -70,7 +70,7 @@ def test_it_says_what_is_wrong_with_a_directory_or_a_user(tmp_path):
     assert "nowhere: No such file or directory; create it first" in nowhere.stderr
     assert (nobody.returncode, nobody.stderr) == (
         33,
-        "towpath-beanstalkd: there is no user no-such-user\n",
+        "towpath-beanstalkd: unknown user no-such-user\n",
     )
 
 
@@ -94,7 +94,7 @@ def test_jobs_that_beanstalkd_itself_has_left_are_not_passed_over_in_silence(tmp
         said = server.stderr.readline()
         server.terminate()
 
-    assert "has jobs of beanstalkd itself (binlog.*), which are not read" in said
+    assert "has files of beanstalkd (binlog.*); their jobs are not read" in said
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_what_cannot_be_given_back_now_is_given_back_later(serve, caplog):
 
     with locked(served.app):
         holder.close()
-        eventually(lambda: "given back" in caplog.text)
+        eventually(lambda: "cannot give back" in caplog.text)
 
     other.ask("reserve-with-timeout 20", "RESERVED 1 1", "a")
 

@@ -1,4 +1,4 @@
-"""What each command does: a call of the app, and a reply in beanstalkd's words."""
+"""The commands: each is a call of the app and a reply in beanstalkd's format."""
 
 from __future__ import annotations
 
@@ -34,66 +34,65 @@ DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 
 SOON: Final = 1.0  # seconds before a reservation ends
-LONGEST: Final = 36_500 * 86_400  # seconds; what is longer is taken for this
+LONGEST: Final = 36_500 * 86_400  # seconds; longer durations are cut to this
 MOST_ID: Final = 2**63 - 1
 MOST_KICKS: Final = 2**31 - 1
 MOST_RESERVED: Final = 100  # jobs at once
 MOST_KICKED: Final = 1_000  # in one transaction
 MOST_WATCHED: Final = 1_000  # tubes, by one connection
 FINISHED: Final = frozenset({State.COMPLETED, State.CANCELLED})
-TOGETHER: Final = frozenset({"put", "delete", "reserve"})
+BATCHED: Final = frozenset({"put", "delete", "reserve"})  # pipelined ones are answered in one call
 
 
 class WantedJobs(Struct, frozen=True):
-    """What a connection would like to reserve at once."""
+    """The jobs that a connection asks for in one `reserve`."""
 
     topics: tuple[str, ...]
     most: int
 
 
-async def answer(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes] | None:
-    """Answer commands of one kind, at least the first of them; None for who wants to leave."""
-    verb = run[0].verb
+async def answer(
+    connection: ClientConnection, batch: Sequence[ClientCommand]
+) -> list[bytes] | None:
+    """Answer commands of one kind, at least the first of them; return None for `quit`."""
+    verb = batch[0].verb
     if verb == "put":
-        return await put(connection, run)
+        return await put(connection, batch)
     if verb == "delete":
-        return await delete(connection, run)
+        return await delete(connection, batch)
     if verb == "reserve":
-        return await reserve(connection, min(len(run), connection.server.most_reserved), None)
+        return await reserve(connection, min(len(batch), connection.server.most_reserved), None)
     if verb == "quit":
         return None
-    return [await _ONE[verb](connection, run[0])]
+    return [await _HANDLERS[verb](connection, batch[0])]
 
 
-# ---------------------------------------------------------------- producers
-
-
-async def put(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
-    """Store jobs; of more than there is room for, the first ones."""
-    connection.produces = True
+async def put(connection: ClientConnection, batch: Sequence[ClientCommand]) -> list[bytes]:
+    """Store jobs, up to the first one that a limit refuses."""
+    connection.is_producer = True
     if connection.server.draining:
-        return [DRAINING] * len(run)
+        return [DRAINING] * len(batch)
     replies: list[bytes] = []
-    size = len(run)
-    while len(replies) < len(run):
+    size = len(batch)
+    while len(replies) < len(batch):
         try:
-            replies += await _put(connection, run[len(replies) : len(replies) + size])
+            replies += await _put(connection, batch[len(replies) : len(replies) + size])
         except LimitReached as error:
             size //= 2
             if size == 0:
-                log.warning("beanstalkd's put: %s", error)
-                return replies + [OUT_OF_MEMORY] * (len(run) - len(replies))
+                log.warning("beanstalkd command put: %s", error)
+                return replies + [OUT_OF_MEMORY] * (len(batch) - len(replies))
         except TowpathError:
             if not replies:
                 raise
-            break  # what was stored is told; the others are asked for again
+            break  # the stored ones are answered; the rest of the batch is tried again
     return replies
 
 
-async def _put(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
+async def _put(connection: ClientConnection, batch: Sequence[ClientCommand]) -> list[bytes]:
     server = connection.server
     topic = _topic(connection.tube)
-    calls = [(topic, command.body, _options(command)) for command in run]
+    calls = [(topic, command.body, _options(command)) for command in batch]
     stored = await server.put(connection, calls)
     server.total_jobs += len(stored)
     server.tube(connection.tube).total_jobs += len(stored)
@@ -109,24 +108,21 @@ def _options(command: ClientCommand) -> EnqueueOptions:
 
 
 async def use(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Choose the tube of what is put, peeked at and kicked."""
-    await connection.server.begin_anew(command.tube)
+    """Choose the tube of later puts, peeks and kicks."""
+    await connection.server.forget_if_gone(command.tube)
     connection.server.tube(connection.tube).using -= 1
     connection.tube = command.tube
     connection.server.tube(connection.tube).using += 1
     return b"USING %b\r\n" % command.tube.encode()
 
 
-# ---------------------------------------------------------------- workers
-
-
 async def reserve(connection: ClientConnection, limit: int, timeout: int | None) -> list[bytes]:
-    """Take as many jobs as are ready, at most so many; wait for the first one."""
-    connection.works = True
+    """Reserve up to `limit` ready jobs; if there is none, wait for one."""
+    connection.is_worker = True
     jobs, session = connection.server.app.jobs, connection.server.session
     topics = tuple(_topic(tube) for tube in connection.watched)
     end = float("inf") if timeout is None else time.monotonic() + timeout
-    [leases] = await connection.server.take(connection, [WantedJobs(topics, limit)])
+    [leases] = await connection.server.reserve(connection, [WantedJobs(topics, limit)])
     if isinstance(leases, BaseException):
         raise leases
     while not leases:
@@ -146,61 +142,64 @@ async def reserve(connection: ClientConnection, limit: int, timeout: int | None)
 
 
 async def reserve_with_timeout(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Take a job, and wait so long for one."""
+    """Reserve a job; wait for one up to the given time."""
     return (await reserve(connection, 1, command.numbers[0]))[0]
 
 
 async def reserve_job(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Take the job of this number, unless somebody has it."""
-    seen = await _find(connection, command.numbers[0])
-    if seen is None:
+    """Reserve the job of this number, unless it is reserved already."""
+    found = await _find(connection, command.numbers[0])
+    if found is None:
         return NOT_FOUND
-    lease = await connection.server.app.queues.apick(seen.job.seq, connection.server.session)
-    connection.works = True
+    lease = await connection.server.app.queues.apick(found.job.seq, connection.server.session)
+    connection.is_worker = True
     connection.hold(lease)
     return _with_body(b"RESERVED", lease.job)
 
 
-async def delete(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
-    """Forget jobs: one's own, and such as nobody has reserved; up to where that fails."""
+async def delete(connection: ClientConnection, batch: Sequence[ClientCommand]) -> list[bytes]:
+    """Delete jobs that this connection has reserved, or that are not reserved.
+
+    After an error the jobs that were deleted before it are answered, and the rest is tried again.
+    """
     replies: list[bytes] = []
     try:
-        while len(replies) < len(run):
-            replies += await _delete_some(connection, run[len(replies) :])
+        while len(replies) < len(batch):
+            replies += await _delete_some(connection, batch[len(replies) :])
     except TowpathError:
         if not replies:
             raise
     return replies
 
 
-async def _delete_some(connection: ClientConnection, run: Sequence[ClientCommand]) -> list[bytes]:
-    """Forget the first ones: all that are one's own, or one that is nobody's."""
-    mine: dict[int, Lease] = {}
-    for command in run:
+async def _delete_some(connection: ClientConnection, batch: Sequence[ClientCommand]) -> list[bytes]:
+    """Delete the leading jobs that this connection has reserved, or one that is not reserved."""
+    reserved: dict[int, Lease] = {}
+    for command in batch:
         number = command.numbers[0]
         lease = connection.held(number)
-        if lease is None or number in mine:
+        if lease is None or number in reserved:
             break
-        mine[number] = lease
-    if not mine:
-        return [await _delete_of_nobody(connection, run[0].numbers[0])]
-    good = await connection.server.delete(connection, list(mine.values()))
+        reserved[number] = lease
+    if not reserved:
+        return [await _delete_unreserved(connection, batch[0].numbers[0])]
+    results = await connection.server.delete(connection, list(reserved.values()))
     replies: list[bytes] = []
-    for lease, gone in zip(mine.values(), good, strict=True):
-        connection.let_go(lease.job.seq)
-        replies.append(_deleted(connection, lease.job) if gone else NOT_FOUND)
+    for lease, is_deleted in zip(reserved.values(), results, strict=True):
+        connection.forget(lease.job.seq)
+        replies.append(_deleted(connection, lease.job) if is_deleted else NOT_FOUND)
     return replies
 
 
-async def _delete_of_nobody(connection: ClientConnection, number: int) -> bytes:
+async def _delete_unreserved(connection: ClientConnection, number: int) -> bytes:
     try:
-        seen = await _find(connection, number)
-        if seen is None:
+        found = await _find(connection, number)
+        if found is None:
             return NOT_FOUND
-        await connection.server.app.jobs.adelete(seen.job.id)
+        await connection.server.app.jobs.adelete(found.job.id)
     except (NotFound, Conflict):
         return NOT_FOUND
-    return _deleted(connection, seen.job)
+    return _deleted(connection, found.job)
 
 
 def _deleted(connection: ClientConnection, job: Job) -> bytes:
@@ -209,61 +208,61 @@ def _deleted(connection: ClientConnection, job: Job) -> bytes:
 
 
 async def release(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Put a job back into line."""
+    """Give a reserved job back."""
     number, priority, delay = command.numbers
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
     releasing = connection.server.app.jobs.arelease(lease, min(delay, LONGEST), priority)
-    await _unless_lost(connection, number, releasing)
-    connection.let_go(number)
+    await _with_lease(connection, number, releasing)
+    connection.forget(number)
     return b"RELEASED\r\n"
 
 
 async def bury(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Put a job aside."""
+    """Bury a reserved job."""
     number, priority = command.numbers
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
-    await _unless_lost(connection, number, connection.server.app.jobs.abury(lease, priority))
-    connection.let_go(number)
+    await _with_lease(connection, number, connection.server.app.jobs.abury(lease, priority))
+    connection.forget(number)
     return b"BURIED\r\n"
 
 
 async def touch(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Begin the time of a reservation anew."""
+    """Restart the time of a reservation."""
     number = command.numbers[0]
     lease = connection.held(number)
     if lease is None:
         return NOT_FOUND
     touching = connection.server.app.jobs.atouch(lease)
-    connection.hold(await _unless_lost(connection, number, touching))
+    connection.hold(await _with_lease(connection, number, touching))
     return b"TOUCHED\r\n"
 
 
-async def _unless_lost(connection: ClientConnection, number: int, word: Awaitable[T]) -> T:
-    """Say a word with a reservation; one that was lost meanwhile is held no more."""
+async def _with_lease(connection: ClientConnection, number: int, call: Awaitable[T]) -> T:
+    """Await a call that presents a lease; forget the reservation if the lease is lost."""
     try:
-        return await word
+        return await call
     except (NotFound, Conflict):
-        connection.let_go(number)
+        connection.forget(number)
         raise
 
 
 async def watch(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Reserve from this tube as well."""
+    """Let later reserves take jobs of this tube too."""
     if command.tube not in connection.watched:
         if len(connection.watched) >= MOST_WATCHED:
             return OUT_OF_MEMORY
-        await connection.server.begin_anew(command.tube)
+        await connection.server.forget_if_gone(command.tube)
         connection.watched[command.tube] = None
         connection.server.tube(command.tube).watching += 1
     return b"WATCHING %d\r\n" % len(connection.watched)
 
 
 async def ignore(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Reserve from this tube no more."""
+    """Let later reserves take no jobs of this tube."""
     if command.tube in connection.watched:
         if len(connection.watched) == 1:
             return b"NOT_IGNORED\r\n"
@@ -272,13 +271,10 @@ async def ignore(connection: ClientConnection, command: ClientCommand) -> bytes:
     return b"WATCHING %d\r\n" % len(connection.watched)
 
 
-# ---------------------------------------------------------------- looking and kicking
-
-
 async def peek(connection: ClientConnection, command: ClientCommand) -> bytes:
     """Show a job."""
-    seen = await _find(connection, command.numbers[0])
-    return _with_body(b"FOUND", seen.job) if seen else NOT_FOUND
+    found = await _find(connection, command.numbers[0])
+    return _with_body(b"FOUND", found.job) if found else NOT_FOUND
 
 
 async def peek_next(connection: ClientConnection, command: ClientCommand) -> bytes:
@@ -290,7 +286,7 @@ async def peek_next(connection: ClientConnection, command: ClientCommand) -> byt
 
 
 async def kick(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Put buried jobs of the used tube back into line; if there are none, delayed ones."""
+    """Make buried jobs of the used tube ready; if there are none, delayed ones."""
     app, topic = connection.server.app, _topic(connection.tube)
     left, kicked = min(command.numbers[0], MOST_KICKS), 0
     await app.queues.acome_due(topic)
@@ -304,16 +300,16 @@ async def kick(connection: ClientConnection, command: ClientCommand) -> bytes:
 
 
 async def kick_job(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Put one buried or delayed job back into line."""
-    seen = await _find(connection, command.numbers[0])
-    if seen is None:
+    """Make one buried or delayed job ready."""
+    found = await _find(connection, command.numbers[0])
+    if found is None:
         return NOT_FOUND
-    await connection.server.app.jobs.akick_job(seen.job.id)
+    await connection.server.app.jobs.akick_job(found.job.id)
     return b"KICKED\r\n"
 
 
 async def pause_tube(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Hand out no job of a tube for a while."""
+    """Let no job of a tube be reserved for some seconds."""
     server, seconds = connection.server, min(command.numbers[0], LONGEST)
     if await server.counts(command.tube) is None:
         return NOT_FOUND
@@ -325,50 +321,50 @@ async def pause_tube(connection: ClientConnection, command: ClientCommand) -> by
 
 
 async def list_tubes(connection: ClientConnection, _: ClientCommand) -> bytes:
-    """Name every tube."""
+    """List all tubes."""
     return stats.listed(await connection.server.tubes())
 
 
 async def list_tubes_watched(connection: ClientConnection, _: ClientCommand) -> bytes:
-    """Name the tubes that are watched."""
+    """List the tubes that the connection watches."""
     return stats.listed(connection.watched)
 
 
 async def list_tube_used(connection: ClientConnection, _: ClientCommand) -> bytes:
-    """Name the tube that is used."""
+    """Name the tube that the connection uses."""
     return b"USING %b\r\n" % connection.tube.encode()
 
 
 async def stats_job(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Say all about a job."""
-    seen = await _find(connection, command.numbers[0])
-    return stats.of_job(seen) if seen else NOT_FOUND
+    """Show the statistics of a job."""
+    found = await _find(connection, command.numbers[0])
+    return stats.of_job(found) if found else NOT_FOUND
 
 
 async def stats_tube(connection: ClientConnection, command: ClientCommand) -> bytes:
-    """Say all about a tube."""
+    """Show the statistics of a tube."""
     counts = await connection.server.counts(command.tube)
     return stats.of_tube(connection.server, command.tube, counts) if counts else NOT_FOUND
 
 
 async def stats_all(connection: ClientConnection, _: ClientCommand) -> bytes:
-    """Say all about the server."""
+    """Show the statistics of the server."""
     return await stats.of_server(connection.server)
 
 
 def _topic(tube: str) -> str:
-    return topic_of(tube) or tube  # the parser lets no other tube in
+    return topic_of(tube) or tube  # the parser refuses a tube without a topic
 
 
 async def _find(connection: ClientConnection, number: int) -> JobAt | None:
-    """Read an unfinished job; one that is due is where it belongs by then."""
+    """Read an unfinished job; move it first if its delay or its reservation has ended."""
     queues = connection.server.app.queues
     connection.expire()
-    seen = await queues.alook(number) if number <= MOST_ID else None
-    if seen is not None and seen.state is not seen.job.state:
-        await queues.acome_due(seen.job.topic)
-        seen = await queues.alook(number)
-    return None if seen is None or seen.job.state in FINISHED else seen
+    found = await queues.alook(number) if number <= MOST_ID else None
+    if found is not None and found.state is not found.job.state:
+        await queues.acome_due(found.job.topic)
+        found = await queues.alook(number)
+    return None if found is None or found.job.state in FINISHED else found
 
 
 def _with_body(word: bytes, job: Job) -> bytes:
@@ -376,7 +372,7 @@ def _with_body(word: bytes, job: Job) -> bytes:
     return b"%b %d %d\r\n%b\r\n" % (word, job.seq, len(body), body)
 
 
-_ONE: Final[Mapping[str, Callable[[ClientConnection, ClientCommand], Awaitable[bytes]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[ClientConnection, ClientCommand], Awaitable[bytes]]]] = {
     "use": use,
     "reserve-with-timeout": reserve_with_timeout,
     "reserve-job": reserve_job,

@@ -1,4 +1,4 @@
-"""From bytes to commands, without I/O and within bounds, as beanstalkd reads them."""
+"""Parses bytes into commands as beanstalkd does, without I/O and with bounded buffers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from towpath.server.beanstalkd.tubes import TUBE, topic_of
 
-MOST_LINE: Final = 224  # bytes, with its end
+MOST_LINE: Final = 224  # bytes, with the line end
 MOST_U32: Final = 2**32 - 1
 MOST_I32: Final = 2**31 - 1
 MOST_U64: Final = 2**64 - 1
@@ -21,7 +21,7 @@ JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 
 
 class ClientCommand(Struct, frozen=True):
-    """What a client asks for."""
+    """A command that can be run."""
 
     verb: str
     numbers: tuple[int, ...] = ()
@@ -30,10 +30,10 @@ class ClientCommand(Struct, frozen=True):
 
 
 class BadCommand(Struct, frozen=True):
-    """What a client is told that asked for nothing that can be done."""
+    """A command that cannot be run, with its reply."""
 
     reply: bytes
-    verb: str = ""  # of a command that counts all the same
+    verb: str = ""  # set if `stats` counts the command all the same
 
 
 Read = ClientCommand | BadCommand
@@ -41,67 +41,67 @@ BAD: Final = BadCommand(BAD_FORMAT)
 
 
 class Parser:
-    """Reads commands from what has come so far.
+    """Reads commands from the bytes that have arrived.
 
-    It keeps no more than a line and the body of one `put` beyond what it is fed.
+    Beyond what it is fed it keeps at most one line and the body of one `put`.
     """
 
     def __init__(self, most_body: int) -> None:
         self._most_body = most_body
         self._buffer = bytearray()
-        self._put: ClientCommand | None = None  # whose body is to come
+        self._put: ClientCommand | None = None  # its body has not arrived yet
         self._size = 0  # of that body
-        self._skip = 0  # bytes of a body that is too big
-        self._endless = False  # within a line that is too long
+        self._skip = 0  # bytes left of a body that is too big
+        self._in_long_line = False
         self._pushed: list[Read] = []
 
     def __len__(self) -> int:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Take what has come."""
+        """Add bytes to the buffer."""
         self._buffer += data
 
     def push_back(self, read: Read) -> None:
-        """Take back what was read last, to be read again."""
+        """Return a command to the parser, to be read again."""
         self._pushed.append(read)
 
     def next(self) -> Read | None:
-        """Read the next command; None if it has not come whole."""
+        """Read the next command; None if it has not arrived completely."""
         if self._pushed:
             return self._pushed.pop()
         if not self._buffer:
             return None
         if self._put is not None:
-            return self._with_body(self._put)
+            return self._read_body(self._put)
         if self._skip:
-            return self._skipped()
-        return self._discarded() if self._endless else self._line()
+            return self._skip_body()
+        return self._skip_line() if self._in_long_line else self._read_line()
 
-    def _line(self) -> Read | None:
+    def _read_line(self) -> Read | None:
         buffer = self._buffer
         end = buffer.find(END, 0, MOST_LINE)
         if end >= 0:
             line = bytes(buffer[:end])
             del buffer[: end + 2]
-            return self._read(line)
+            return self._parse(line)
         if len(buffer) < MOST_LINE:
             return None
-        self._endless = True
-        return self._discarded()
+        self._in_long_line = True
+        return self._skip_line()
 
-    def _read(self, line: bytes) -> Read | None:
+    def _parse(self, line: bytes) -> Read | None:
         if b"\0" in line:
             return BAD
         word, space, rest = line.partition(b" ")
         if not space:
-            return _ALONE.get(word) or _by_prefix(line)
+            return _WITHOUT_ARGUMENTS.get(word) or _by_prefix(line)
         if word == b"put":
-            return self._header(rest)
-        read = _WITH.get(word)
-        return read(rest) if read else _by_prefix(line)
+            return self._parse_put(rest)
+        parse = _WITH_ARGUMENTS.get(word)
+        return parse(rest) if parse else _by_prefix(line)
 
-    def _header(self, rest: bytes) -> Read | None:
+    def _parse_put(self, rest: bytes) -> Read | None:
         found = _FOUR.fullmatch(rest)
         if not found:
             return BAD
@@ -110,12 +110,12 @@ class Parser:
             return BAD
         if size > self._most_body:
             self._skip = size + 2
-            return self._skipped()
+            return self._skip_body()
         self._put = ClientCommand("put", (priority, delay, ttr))
         self._size = size
-        return self._with_body(self._put)
+        return self._read_body(self._put)
 
-    def _with_body(self, put: ClientCommand) -> Read | None:
+    def _read_body(self, put: ClientCommand) -> Read | None:
         size, buffer = self._size, self._buffer
         if len(buffer) < size + 2:
             return None
@@ -129,17 +129,17 @@ class Parser:
             else BadCommand(EXPECTED_CRLF, "put")
         )
 
-    def _skipped(self) -> Read | None:
-        gone = min(self._skip, len(self._buffer))
-        del self._buffer[:gone]
-        self._skip -= gone
+    def _skip_body(self) -> Read | None:
+        size = min(self._skip, len(self._buffer))
+        del self._buffer[:size]
+        self._skip -= size
         return None if self._skip else BadCommand(JOB_TOO_BIG, "put")
 
-    def _discarded(self) -> Read | None:
+    def _skip_line(self) -> Read | None:
         end = self._buffer.find(END)
         if end >= 0:
             del self._buffer[: end + 2]
-            self._endless = False
+            self._in_long_line = False
             return BAD
         kept = 1 if self._buffer.endswith(b"\r") else 0
         del self._buffer[: len(self._buffer) - kept]
@@ -171,7 +171,7 @@ def _named(verb: str, name: bytes, *numbers: int) -> Read:
 
 
 def _reserve(rest: bytes) -> Read:
-    found = _LEADING.match(rest)  # what follows the number is not looked at
+    found = _LEADING.match(rest)  # beanstalkd ignores what follows the number
     timeout = int(found[1]) if found else MOST_U64
     return ClientCommand("reserve-with-timeout", (timeout,)) if timeout <= MOST_I32 else BAD
 
@@ -180,9 +180,8 @@ def _kick(rest: bytes) -> Read:
     found = _SIGNED.match(rest)
     if not found or int(found[2]) > MOST_U64:
         return BAD
-    return ClientCommand(
-        "kick", (int(found[1] + found[2]) % (MOST_U32 + 1),)
-    )  # as C makes it 32 bits
+    bound = int(found[1] + found[2]) % (MOST_U32 + 1)  # cut to 32 bits, as in C
+    return ClientCommand("kick", (bound,))
 
 
 def _pause(rest: bytes) -> Read:
@@ -193,7 +192,7 @@ def _pause(rest: bytes) -> Read:
 
 
 def _by_prefix(line: bytes) -> Read:
-    """Read what only begins like a command."""
+    """Parse a line that only begins like a command."""
     if line.startswith(b"quit"):
         return ClientCommand("quit")
     if line.startswith(b"pause-tube"):
@@ -209,15 +208,15 @@ _LEADING: Final = re.compile(rb" *(\d+)")
 _SIGNED: Final = re.compile(rb"\s*([+-]?)(\d+)")
 _PAUSE: Final = re.compile(rb" *([A-Za-z0-9+/;.$_()-]+) +(\d+)")
 
-_ALONE: Final = {
+_WITHOUT_ARGUMENTS: Final = {
     verb.encode(): ClientCommand(verb)
     for verb in (
         "peek-ready", "peek-delayed", "peek-buried", "reserve", "stats",
         "list-tubes-watched", "list-tube-used", "list-tubes", "quit",
     )
 }  # fmt: skip
-_PREFIXES: Final = tuple(_ALONE)
-_WITH: Final[Mapping[bytes, Callable[[bytes], Read]]] = {
+_PREFIXES: Final = tuple(_WITHOUT_ARGUMENTS)
+_WITH_ARGUMENTS: Final[Mapping[bytes, Callable[[bytes], Read]]] = {
     **{
         verb.encode(): _numbers(verb, _ONE, MOST_U64)
         for verb in ("peek", "reserve-job", "delete", "touch", "kick-job", "stats-job")

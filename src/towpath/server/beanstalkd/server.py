@@ -1,4 +1,4 @@
-"""The door: who is connected, what they use and watch, and what has been asked so far."""
+"""The server: its connections, the tubes they use and watch, and its counters."""
 
 import asyncio
 import contextlib
@@ -18,25 +18,25 @@ from towpath.app.checks import EnqueueOptions
 from towpath.errors import LeaseLost, TowpathError
 from towpath.model.delay_queue import QueueCounts
 from towpath.model.job import Job, Lease
+from towpath.server.beanstalkd.batching import Batcher
 from towpath.server.beanstalkd.commands import MOST_RESERVED, WantedJobs
 from towpath.server.beanstalkd.connection import ClientConnection
-from towpath.server.beanstalkd.together import Batcher
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
 
 log: Final = logging.getLogger("towpath")
 
 MOST_BODY: Final = 65_535  # bytes, as beanstalkd has it
 BACKLOG: Final = 1_024
-MOST_TAKEN: Final = 1_000  # jobs, by one look,
-MOST_BYTES_TAKEN: Final = 2**24  # and their bodies, if they are as large as they may be
-MOST_BYTES_RESERVED: Final = 2**20  # by one connection at once: they wait until the client reads
-MOST_GIVEN_BACK: Final = 500  # reservations, in one transaction
-GIVE_BACK_EVERY: Final = 1.0  # seconds between two tries
-MANY_TUBES: Final = 10_000  # of which is remembered what was done, though nobody uses them
+MOST_PER_CALL: Final = 1_000  # jobs reserved by one call, for all connections
+MOST_BYTES_PER_CALL: Final = 2**24  # of bodies, if each has the largest size
+MOST_BYTES_RESERVED: Final = 2**20  # by one connection at once; buffered until the client reads
+MOST_RELEASED: Final = 500  # reservations, in one transaction
+RELEASE_EVERY: Final = 1.0  # seconds between two attempts
+MANY_TUBES: Final = 10_000  # beyond this, the counters of unused tubes are forgotten
 
 
 class Tube(Struct):
-    """What this process knows of a tube. What lies in it is known by the database."""
+    """The counters that this process keeps for a tube. Its jobs are in the database."""
 
     using: int = 0
     watching: int = 0
@@ -44,23 +44,24 @@ class Tube(Struct):
     total_jobs: int = 0
     deletes: int = 0
     pauses: int = 0
-    pause: int = 0  # seconds, of the last one
+    pause: int = 0  # seconds, of the last pause
 
     @property
     def used(self) -> bool:
-        """Whether a connection uses or watches it."""
+        """Whether a connection uses or watches the tube."""
         return bool(self.using or self.watching)
 
 
 def _fit(size: int, each: int, most: int) -> int:
+    """Return how many items of a size fit, at least 1."""
     return max(1, min(most, size // max(1, each)))
 
 
 class BeanstalkdServer:
     """Speaks beanstalkd's protocol for an app.
 
-    Reservations belong to connections. They are leases of one session, of this door, so that
-    whatever a dead process held comes back; and they end at their ttr.
+    Reservations belong to connections. They are leases of one session of this server, so that the
+    jobs of a dead process become ready again, and they end at their ttr.
     """
 
     def __init__(self, app: App, *, name: str | None = None, most_body: int = MOST_BODY) -> None:
@@ -75,30 +76,30 @@ class BeanstalkdServer:
         self.total_connections = 0
         self.total_jobs = 0
         self.timeouts = 0
-        self.asked: Counter[str] = Counter()
+        self.command_counts: Counter[str] = Counter()
         self.most_reserved = _fit(MOST_BYTES_RESERVED, self.most_body, MOST_RESERVED)
-        self._most_taken = _fit(MOST_BYTES_TAKEN, self.most_body, MOST_TAKEN)
+        self._most_per_call = _fit(MOST_BYTES_PER_CALL, self.most_body, MOST_PER_CALL)
         self._tubes: dict[str, Tube] = {}
         self._most_tubes = MANY_TUBES
         self._closing = False
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
         self.put: Batcher[tuple[str, object, EnqueueOptions], Job] = Batcher(app.jobs.aenqueue_all)
         self.delete: Batcher[Lease, bool] = Batcher(self._delete)
-        self.take: Batcher[WantedJobs, list[Lease] | BaseException] = Batcher(self._take)
+        self.reserve: Batcher[WantedJobs, list[Lease] | BaseException] = Batcher(self._reserve)
 
     async def start(self, *, alone: bool = False) -> None:
-        """Begin a session. Who is alone with its database ends those that others have left."""
+        """Start a session. With `alone`, end the sessions that dead servers of this name left."""
         if alone:
-            for left in await self.app.sessions.alist():
-                if left.worker == self.name:
-                    await self.app.sessions.aend(left.session)
+            for session in await self.app.sessions.alist():
+                if session.worker == self.name:
+                    await self.app.sessions.aend(session.session)
         self.session = await self.app.sessions.astart(self.name)
-        self._beating = asyncio.create_task(self._beat())
+        self._heartbeat = asyncio.create_task(self._beat_forever())
 
     async def listen(self, bound: socket.socket) -> None:
-        """Answer whoever connects to a bound socket."""
+        """Answer the clients that connect to a bound socket."""
         loop = asyncio.get_running_loop()
         make = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
         self._servers.append(
@@ -106,50 +107,48 @@ class BeanstalkdServer:
         )
 
     def drain(self) -> None:
-        """Take no more jobs."""
-        log.info("%s takes no more jobs: it is draining", self.name)
+        """Refuse every further `put`."""
+        log.info("%s is draining: it refuses every further put", self.name)
         self.draining = True
 
     async def close(self) -> None:
-        """Let nobody in any more, send everybody away, and end the session."""
+        """Stop listening, close all connections and end the session."""
         self._closing = True
         for server in self._servers:
             server.close()
         while self.connections or self._tasks:
-            for connection in self.connections:  # also one that was let in just now
-                connection.send_away()
+            for connection in self.connections:  # again: another may just have been accepted
+                connection.abort()
             tasks = {*self._tasks, *(c.task for c in self.connections if c.task)}
             await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
-        if self._beating:
-            self._beating.cancel()
+        if self._heartbeat:
+            self._heartbeat.cancel()
             await self.app.sessions.aend(self.session)
 
-    async def _beat(self) -> None:
+    async def _beat_forever(self) -> None:
         while True:
             await asyncio.sleep(self.app.settings.beat_every)
             try:
-                await self._show_life()
+                await self._beat()
             except TowpathError as error:
-                log.warning("%s could not show that it lives: %s", self.name, error)
+                log.warning("%s: the heartbeat failed: %s", self.name, error)
 
-    async def _show_life(self) -> None:
+    async def _beat(self) -> None:
         try:
             await self.app.sessions.abeat(self.session)
         except LeaseLost:
-            log.warning("the session of %s was called dead; it begins another", self.name)
+            log.warning("%s: the session was declared dead; starting another", self.name)
             self.session = await self.app.sessions.astart(self.name)
 
-    # ------------------------------------------------------------ connections
-
-    def entered(self, connection: ClientConnection) -> None:
-        """Know a connection."""
+    def connected(self, connection: ClientConnection) -> None:
+        """Count a new connection."""
         self.connections.add(connection)
         self.total_connections += 1
         self.tube(DEFAULT).using += 1
         self.tube(DEFAULT).watching += 1
 
-    def left(self, connection: ClientConnection, held: Sequence[Lease]) -> None:
-        """Forget a connection; what it held goes back into line."""
+    def disconnected(self, connection: ClientConnection, held: Sequence[Lease]) -> None:
+        """Forget a connection and give its reservations back."""
         self.connections.discard(connection)
         self.tube(connection.tube).using -= 1
         for tube in connection.watched:
@@ -160,62 +159,60 @@ class BeanstalkdServer:
             task.add_done_callback(self._tasks.discard)
 
     async def _give_back(self, held: Sequence[Lease]) -> None:
-        """Give back so many at once that others do not wait for long, as soon as that can be."""
+        """Give reservations back in short transactions; repeat until the database takes them."""
         left = held
-        while left and not self._closing:  # at the end, all that the session holds is given back
+        while left and not self._closing:  # the end of the session gives back the rest
             try:
-                await self.app.queues.agive_back(left[:MOST_GIVEN_BACK])
+                await self.app.queues.agive_back(left[:MOST_RELEASED])
             except TowpathError as error:
-                log.warning("%d reservations wait to be given back: %s", len(left), error)
-                await asyncio.sleep(GIVE_BACK_EVERY)
+                log.warning("cannot give back %d reservations yet: %s", len(left), error)
+                await asyncio.sleep(RELEASE_EVERY)
             else:
-                left = left[MOST_GIVEN_BACK:]
+                left = left[MOST_RELEASED:]
 
     async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
-        """Delete jobs; say of each whether its lease was good."""
+        """Delete jobs; return for each whether its lease was valid."""
         lost = await self.app.queues.adelete_many(leases)
         refused = {(lease.job.seq, lease.epoch) for lease in lost}
         return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
 
-    async def _take(self, wishes: Sequence[WantedJobs]) -> list[list[Lease] | BaseException]:
-        """Reserve what there is: one look for all who watch the same; who asked first gets it."""
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for nth, wish in enumerate(wishes):
-            alike.setdefault(wish.topics, []).append(nth)
-        given: dict[int, list[Lease] | BaseException] = {}
-        looks = (
-            self._look(topics, [(nth, wishes[nth].most) for nth in places], given)
-            for topics, places in alike.items()
+    async def _reserve(self, wanted: Sequence[WantedJobs]) -> list[list[Lease] | BaseException]:
+        """Reserve ready jobs without waiting: one call for all that want the same topics."""
+        by_topics: dict[tuple[str, ...], list[int]] = {}
+        for nth, each in enumerate(wanted):
+            by_topics.setdefault(each.topics, []).append(nth)
+        results: dict[int, list[Lease] | BaseException] = {}
+        calls = (
+            self._reserve_from(topics, [(nth, wanted[nth].most) for nth in numbers], results)
+            for topics, numbers in by_topics.items()
         )
-        await asyncio.gather(*looks)
-        return [given[nth] for nth in range(len(wishes))]
+        await asyncio.gather(*calls)
+        return [results[nth] for nth in range(len(wanted))]
 
-    async def _look(
+    async def _reserve_from(
         self,
         topics: tuple[str, ...],
         wanted: Sequence[tuple[int, int]],
-        given: dict[int, list[Lease] | BaseException],
+        results: dict[int, list[Lease] | BaseException],
     ) -> None:
-        """Give each of these so many jobs: look until all have some, or there are no more."""
+        """Reserve jobs of these topics for each request, in order, until no more are ready."""
         left = list(wanted)
         while left:
-            limit = min(sum(most for _, most in left), self._most_taken)
+            limit = min(sum(most for _, most in left), self._most_per_call)
             try:
-                found = await self.app.jobs.areserve(
+                leases = await self.app.jobs.areserve(
                     topics, limit=limit, session=self.session, expires=True
                 )
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-                given.update((nth, error) for nth, _ in left)
+            except Exception as error:  # noqa: BLE001 - raised in the caller that waits for it
+                results.update((nth, error) for nth, _ in left)
                 return
-            there_is_more = len(found) == limit
-            while left and (found or not there_is_more):
+            there_is_more = len(leases) == limit
+            while left and (leases or not there_is_more):
                 nth, most = left.pop(0)
-                given[nth], found[:most] = found[:most], []
-
-    # ------------------------------------------------------------ tubes
+                results[nth], leases[:most] = leases[:most], []
 
     def tube(self, name: str) -> Tube:
-        """Return what is known of a tube."""
+        """Return the counters of a tube, new ones if there are none."""
         found = self._tubes.get(name)
         if found is None:
             if len(self._tubes) >= self._most_tubes:
@@ -224,21 +221,21 @@ class BeanstalkdServer:
             found = self._tubes[name] = Tube()
         return found
 
-    async def begin_anew(self, name: str) -> None:
-        """Forget what was done in a tube if it has vanished: nobody used it, and it is empty."""
+    async def forget_if_gone(self, name: str) -> None:
+        """Forget the counters of a tube that is empty and that no connection uses."""
         found = self._tubes.get(name)
         if found is None or found.used:
             return
-        with contextlib.suppress(TowpathError):  # then its counters go on
+        with contextlib.suppress(TowpathError):  # the counters are kept then
             if await self.counts(name) is None and not found.used:
                 self._tubes.pop(name, None)
 
     def known(self, name: str) -> Tube:
-        """Return what is known of a tube, without remembering it."""
+        """Return the counters of a tube; zeros, not stored, if there are none."""
         return self._tubes.get(name) or Tube()
 
     async def tubes(self) -> Iterable[str]:
-        """Name the tubes: those that are used or watched, or not empty, and the default one."""
+        """Return the names of the tubes that are used, watched or not empty, and the default."""
         names = {DEFAULT: None, **{name: None for name, tube in self._tubes.items() if tube.used}}
         for counts in await self.app.queues.acounts():
             tube = tube_of(counts.topic) if counts.jobs else None
@@ -247,7 +244,7 @@ class BeanstalkdServer:
         return names
 
     async def counts(self, tube: str) -> QueueCounts | None:
-        """Count the jobs of a tube; None if there is no such tube."""
+        """Count the jobs of a tube; None if the tube does not exist."""
         topic = topic_of(tube)
         found = await self.app.queues.acounts(topic) if topic else []
         if (found and found[0].jobs) or tube == DEFAULT or self.known(tube).used:

@@ -1,4 +1,4 @@
-"""towpath-beanstalkd, once it listens: a server of its own, on a database of its own."""
+"""towpath-beanstalkd after its imports: a server that has a database to itself."""
 
 import asyncio
 import contextlib
@@ -23,10 +23,10 @@ from towpath.server.beanstalkd.stats import version_text
 log: Final = logging.getLogger("towpath")
 
 NAME: Final = "towpath-beanstalkd"
-SYNC_EVERY: Final = 50  # ms, as beanstalkd does unless told
-MOST_BODY: Final = 2**29  # bytes, which as base64 SQLite can still hold
-LOCKED: Final = 10  # the exit status of beanstalkd where another one has the directory
-NO_USER: Final = 33  # and where there is no such user
+SYNC_EVERY: Final = 50  # ms; beanstalkd's default
+MOST_BODY: Final = 2**29  # bytes; as base64 the largest that SQLite can store
+LOCKED: Final = 10  # beanstalkd's exit status if another server uses the directory
+NO_USER: Final = 33  # beanstalkd's exit status if the user is unknown
 
 
 def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequence[int]) -> None:
@@ -35,12 +35,12 @@ def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequenc
     _allow_many_files()
     loop_factory = _loop_factory()
     if "u" in options:
-        version_text()  # remembered: the new user may not be allowed to read our own files
+        version_text()  # cached now: the new user may not be allowed to read our files
         _become(options["u"])
     try:
         with contextlib.ExitStack() as stack:
             app = app_of(options, stack)
-            gc.freeze()  # what was loaded stays: no collection need look at it again
+            gc.freeze()  # modules stay loaded, so no collection needs to visit them
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, drained))
     except TowpathError as error:
@@ -48,7 +48,7 @@ def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequenc
 
 
 def show_version() -> None:
-    """Say which version this is."""
+    """Print the version."""
     sys.stdout.write(f"{NAME} {version_text()}\n")
 
 
@@ -73,9 +73,9 @@ async def _serve(
 
 
 def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
-    """Return an app as the flags say, on a directory that is its own."""
+    """Return the app that the options describe; lock its directory."""
     if int(options["z"]) > MOST_BODY:
-        log.warning("the largest body is %d bytes", MOST_BODY)
+        log.warning("-z %s is too large; the largest body is %d bytes", options["z"], MOST_BODY)
     every = None if "F" in options else int(options.get("f", SYNC_EVERY))
     given: dict[str, Any] = {"durability": "full" if every == 0 else "normal"}
     if not options.keys() & {"f", "F"} and "TOWPATH_DURABILITY" in os.environ:
@@ -91,7 +91,7 @@ def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
     directory = Path(options["b"]).absolute()
     stack.enter_context(_alone_in(directory))
     if any(directory.glob("binlog.*")):
-        log.warning("%s has jobs of beanstalkd itself (binlog.*), which are not read", directory)
+        log.warning("%s has files of beanstalkd (binlog.*); their jobs are not read", directory)
     path = directory / "towpath.db"
     if settings.durability == "normal" and every:
         stack.enter_context(syncing(Path(f"{path}-wal"), every / 1000))
@@ -100,7 +100,7 @@ def app_of(options: Mapping[str, str], stack: contextlib.ExitStack) -> App:
 
 @contextlib.contextmanager
 def _alone_in(directory: Path) -> Generator[None]:
-    """Keep others out of a directory."""
+    """Lock a directory, so that no other server uses it."""
     try:
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -110,7 +110,7 @@ def _alone_in(directory: Path) -> Generator[None]:
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as beanstalkd itself does
     except OSError:
-        sys.stderr.write(f"{NAME}: another one serves {directory}\n")
+        sys.stderr.write(f"{NAME}: another server uses {directory}\n")
         sys.exit(LOCKED)
     try:
         yield
@@ -119,7 +119,7 @@ def _alone_in(directory: Path) -> Generator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the quicker event loop where it is installed."""
+    """Return the factory of uvloop's event loop, if uvloop is installed."""
     try:
         import uvloop  # noqa: PLC0415 - an extra
     except ImportError:
@@ -128,22 +128,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _allow_many_files() -> None:
-    """Allow as many connections as the system does."""
+    """Raise the limit of open files, and so of connections, to the largest allowed."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _become(user: str) -> None:
-    """Give up the rights of who started it."""
+    """Give up the rights of the user that started the process."""
     try:
         known = pwd.getpwnam(user)
     except KeyError:
-        sys.stderr.write(f"{NAME}: there is no user {user}\n")
+        sys.stderr.write(f"{NAME}: unknown user {user}\n")
         sys.exit(NO_USER)
     try:
         if os.geteuid() == 0:
-            os.initgroups(user, known.pw_gid)  # or it would keep the groups of root
+            os.initgroups(user, known.pw_gid)  # otherwise the process keeps the groups of root
         os.setgid(known.pw_gid)
         os.setuid(known.pw_uid)
     except OSError as error:

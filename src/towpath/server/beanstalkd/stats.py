@@ -1,4 +1,4 @@
-"""Statistics in beanstalkd's words, as YAML."""
+"""Statistics under beanstalkd's names, as YAML."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from towpath.model.delay_queue import JobAt, QueueCounts
     from towpath.server.beanstalkd.server import BeanstalkdServer
 
-SPOKEN: Final = "1.13"  # the version of beanstalkd whose protocol this is
-BINLOG_SIZE: Final = 10_485_760  # bytes; what beanstalkd says unless told otherwise
+PROTOCOL_VERSION: Final = "1.13"  # of beanstalkd
+BINLOG_SIZE: Final = 10_485_760  # bytes; beanstalkd's default
 
 COUNTED: Final = (
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
@@ -32,22 +32,22 @@ COUNTED: Final = (
 
 
 def listed(names: Iterable[str]) -> bytes:
-    """Return names as a list."""
+    """Return names as a YAML list."""
     return _ok("".join(f"- {name}\n" for name in names))
 
 
-def of_job(seen: JobAt) -> bytes:
-    """Say all about a job."""
-    job, at = seen.job, seen.at
+def of_job(found: JobAt) -> bytes:
+    """Return the statistics of a job."""
+    job, at = found.job, found.at
     left = 0.0
     if job.state is State.DELAYED:
         left = (job.run_at - at).total_seconds()
     elif job.until is not None:
         left = (job.until - at).total_seconds()
     delay = (job.run_at - job.created_at).total_seconds()
-    if job.releases:  # what the last one asked for is not kept
+    if job.releases:  # the delay of the last release is not stored
         delay = ceil(left) if job.state is State.DELAYED else 0
-    return _told(
+    return _mapping(
         {
             "id": job.seq,
             "tube": f'"{tube_name(job.topic)}"',
@@ -68,10 +68,10 @@ def of_job(seen: JobAt) -> bytes:
 
 
 def of_tube(server: BeanstalkdServer, name: str, counts: QueueCounts) -> bytes:
-    """Say all about a tube."""
+    """Return the statistics of a tube."""
     tube = server.known(name)
     left = counts.paused_for.total_seconds() if counts.paused_for else 0
-    return _told(
+    return _mapping(
         {
             "name": f'"{name}"',
             "current-jobs-urgent": counts.urgent,
@@ -92,32 +92,32 @@ def of_tube(server: BeanstalkdServer, name: str, counts: QueueCounts) -> bytes:
 
 
 async def of_server(server: BeanstalkdServer) -> bytes:
-    """Say all about the server."""
+    """Return the statistics of the server."""
     tubes = await server.app.queues.acounts()
     names = await server.tubes()
     for connection in server.connections:
         connection.expire()
     used = resource.getrusage(resource.RUSAGE_SELF)
     system = platform.uname()
-    return _told(
+    return _mapping(
         {
             "current-jobs-urgent": sum(tube.urgent for tube in tubes),
             "current-jobs-ready": sum(tube.ready for tube in tubes),
             "current-jobs-reserved": sum(tube.reserved for tube in tubes),
             "current-jobs-delayed": sum(tube.delayed for tube in tubes),
             "current-jobs-buried": sum(tube.buried for tube in tubes),
-            **{f"cmd-{verb}": server.asked[verb] for verb in COUNTED},
+            **{f"cmd-{verb}": server.command_counts[verb] for verb in COUNTED},
             "job-timeouts": server.timeouts,
             "total-jobs": server.total_jobs,
             "max-job-size": server.most_body,
             "current-tubes": len(list(names)),
             "current-connections": len(server.connections),
-            "current-producers": sum(each.produces for each in server.connections),
-            "current-workers": sum(each.works for each in server.connections),
-            "current-waiting": sum(each.waits for each in server.connections),
+            "current-producers": sum(each.is_producer for each in server.connections),
+            "current-workers": sum(each.is_worker for each in server.connections),
+            "current-waiting": sum(each.is_waiting for each in server.connections),
             "total-connections": server.total_connections,
             "pid": os.getpid(),
-            "version": f'"{SPOKEN} (Towpath {version_text()})"',
+            "version": f'"{PROTOCOL_VERSION} (Towpath {version_text()})"',
             "rusage-utime": f"{used.ru_utime:.6f}",
             "rusage-stime": f"{used.ru_stime:.6f}",
             "uptime": int(time.monotonic() - server.started_at),
@@ -136,11 +136,11 @@ async def of_server(server: BeanstalkdServer) -> bytes:
 
 
 def tube_name(topic: str) -> str:
-    """Return the name under which a topic is shown."""
+    """Return the tube of a topic, or the topic itself if it has none."""
     return tube_of(topic) or topic
 
 
-def _told(values: Mapping[str, object]) -> bytes:
+def _mapping(values: Mapping[str, object]) -> bytes:
     return _ok("".join(f"{name}: {value}\n" for name, value in values.items()))
 
 

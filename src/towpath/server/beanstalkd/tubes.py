@@ -1,7 +1,7 @@
-"""Tubes and topics: one name for each other, both ways.
+"""Converts between the names of tubes and of topics, without loss.
 
-A tube that is a topic's name is that topic. Any other begins with `x--` as a topic, and each of its
-characters that a topic cannot have is two: `.` is `-d`, `/` is `-s`, and so on; a hyphen is `--`.
+A tube whose name is a valid topic is that topic. The topic of any other tube begins with `x--`, and
+each character that a topic cannot have becomes two: `.` is `-d`, `/` is `-s`, and `-` is `--`.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 DEFAULT: Final = "default"
 MOST_NAME: Final = 200
-MARK: Final = "x--"
+PREFIX: Final = "x--"
 TUBE: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}")
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -23,17 +23,17 @@ _CHARACTERS: Final = {code: character for character, code in _CODES.items()}
 @lru_cache(1_000)
 def topic_of(tube: str) -> str | None:
     """Return the topic of a tube; None if its name would be too long."""
-    if _TOPIC.fullmatch(tube) and not tube.startswith(MARK):
+    if _TOPIC.fullmatch(tube) and not tube.startswith(PREFIX):
         return tube
-    topic = MARK + "".join(_CODES.get(character, character) for character in tube)
+    topic = PREFIX + "".join(_CODES.get(character, character) for character in tube)
     return topic if len(topic) <= MOST_NAME else None
 
 
 @lru_cache(1_000)
 def tube_of(topic: str) -> str | None:
     """Return the tube of a topic; None if no tube has this topic."""
-    if not topic.startswith(MARK):
+    if not topic.startswith(PREFIX):
         return None if topic.startswith("-") else topic
-    tube = re.sub("-(.?)", lambda code: _CHARACTERS.get(code[0], "?"), topic.removeprefix(MARK))
+    tube = re.sub("-(.?)", lambda code: _CHARACTERS.get(code[0], "?"), topic.removeprefix(PREFIX))
     named = TUBE.fullmatch(tube.encode()) is not None
     return tube if named and topic_of(tube) == topic else None

@@ -1,4 +1,4 @@
-"""What several connections ask for at once is one call."""
+"""Calls that several connections make at the same time are one call."""
 
 import asyncio
 import sqlite3
@@ -8,9 +8,9 @@ import pytest
 
 from towpath import App
 from towpath.errors import DatabaseUnavailable, InvalidTopic
+from towpath.server.beanstalkd.batching import MOST_ITEMS, Batcher
 from towpath.server.beanstalkd.commands import WantedJobs
 from towpath.server.beanstalkd.server import BeanstalkdServer
-from towpath.server.beanstalkd.together import MOST_ITEMS, Batcher
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
@@ -136,7 +136,7 @@ def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
                 WantedJobs(("mail",), 5),
                 WantedJobs(("mail",), 1),
             ]
-            taken = await asyncio.gather(*(door.take(wish, [wish]) for wish in wishes))
+            taken = await asyncio.gather(*(door.reserve(wish, [wish]) for wish in wishes))
             await door.close()
             return [[lease.job.payload for lease in leases] for [leases] in taken]
 
@@ -149,7 +149,7 @@ def test_a_look_that_fails_fails_for_those_who_share_it():
             door = BeanstalkdServer(app)
             await door.start()
             await app.jobs.aenqueue("post", "a letter")
-            return await door._take([WantedJobs(("no topic",), 1), WantedJobs(("post",), 1)])
+            return await door._reserve([WantedJobs(("no topic",), 1), WantedJobs(("post",), 1)])
 
     refused, [lease] = asyncio.run(ask())
     assert isinstance(refused, InvalidTopic)
@@ -225,11 +225,11 @@ def test_who_is_left_out_of_a_look_has_the_next_one():
     async def ask():
         async with App("memory://") as app:
             door = BeanstalkdServer(app)
-            door._most_taken = 2
+            door._most_per_call = 2
             await door.start()
             await app.jobs.aenqueue_many("mail", range(7))
             wishes = [WantedJobs(("mail",), 2)] * 3 + [WantedJobs(("mail",), 1)] * 2
-            taken = await door._take(wishes)
+            taken = await door._reserve(wishes)
             await door.close()
             return [[lease.job.payload for lease in leases] for leases in taken]
 
