@@ -17,8 +17,9 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.faults.sizes import many
 from tests.server.conftest import PASSWORD, token_of
+from towpath.errors import DatabaseError
 from towpath.server.api import ROUTES, document
-from towpath.server.errors import status_of
+from towpath.server.errors import refusal, status_of
 from towpath.server.openapi import ERRORS, STATUS_OF_CODE, status_of_code
 
 DOCUMENT = document()
@@ -69,6 +70,18 @@ def test_every_error_code_in_it_exists_and_stands_by_its_status():
                 assert code in ERRORS or code in STATUS_OF_CODE, code
                 assert status_of_code(code) == int(status), code
     assert all(status_of(kind) >= 400 for kind in ERRORS.values())
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ERRORS.values() if issubclass(kind, DatabaseError)]
+)
+def test_a_client_gets_no_advice_that_is_for_the_operator(kind):
+    """Nor the driver's text, which may name hosts and users."""
+    answer = refusal(kind("connection to db.internal failed: run `towpath migrate`"))
+
+    assert str(answer)[0].islower()
+    assert "`" not in str(answer)
+    assert "db.internal" not in str(answer)
 
 
 def test_every_operation_and_parameter_says_what_it_is_for():

@@ -1,10 +1,10 @@
-"""How an error is answered: one shape, `{code, message, details}`, and one table of statuses.
+"""How errors are answered: all as `{code, message, details}`, with the status of one table.
 
-400  the request makes no sense          409  the state does not allow it
-401  nobody is logged in                 413  the body is too large
-403  not for this caller                 429  a limit was reached
-404  there is no such thing, or not      500  our fault
-for this caller                     503  the database is away; 507 it is full
+400  the request is not valid            413  the body is too large
+401  the caller is not logged in         429  a limit is reached
+403  the caller may not do this          500  a fault of the server
+404  it does not exist, or is hidden     503  the database is not available
+409  the state does not allow it         507  the database is full
 """
 
 import logging
@@ -40,13 +40,27 @@ STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.SchemaMissing: 503,
     errors.SchemaTooNew: 503,
 }
-"""An error that is not here has the status of the nearest one above it in the tree."""
+"""An error that is not listed has the status of its nearest listed base class."""
+
+DATABASE_MESSAGES: Final[Mapping[type[TowpathError], str]] = {
+    errors.DatabaseError: "the database refused this; nothing was stored",
+    errors.DatabaseUnavailable: "the database cannot be reached; try again later",
+    errors.DatabaseBusy: "the database is busy; try again later",
+    errors.DatabaseFull: "the database has no space left; nothing was stored",
+    errors.DatabaseReadOnly: "the database takes no writes at the moment; try again later",
+    errors.DatabaseDenied: "the database refuses the server's login; the server's log says why",
+    errors.NotADatabase: "the server cannot read its database; the server's log says why",
+    errors.IncompatibleData: "this version of the server cannot read the stored job",
+    errors.SchemaMissing: "the server's database is not set up; try again later",
+    errors.SchemaTooNew: "the server is older than its database; try again later",
+}
+"""What a client is told. The text of the driver may name hosts, users and statements."""
 
 RETRY_LATER: Final = {429, 503}
 
 
 class Refusal(Exception):
-    """A request that never reaches the app."""
+    """An error with everything that its answer needs."""
 
     def __init__(
         self,
@@ -65,32 +79,35 @@ class Refusal(Exception):
 
 
 def status_of(error: type[TowpathError]) -> int:
-    """Return the status that stands for an error."""
+    """Return the HTTP status of an error."""
     return next(STATUS[kind] for kind in error.__mro__ if kind in STATUS)
 
 
 def refusal(error: Exception) -> Refusal:
-    """Return the answer to an error; what nobody foresaw is logged, and told to nobody."""
+    """Return the answer to an error; an unexpected one is logged and not shown."""
     if isinstance(error, Refusal):
         return error
     if not isinstance(error, TowpathError):
         log.error("a request failed", exc_info=error)
-        return Refusal(500, "internal", "something went wrong here; the server's log says what")
+        return Refusal(500, "internal", "the server failed to answer; its log says why")
     status = status_of(type(error))
     headers: dict[str, str] = {}
     if status in RETRY_LATER:
         headers["retry-after"] = str(max(1, round(getattr(error, "retry_after", 1))))
     if isinstance(error, errors.DatabaseError):
         log.warning("a request failed: %s", error)
-        # What the driver says may name hosts, users and statements.
-        return Refusal(status, error.code, type(error).__doc__ or error.code, headers=headers)
+        return Refusal(status, error.code, _database_message(type(error)), headers=headers)
     details: dict[str, Any] = {}
     if isinstance(error, errors.InvalidRule):
         details = {"rule": error.rule, "position": error.position}
     return Refusal(status, error.code, str(error), details=details, headers=headers)
 
 
+def _database_message(error: type[TowpathError]) -> str:
+    return next(DATABASE_MESSAGES[kind] for kind in error.__mro__ if kind in DATABASE_MESSAGES)
+
+
 def body_of(refused: Refusal) -> bytes:
-    """Return a refusal in the one shape."""
+    """Return the JSON of a refusal."""
     complaint = Complaint(code=refused.code, message=str(refused), details=refused.details)
     return msgspec.json.encode(complaint)
