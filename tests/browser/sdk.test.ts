@@ -71,7 +71,7 @@ test("the first superuser is made in a page", async () => {
   assert.equal(await at.textContent("[role=alert]"), "The two passwords differ.");
   await at.fill("[name=again]", ROOT.password);
   await at.click("button");
-  await at.click("text=What the API can do");
+  await at.click("text=API documentation");
 
   await at.waitForURL(`${SERVER}/api/docs`);
   assert.match(await at.title(), /Towpath/);

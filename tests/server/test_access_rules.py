@@ -16,7 +16,7 @@ from towpath.errors import InvalidPayload, InvalidRule
 from towpath.model.access import JOB_FIELDS
 from towpath.server import bodies
 from towpath.server.api import ROUTES
-from towpath.server.listing import MOST_BYTES_LOOKED_AT
+from towpath.server.listing import MOST_BYTES_READ
 from towpath.server.outputs import JobShown
 
 ANY_USER = "@request.auth.id != ''"
@@ -216,7 +216,7 @@ def test_a_page_of_large_hidden_jobs_ends_before_all_were_looked_at(quick_web):
     """EC: a caller who may see nothing cannot have gigabytes read for one request."""
     ada = token_of(quick_web.app, "users", "ada@example.org")
     quick_web.app.access.set(manage_rule=OWN)
-    quick_web.app.jobs.enqueue_many("mail", ["x" * 10**6] * (MOST_BYTES_LOOKED_AT // 10**6 + 51))
+    quick_web.app.jobs.enqueue_many("mail", ["x" * 10**6] * (MOST_BYTES_READ // 10**6 + 51))
 
     page = quick_web.get("/api/jobs", as_=ada).json()
 
@@ -393,7 +393,7 @@ def test_padded_tokens_are_not_remembered(quick_web):
         padded = {"authorization": f"Bearer {' ' * 1_000 * (n + 1)}{ada}"}
         assert web.get("/api/jobs", headers=padded).status_code == 200
 
-    assert web.api.shared._authentication._known == {}
+    assert web.api.shared._authentication._cache == {}
 
 
 # ---------------------------------------------------------------- changes

@@ -98,7 +98,7 @@ def test_all_that_ask_at_once_share_a_probe(serve, loop, tmp_path):
         web = serve(app)
 
         async def ask():
-            await asyncio.gather(*(web.api.shared.readiness.obstacle() for _ in range(20)))
+            await asyncio.gather(*(web.api.shared.readiness.problem() for _ in range(20)))
 
         asyncio.run_coroutine_threadsafe(ask(), loop).result(20)
 

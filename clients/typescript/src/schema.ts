@@ -15,7 +15,7 @@ export interface paths {
         put?: never;
         /**
          * Store a job
-         * @description Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an unfinished job of the topic holds the key, and that one is shown; without its payload and results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a unique other than skip) is for users who may manage the topic. `after` names jobs that the caller may manage; any other is not found. Where the server has the task of the topic, the payload is an object of its arguments, which are checked.
+         * @description A repeated request with the same id or Idempotency-Key returns the same job. Status 200 means that an unfinished job of the topic holds the key; the answer is that job, without its payload and results unless the caller may manage it. Options that affect other jobs (limit, workers, onlyWorkers, a unique other than skip) require the right to manage the topic. `after` names jobs that the caller may manage; any other is answered as not found. If the server has the task of the topic, the payload is an object of its arguments, which are checked.
          */
         post: operations["enqueue"];
         delete?: never;
@@ -33,7 +33,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Store jobs: all of them, or none. To repeat it without harm, give each job an id */
+        /** Store jobs: all of them, or none. With an id for each job it can be repeated safely */
         post: operations["enqueue_many"];
         delete?: never;
         options?: never;
@@ -50,7 +50,7 @@ export interface paths {
         };
         /**
          * Read a page of jobs, newest first
-         * @description Only those that the caller may see. A page may be shorter than its limit, and even empty, where many are hidden or payloads are large: as long as `next` is there, more may follow.
+         * @description Only jobs that the caller may manage are listed. A page may be shorter than `limit`, or empty, if many jobs are hidden or payloads are large. While `next` is not null, more jobs may follow.
          */
         get: operations["list_jobs"];
         put?: never;
@@ -68,7 +68,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count every job */
+        /** Count all jobs */
         get: operations["stats"];
         put?: never;
         post?: never;
@@ -107,13 +107,13 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Forget a job
-         * @description One that is pending, failed or cancelled; with the epoch of its lease, one that the caller holds: done and gone.
+         * Delete a job
+         * @description The job must be pending, failed or cancelled. With the epoch of its lease, the holder may delete a reserved job.
          */
         delete: operations["delete"];
         options?: never;
         head?: never;
-        /** Give a pending job another priority, or another time */
+        /** Change the priority or the time of a pending job */
         patch: operations["change"];
         trace?: never;
     };
@@ -124,7 +124,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the job of this number, by which clients of beanstalkd know it */
+        /** Read a job by its number, which is its id for beanstalkd clients */
         get: operations["numbered"];
         put?: never;
         post?: never;
@@ -143,7 +143,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a failed or cancelled job ready again, with retries and crashes back to 0 */
+        /** Make a failed or cancelled job ready again; retries and crashes start at 0 */
         post: operations["requeue"];
         delete?: never;
         options?: never;
@@ -160,7 +160,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Stop a job; a running one is asked to stop, and ends when its holder answers */
+        /** Cancel a job; a running one is asked to stop and ends when its worker does */
         post: operations["cancel"];
         delete?: never;
         options?: never;
@@ -177,7 +177,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a buried or delayed job ready, counters kept */
+        /** Make a buried or delayed job ready; its counters are kept */
         post: operations["kick"];
         delete?: never;
         options?: never;
@@ -192,7 +192,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the failed tries of a job, oldest first */
+        /** Read the failed runs of a job, oldest first */
         get: operations["failures"];
         put?: never;
         post?: never;
@@ -209,7 +209,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the lines that the runs of a job have written, oldest first */
+        /** Read the log lines of a job's runs, oldest first */
         get: operations["logs"];
         put?: never;
         post?: never;
@@ -226,7 +226,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read what the runs of a job have published, oldest first, at most 1,000 at once */
+        /** Read the events of a job's runs, oldest first, at most 1,000 at once */
         get: operations["events"];
         put?: never;
         post?: never;
@@ -243,7 +243,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read what each worker made of a job that chooses its workers */
+        /** Read the runs of a job that chooses its workers, one for each worker */
         get: operations["runs"];
         put?: never;
         post?: never;
@@ -263,8 +263,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Lease jobs, most urgent first; wait for one if there is none
-         * @description They may be fewer than `limit` though more are ready, where their payloads are large. A lease lives until `until`, unless it is touched. A client that goes away while it waits leaves nothing reserved.
+         * Reserve jobs, most urgent first; wait for one if none is ready
+         * @description There may be fewer than `limit` if payloads are large, though more jobs are ready. A lease ends at `until` unless it is touched. A client that disconnects while it waits reserves nothing.
          */
         post: operations["reserve"];
         delete?: never;
@@ -282,7 +282,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Finish a job */
+        /** Complete a job */
         post: operations["complete"];
         delete?: never;
         options?: never;
@@ -299,7 +299,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say that this try failed: the job backs off, or is buried if it was the last */
+        /** Report that this run failed: the job waits for its backoff, or is buried after the last */
         post: operations["fail"];
         delete?: never;
         options?: never;
@@ -316,7 +316,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a job back, uncounted */
+        /** Give a job back; this does not count as a failure */
         post: operations["release"];
         delete?: never;
         options?: never;
@@ -333,7 +333,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Put a job aside as failed, until somebody kicks, requeues or deletes it */
+        /** Bury a job: it counts as failed until it is kicked, requeued or deleted */
         post: operations["bury"];
         delete?: never;
         options?: never;
@@ -368,8 +368,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Keep what a run says of itself: how far it is, lines and events
-         * @description The same again, with the same `said`, is kept once. Of very many, the oldest are dropped.
+         * Store the progress of a run, its log lines and its events
+         * @description A repeated request with the same `said` stores nothing. Of too many, the oldest are dropped.
          */
         post: operations["say"];
         delete?: never;
@@ -404,7 +404,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Hand out no job of this topic for a while, or until it is resumed */
+        /** Pause a topic for some seconds, or until it is resumed: its jobs are not reserved */
         post: operations["pause_topic"];
         delete?: never;
         options?: never;
@@ -421,7 +421,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Hand out jobs of this topic again */
+        /** Resume a paused topic */
         post: operations["resume_topic"];
         delete?: never;
         options?: never;
@@ -438,7 +438,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make buried jobs ready, in bury order; if none is buried, delayed ones */
+        /** Make buried jobs ready, in the order they were buried; if none is buried, delayed ones */
         post: operations["kick_topic"];
         delete?: never;
         options?: never;
@@ -455,7 +455,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Forget the pending and failed jobs of a topic */
+        /** Delete the pending and failed jobs of a topic */
         post: operations["purge_topic"];
         delete?: never;
         options?: never;
@@ -489,10 +489,10 @@ export interface paths {
         };
         /** Read a schedule */
         get: operations["get_schedule"];
-        /** Store a schedule, or change the one of this name */
+        /** Create a schedule, or change the schedule of this name */
         put: operations["set_schedule"];
         post?: never;
-        /** Forget a schedule; jobs that it has enqueued stay */
+        /** Delete a schedule; the jobs that it has enqueued stay */
         delete: operations["delete_schedule"];
         options?: never;
         head?: never;
@@ -508,7 +508,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Fire no more until it is resumed */
+        /** Pause a schedule until it is resumed */
         post: operations["pause_schedule"];
         delete?: never;
         options?: never;
@@ -525,7 +525,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Fire again, from now on */
+        /** Resume a paused schedule; missed fires are skipped */
         post: operations["resume_schedule"];
         delete?: never;
         options?: never;
@@ -542,7 +542,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Enqueue its job now, beside its fires */
+        /** Enqueue the job of a schedule now; its fires do not change */
         post: operations["run_schedule"];
         delete?: never;
         options?: never;
@@ -558,8 +558,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read who works, and when each last showed that it lives
-         * @description First workers with a session, then those that reserve by name without one. The latter are listed for an hour after their last request, and while they hold a lease; one that holds a lease counts as live.
+         * Read the workers and when each was last heard from
+         * @description Workers with a session come first, then workers that reserve by name without one. These are listed for an hour after their last request and while they hold a lease, and count as live while they hold one.
          */
         get: operations["list_workers"];
         put?: never;
@@ -596,7 +596,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Exchange a token for a new one of the same login; the old one holds until it expires */
+        /** Exchange a token for a new one of the same login; the old one works until it expires */
         post: operations["refresh"];
         delete?: never;
         options?: never;
@@ -614,8 +614,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End this login, and take the cookie away
-         * @description With this token end all tokens that were refreshed from the same login; other logins of the account go on.
+         * End this login and remove its cookie
+         * @description All tokens of the same login end, also refreshed ones. Other logins of the account continue.
          */
         post: operations["log_out"];
         delete?: never;
@@ -631,10 +631,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read accounts, the oldest first */
+        /** Read a page of accounts, oldest first */
         get: operations["list_records"];
         put?: never;
-        /** Add an account */
+        /** Create an account */
         post: operations["create_record"];
         delete?: never;
         options?: never;
@@ -653,13 +653,13 @@ export interface paths {
         get: operations["get_record"];
         put?: never;
         post?: never;
-        /** Forget an account and end its tokens; the last superuser stays */
+        /** Delete an account and end its tokens; the last superuser cannot be deleted */
         delete: operations["delete_record"];
         options?: never;
         head?: never;
         /**
          * Change an account. A new password ends all its tokens
-         * @description Users may change their own name, and their password if they give the old one.
+         * @description Users may change their own name, and with `oldPassword` their own password.
          */
         patch: operations["change_record"];
         trace?: never;
@@ -671,10 +671,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read all keys, but for their secrets */
+        /** Read all API keys, without their secrets */
         get: operations["list_keys"];
         put?: never;
-        /** Make a key; its secret is shown this once */
+        /** Create an API key; its secret is shown only in this answer */
         post: operations["create_key"];
         delete?: never;
         options?: never;
@@ -692,7 +692,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** End a key */
+        /** Revoke an API key */
         delete: operations["revoke_key"];
         options?: never;
         head?: never;
@@ -706,14 +706,14 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the rules */
+        /** Read the access rules */
         get: operations["get_access"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /** Change what is named of the rules; it holds at once, on every instance */
+        /** Change the access rules that are given; they apply at once, on every instance */
         patch: operations["set_access"];
         trace?: never;
     };
@@ -724,7 +724,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say that this process answers */
+        /** Answer that this process is up */
         get: operations["health"];
         put?: never;
         post?: never;
@@ -741,7 +741,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whether the database takes writes, and the worker of this process consumes */
+        /** Answer whether the database takes writes and the worker of this process runs jobs */
         get: operations["readiness"];
         put?: never;
         post?: never;
@@ -758,7 +758,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count jobs, workers and answers, for Prometheus */
+        /** Count jobs, workers and requests, in Prometheus' text format */
         get: operations["metrics"];
         put?: never;
         post?: never;
@@ -775,7 +775,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Describe this API, as OpenAPI 3.1 */
+        /** Read the OpenAPI 3.1 document of this API */
         get: operations["openapi"];
         put?: never;
         post?: never;
@@ -792,7 +792,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Describe this API, for people */
+        /** Show the documentation of this API as a web page */
         get: operations["docs"];
         put?: never;
         post?: never;
@@ -809,7 +809,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Ask for the first superuser */
+        /** Show the form for the first superuser */
         get: operations["set_up_page"];
         put?: never;
         post?: never;
@@ -828,7 +828,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make the first superuser: once, from this machine, with the link's token */
+        /** Create the first superuser: once, from the server's machine, with the token of the link */
         post: operations["set_up"];
         delete?: never;
         options?: never;
@@ -850,10 +850,10 @@ export interface components {
             details: Record<string, never>;
         };
         /**
-         * NewJob
-         * @description A job to be stored. Null is as good as left out.
+         * JobInput
+         * @description A job to store. A field that is null counts as omitted.
          */
-        NewJob: {
+        JobInput: {
             topic: string;
             payload?: unknown;
             /**
@@ -904,7 +904,7 @@ export interface components {
         };
         /**
          * NewLimit
-         * @description With which other jobs a job shares how many run at once, or how often one starts.
+         * @description A limit that all jobs with its key share: how many run at once, or how often one starts.
          */
         NewLimit: {
             key: string;
@@ -917,7 +917,7 @@ export interface components {
         };
         /**
          * Job
-         * @description A job, as it was when it was read.
+         * @description A job.
          */
         Job: {
             /** Format: uuid */
@@ -973,14 +973,14 @@ export interface components {
         State: "blocked" | "buried" | "cancelled" | "completed" | "delayed" | "ready" | "reserved";
         /**
          * NewJobs
-         * @description Jobs to be stored: all of them, or none.
+         * @description Jobs to store: all of them, or none.
          */
         NewJobs: {
-            jobs: components["schemas"]["NewJob"][];
+            jobs: components["schemas"]["JobInput"][];
         };
         /**
          * JobList
-         * @description Several of a kind.
+         * @description A list.
          */
         JobList: {
             items: components["schemas"]["Job"][];
@@ -995,7 +995,7 @@ export interface components {
         };
         /**
          * Stats
-         * @description Every job in numbers.
+         * @description Counts of all jobs.
          */
         Stats: {
             pending: number;
@@ -1014,14 +1014,14 @@ export interface components {
         };
         /**
          * MinuteList
-         * @description Several of a kind.
+         * @description A list.
          */
         MinuteList: {
             items: components["schemas"]["Minute"][];
         };
         /**
          * Minute
-         * @description One minute of outcomes.
+         * @description The outcomes of one minute.
          */
         Minute: {
             at: string;
@@ -1030,10 +1030,10 @@ export interface components {
             avgExecutionTime: number | null;
         };
         /**
-         * Change
-         * @description What is to change while a job waits: its priority, its time, or both.
+         * JobChangeInput
+         * @description Changes of a pending job: its priority, its time, or both.
          */
-        Change: {
+        JobChangeInput: {
             /** @default null */
             priority?: number | null;
             /** @default null */
@@ -1043,14 +1043,14 @@ export interface components {
         };
         /**
          * FailureList
-         * @description Several of a kind.
+         * @description A list.
          */
         FailureList: {
             items: components["schemas"]["Failure"][];
         };
         /**
          * Failure
-         * @description One failed try.
+         * @description A failed run.
          */
         Failure: {
             epoch: number;
@@ -1067,14 +1067,14 @@ export interface components {
         FailureKind: "crash" | "dependency" | "error" | "expired";
         /**
          * LineList
-         * @description Several of a kind.
+         * @description A list.
          */
         LineList: {
             items: components["schemas"]["Line"][];
         };
         /**
          * Line
-         * @description A line that a running job has written.
+         * @description A log line of a run.
          */
         Line: {
             epoch: number;
@@ -1083,14 +1083,14 @@ export interface components {
         };
         /**
          * EventList
-         * @description Several of a kind.
+         * @description A list.
          */
         EventList: {
             items: components["schemas"]["Event"][];
         };
         /**
          * Event
-         * @description What a running job has published.
+         * @description An event of a run.
          */
         Event: {
             cursor: number;
@@ -1100,7 +1100,7 @@ export interface components {
         };
         /**
          * RunList
-         * @description Several of a kind.
+         * @description A list.
          */
         RunList: {
             items: components["schemas"]["Run"][];
@@ -1118,7 +1118,7 @@ export interface components {
         };
         /**
          * Wanted
-         * @description Which jobs a worker wants, and how long it waits for one.
+         * @description The jobs that a worker wants, and how long it waits for one.
          */
         Wanted: {
             topics: string[];
@@ -1133,14 +1133,14 @@ export interface components {
         };
         /**
          * Leases
-         * @description What was reserved; none, if nothing became ready in time.
+         * @description The reserved jobs; empty if none became ready in time.
          */
         Leases: {
             leases: components["schemas"]["Lease"][];
         };
         /**
          * Lease
-         * @description The right to run a job; every later word about it says its epoch.
+         * @description The right to run a job; later requests about it give its epoch.
          */
         Lease: {
             job: components["schemas"]["Job"];
@@ -1149,7 +1149,7 @@ export interface components {
         };
         /**
          * Completed
-         * @description A job is done.
+         * @description The end of a completed job.
          */
         Completed: {
             epoch: number;
@@ -1157,7 +1157,7 @@ export interface components {
         };
         /**
          * Failed
-         * @description This try failed.
+         * @description A failed run.
          */
         Failed: {
             epoch: number;
@@ -1169,7 +1169,7 @@ export interface components {
         };
         /**
          * Released
-         * @description A job is given back, uncounted.
+         * @description A job to give back; this does not count as a failure.
          */
         Released: {
             epoch: number;
@@ -1180,7 +1180,7 @@ export interface components {
         };
         /**
          * Buried
-         * @description A job is put aside as failed.
+         * @description A job to bury, which counts as failed.
          */
         Buried: {
             epoch: number;
@@ -1191,14 +1191,14 @@ export interface components {
         };
         /**
          * Touched
-         * @description A lease is to be extended.
+         * @description A lease to extend.
          */
         Touched: {
             epoch: number;
         };
         /**
          * TouchedLease
-         * @description A lease as it is now.
+         * @description A lease that was extended.
          */
         TouchedLease: {
             epoch: number;
@@ -1206,10 +1206,10 @@ export interface components {
             cancelRequested: boolean;
         };
         /**
-         * Said
-         * @description What a run says of itself: how far it is, lines and events.
+         * JobOutputInput
+         * @description The progress of a run, its log lines and its events.
          */
-        Said: {
+        JobOutputInput: {
             epoch: number;
             said: number;
             /** @default null */
@@ -1223,14 +1223,14 @@ export interface components {
         };
         /**
          * TopicList
-         * @description Several of a kind.
+         * @description A list.
          */
         TopicList: {
             items: components["schemas"]["Topic"][];
         };
         /**
          * Topic
-         * @description One topic in numbers.
+         * @description Counts of one topic.
          */
         Topic: {
             topic: string;
@@ -1247,7 +1247,7 @@ export interface components {
         };
         /**
          * Pause
-         * @description How long a topic is paused; until it is resumed, unless told.
+         * @description How long to pause a topic; without a duration, until it is resumed.
          */
         Pause: {
             /** @default null */
@@ -1255,7 +1255,7 @@ export interface components {
         };
         /**
          * Kick
-         * @description How many jobs are kicked.
+         * @description How many jobs to kick.
          */
         Kick: {
             /** @default 1 */
@@ -1263,28 +1263,28 @@ export interface components {
         };
         /**
          * Kicked
-         * @description How many jobs are ready now.
+         * @description How many jobs became ready.
          */
         Kicked: {
             kicked: number;
         };
         /**
          * Purged
-         * @description How many jobs are gone.
+         * @description How many jobs were deleted.
          */
         Purged: {
             purged: number;
         };
         /**
          * ScheduleList
-         * @description Several of a kind.
+         * @description A list.
          */
         ScheduleList: {
             items: components["schemas"]["Schedule"][];
         };
         /**
          * Schedule
-         * @description A rule that enqueues again and again.
+         * @description A rule that enqueues jobs repeatedly.
          */
         Schedule: {
             name: string;
@@ -1302,10 +1302,10 @@ export interface components {
             error: string | null;
         };
         /**
-         * NewSchedule
-         * @description A rule that enqueues again and again: cron, or every so many seconds.
+         * ScheduleInput
+         * @description A rule that enqueues jobs repeatedly: by `cron`, or `every` so many seconds.
          */
-        NewSchedule: {
+        ScheduleInput: {
             topic: string;
             payload?: unknown;
             /** @default null */
@@ -1328,14 +1328,14 @@ export interface components {
         };
         /**
          * WorkerList
-         * @description Several of a kind.
+         * @description A list.
          */
         WorkerList: {
             items: components["schemas"]["Worker"][];
         };
         /**
          * Worker
-         * @description A worker, as its session says; without one, as its requests and leases say.
+         * @description A worker: with a session, or known by its requests and leases.
          */
         Worker: {
             session: string | null;
@@ -1349,7 +1349,7 @@ export interface components {
         };
         /**
          * Login
-         * @description Who logs in.
+         * @description The e-mail address and password of an account.
          */
         Login: {
             identity: string;
@@ -1359,13 +1359,13 @@ export interface components {
         };
         /**
          * LoggedIn
-         * @description A token, and whom it stands for.
+         * @description A token and its account.
          */
         LoggedIn: {
             token: string;
             /**
              * Record
-             * @description An account; its own fields stand beside these.
+             * @description An account, with its custom fields.
              */
             record: {
                 id: string;
@@ -1404,38 +1404,38 @@ export interface components {
         };
         /**
          * KeyList
-         * @description Several of a kind.
+         * @description A list.
          */
         KeyList: {
             items: components["schemas"]["Key"][];
         };
         /**
          * Key
-         * @description A key, but for its secret.
+         * @description An API key, without its secret.
          */
         Key: {
             id: string;
             name: string;
             prefix: string;
-            scopes: components["schemas"]["Scope"][];
+            scopes: components["schemas"]["KeyScope"][];
             topics: string[];
             createdAt: string;
             expiresAt: string | null;
             lastUsedAt: string | null;
         };
         /**
-         * Scope
+         * KeyScope
          * @description What a key may do.
          * @enum {unknown}
          */
-        Scope: "enqueue" | "manage" | "metrics" | "work";
+        KeyScope: "enqueue" | "manage" | "metrics" | "work";
         /**
-         * NewKey
-         * @description A key to be made.
+         * KeyInput
+         * @description An API key to create.
          */
-        NewKey: {
+        KeyInput: {
             name: string;
-            scopes: components["schemas"]["Scope"][];
+            scopes: components["schemas"]["KeyScope"][];
             /** @default [] */
             topics?: string[];
             /** @default null */
@@ -1443,13 +1443,13 @@ export interface components {
         };
         /**
          * MadeKey
-         * @description A new key; nobody can read its secret again.
+         * @description A new API key; its secret cannot be read again.
          */
         MadeKey: {
             id: string;
             name: string;
             prefix: string;
-            scopes: components["schemas"]["Scope"][];
+            scopes: components["schemas"]["KeyScope"][];
             topics: string[];
             createdAt: string;
             expiresAt: string | null;
@@ -1458,7 +1458,7 @@ export interface components {
         };
         /**
          * Access
-         * @description The rules of access. An empty rule is for superusers only.
+         * @description The access rules. An empty rule allows superusers only.
          */
         Access: {
             enqueue_rule: string;
@@ -1472,7 +1472,7 @@ export interface components {
         };
         /**
          * TopicRules
-         * @description The rules of one topic; where there is none, the general one holds.
+         * @description The rules of one topic; the general rule applies where one is null.
          */
         TopicRules: {
             /** @default null */
@@ -1484,7 +1484,7 @@ export interface components {
         };
         /**
          * AccessChange
-         * @description What changes of the rules; `access_rule` sets enqueue_rule and manage_rule.
+         * @description Changes of the rules; `access_rule` sets both enqueue_rule and manage_rule.
          */
         AccessChange: {
             access_rule?: string;
@@ -1498,10 +1498,10 @@ export interface components {
             };
         };
         /**
-         * Health
-         * @description The process is there.
+         * HealthOutput
+         * @description The health of the server.
          */
-        Health: {
+        HealthOutput: {
             status: string;
         };
         /**
@@ -1527,7 +1527,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Makes a repeated enqueue harmless, for this caller and topic. */
+                /** @description Repeated enqueues of a caller with the same key and topic store one job. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -1545,11 +1545,11 @@ export interface operations {
                  *       "maxRetries": 5
                  *     }
                  */
-                "application/json": components["schemas"]["NewJob"];
+                "application/json": components["schemas"]["JobInput"];
             };
         };
         responses: {
-            /** @description An unfinished job holds the key: that one */
+            /** @description The unfinished job that holds the key */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1686,7 +1686,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Store jobs: all of them, or none. To repeat it without harm, give each job an id */
+            /** @description Store jobs: all of them, or none. With an id for each job it can be repeated safely */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -1860,7 +1860,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Count every job */
+            /** @description Count all jobs */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2046,7 +2046,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Forget a job */
+            /** @description Delete a job */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2125,11 +2125,11 @@ export interface operations {
                  *       "priority": 10
                  *     }
                  */
-                "application/json": components["schemas"]["Change"];
+                "application/json": components["schemas"]["JobChangeInput"];
             };
         };
         responses: {
-            /** @description Give a pending job another priority, or another time */
+            /** @description Change the priority or the time of a pending job */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2232,7 +2232,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the job of this number, by which clients of beanstalkd know it */
+            /** @description Read a job by its number, which is its id for beanstalkd clients */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2299,7 +2299,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Make a failed or cancelled job ready again, with retries and crashes back to 0 */
+            /** @description Make a failed or cancelled job ready again; retries and crashes start at 0 */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2375,7 +2375,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Stop a job; a running one is asked to stop, and ends when its holder answers */
+            /** @description Cancel a job; a running one is asked to stop and ends when its worker does */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2451,7 +2451,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Make a buried or delayed job ready, counters kept */
+            /** @description Make a buried or delayed job ready; its counters are kept */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2527,7 +2527,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the failed tries of a job, oldest first */
+            /** @description Read the failed runs of a job, oldest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2594,7 +2594,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the lines that the runs of a job have written, oldest first */
+            /** @description Read the log lines of a job's runs, oldest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2663,7 +2663,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read what the runs of a job have published, oldest first, at most 1,000 at once */
+            /** @description Read the events of a job's runs, oldest first, at most 1,000 at once */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2730,7 +2730,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read what each worker made of a job that chooses its workers */
+            /** @description Read the runs of a job that chooses its workers, one for each worker */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2808,7 +2808,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Lease jobs, most urgent first; wait for one if there is none */
+            /** @description Reserve jobs, most urgent first; wait for one if none is ready */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2914,7 +2914,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Finish a job */
+            /** @description Complete a job */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3025,7 +3025,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Say that this try failed: the job backs off, or is buried if it was the last */
+            /** @description Report that this run failed: the job waits for its backoff, or is buried after the last */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3136,7 +3136,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Give a job back, uncounted */
+            /** @description Give a job back; this does not count as a failure */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3246,7 +3246,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Put a job aside as failed, until somebody kicks, requeues or deletes it */
+            /** @description Bury a job: it counts as failed until it is kicked, requeued or deleted */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3466,15 +3466,15 @@ export interface operations {
                  *       "progress": 0.5,
                  *       "message": "half",
                  *       "lines": [
-                 *         "it begins"
+                 *         "started"
                  *       ]
                  *     }
                  */
-                "application/json": components["schemas"]["Said"];
+                "application/json": components["schemas"]["JobOutputInput"];
             };
         };
         responses: {
-            /** @description Keep what a run says of itself: how far it is, lines and events */
+            /** @description Store the progress of a run, its log lines and its events */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3640,7 +3640,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Hand out no job of this topic for a while, or until it is resumed */
+            /** @description Pause a topic for some seconds, or until it is resumed: its jobs are not reserved */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3732,7 +3732,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Hand out jobs of this topic again */
+            /** @description Resume a paused topic */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3806,7 +3806,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Make buried jobs ready, in bury order; if none is buried, delayed ones */
+            /** @description Make buried jobs ready, in the order they were buried; if none is buried, delayed ones */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3900,7 +3900,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Forget the pending and failed jobs of a topic */
+            /** @description Delete the pending and failed jobs of a topic */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4097,11 +4097,11 @@ export interface operations {
                  *       "tz": "Europe/Berlin"
                  *     }
                  */
-                "application/json": components["schemas"]["NewSchedule"];
+                "application/json": components["schemas"]["ScheduleInput"];
             };
         };
         responses: {
-            /** @description Store a schedule, or change the one of this name */
+            /** @description Create a schedule, or change the schedule of this name */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4195,7 +4195,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Forget a schedule; jobs that it has enqueued stay */
+            /** @description Delete a schedule; the jobs that it has enqueued stay */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4260,7 +4260,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Fire no more until it is resumed */
+            /** @description Pause a schedule until it is resumed */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4325,7 +4325,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Fire again, from now on */
+            /** @description Resume a paused schedule; missed fires are skipped */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4390,7 +4390,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Enqueue its job now, beside its fires */
+            /** @description Enqueue the job of a schedule now; its fires do not change */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4464,7 +4464,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read who works, and when each last showed that it lives */
+            /** @description Read the workers and when each was last heard from */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4626,7 +4626,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Exchange a token for a new one of the same login; the old one holds until it expires */
+            /** @description Exchange a token for a new one of the same login; the old one works until it expires */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4693,7 +4693,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description End this login, and take the cookie away */
+            /** @description End this login and remove its cookie */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -4761,7 +4761,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read accounts, the oldest first */
+            /** @description Read a page of accounts, oldest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4845,7 +4845,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Add an account */
+            /** @description Create an account */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5039,7 +5039,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Forget an account and end its tokens; the last superuser stays */
+            /** @description Delete an account and end its tokens; the last superuser cannot be deleted */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5252,7 +5252,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read all keys, but for their secrets */
+            /** @description Read all API keys, without their secrets */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5319,11 +5319,11 @@ export interface operations {
                  *       ]
                  *     }
                  */
-                "application/json": components["schemas"]["NewKey"];
+                "application/json": components["schemas"]["KeyInput"];
             };
         };
         responses: {
-            /** @description Make a key; its secret is shown this once */
+            /** @description Create an API key; its secret is shown only in this answer */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5408,7 +5408,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description End a key */
+            /** @description Revoke an API key */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -5471,7 +5471,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the rules */
+            /** @description Read the access rules */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5539,7 +5539,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Change what is named of the rules; it holds at once, on every instance */
+            /** @description Change the access rules that are given; they apply at once, on every instance */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5622,13 +5622,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Say that this process answers */
+            /** @description Answer that this process is up */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Health"];
+                    "application/json": components["schemas"]["HealthOutput"];
                 };
             };
             /** @description database_unavailable */
@@ -5651,13 +5651,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Say whether the database takes writes, and the worker of this process consumes */
+            /** @description Answer whether the database takes writes and the worker of this process runs jobs */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Health"];
+                    "application/json": components["schemas"]["HealthOutput"];
                 };
             };
             /** @description unavailable, database_unavailable */
@@ -5680,7 +5680,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Count jobs, workers and answers, for Prometheus */
+            /** @description Count jobs, workers and requests, in Prometheus' text format */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5736,7 +5736,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Describe this API, as OpenAPI 3.1 */
+            /** @description Read the OpenAPI 3.1 document of this API */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5765,7 +5765,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Describe this API, for people */
+            /** @description Show the documentation of this API as a web page */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5796,7 +5796,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Ask for the first superuser */
+            /** @description Show the form for the first superuser */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5872,7 +5872,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Make the first superuser: once, from this machine, with the link's token */
+            /** @description Create the first superuser: once, from the server's machine, with the token of the link */
             201: {
                 headers: {
                     [name: string]: unknown;

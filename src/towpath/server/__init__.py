@@ -1,4 +1,4 @@
-"""The doors for other programs: the HTTP API, and beanstalkd's protocol."""
+"""The servers for other programs: the HTTP API, and beanstalkd's protocol."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Api"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the HTTP API where it is asked for: beanstalkd's protocol does without its extra."""
+    """Import the HTTP API on first use: beanstalkd's protocol does not need its packages."""
     if name == "Api":
         from towpath.server.api import Api  # noqa: PLC0415 - see above
 

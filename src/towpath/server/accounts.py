@@ -1,4 +1,4 @@
-"""Logins, accounts, keys and rules over HTTP; the logins in PocketBase's shape."""
+"""Logins, accounts, keys and rules over HTTP; logins and accounts as in PocketBase's API."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from towpath.errors import Invalid, InvalidToken
 from towpath.model.access import Access
 from towpath.model.accounts import Account, Collection
 from towpath.model.keys import ApiKey, KeyScope
-from towpath.server.authentication import COOKIE, record_of, refuse_foreign_pages, token_of
+from towpath.server.authentication import COOKIE, record_of, refuse_cross_site, token_of
 from towpath.server.bodies import cookie
 from towpath.server.inputs import Input, Seconds, Text, Topic
 from towpath.server.outputs import Items, ResponseBody, shown
@@ -23,9 +23,9 @@ routes: Final = Routes("accounts")
 keys: Final = Routes("keys")
 access: Final = Routes("access")
 
-OWN: Final = {"name", "password", "passwordConfirm", "oldPassword"}  # what users may say of theirs
-KNOWN: Final = {"email", *OWN}
-OURS: Final = {"id", "collectionId", "collectionName", "created", "updated"}
+CHANGED_BY_USER: Final = {"name", "password", "passwordConfirm", "oldPassword"}
+BUILT_IN: Final = {"email", *CHANGED_BY_USER}  # all others are custom fields
+READ_ONLY: Final = {"id", "collectionId", "collectionName", "created", "updated"}
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
 Password = Annotated[str, Meta(extra_json_schema={"minLength": 8, "maxLength": 1_000})]
@@ -48,7 +48,7 @@ SHOWN: Final = {
 
 
 def _record(title: str, description: str, properties: Mapping[str, Any], *required: str) -> Meta:
-    """Describe an object that has these properties, and an account's own fields beside them."""
+    """Describe an object that has these properties, and the custom fields of an account."""
     schema: dict[str, Any] = {"properties": properties}
     if required:
         schema["required"] = list(required)
@@ -59,7 +59,7 @@ Record = Annotated[
     dict[str, Any],
     _record(
         "Record",
-        "An account; its own fields stand beside these.",
+        "An account, with its custom fields.",
         SHOWN,
         *("id", "collectionId", "collectionName", "email", "name"),
     ),
@@ -68,7 +68,7 @@ NewRecord = Annotated[
     dict[str, Any],
     _record(
         "NewRecord",
-        "An account to be stored; whatever else it holds are fields of its own.",
+        "An account to create; all other properties are its custom fields.",
         WRITTEN,
         *("email", "password"),
     ),
@@ -77,29 +77,29 @@ RecordChange = Annotated[
     dict[str, Any],
     _record(
         "RecordChange",
-        "What changes of an account; a field of its own that is null is taken away.",
+        "Changes of an account; null removes a custom field.",
         {**WRITTEN, "oldPassword": TEXT},
     ),
 ]
 
 
 class Login(Input):
-    """Who logs in."""
+    """The e-mail address and password of an account."""
 
     identity: str  # an e-mail address
     password: str
-    cookie: bool = False  # also as a cookie that scripts cannot read
+    cookie: bool = False  # also set a cookie that scripts cannot read
 
 
 class LoggedIn(ResponseBody):
-    """A token, and whom it stands for."""
+    """A token and its account."""
 
     token: str
     record: Record
 
 
 class Numbered(Input):
-    """Which page of records."""
+    """A page number and the size of a page."""
 
     page: Annotated[int, Meta(ge=1, le=10**6)] = 1
     per_page: Annotated[int, Meta(ge=1, le=1_000)] = 30
@@ -116,7 +116,7 @@ class Records(ResponseBody):
 
 
 class KeyInput(Input):
-    """A key to be made."""
+    """An API key to create."""
 
     name: Text
     scopes: Annotated[list[KeyScope], Meta(extra_json_schema={"minItems": 1})]
@@ -125,7 +125,7 @@ class KeyInput(Input):
 
 
 class KeyShown(ResponseBody):
-    """A key, but for its secret."""
+    """An API key, without its secret."""
 
     id: str
     name: str
@@ -138,13 +138,13 @@ class KeyShown(ResponseBody):
 
 
 class MadeKey(KeyShown):
-    """A new key; nobody can read its secret again."""
+    """A new API key; its secret cannot be read again."""
 
     secret: str
 
 
 class TopicRules(Input, rename=None):
-    """The rules of one topic; where there is none, the general one holds."""
+    """The rules of one topic; the general rule applies where one is null."""
 
     enqueue_rule: str | None = None
     manage_rule: str | None = None
@@ -152,7 +152,7 @@ class TopicRules(Input, rename=None):
 
 
 class AccessChange(Input, rename=None):
-    """What changes of the rules; `access_rule` sets enqueue_rule and manage_rule."""
+    """Changes of the rules; `access_rule` sets both enqueue_rule and manage_rule."""
 
     access_rule: str | UnsetType = UNSET
     enqueue_rule: str | UnsetType = UNSET
@@ -160,11 +160,11 @@ class AccessChange(Input, rename=None):
     work_rule: str | UnsetType = UNSET
     http_enabled: bool | UnsetType = UNSET
     allowed_topics: list[Topic] | UnsetType = UNSET
-    topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null takes a topic's rules away
+    topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null removes a topic's rules
 
 
 class AccessShown(ResponseBody, rename=None):
-    """The rules of access. An empty rule is for superusers only."""
+    """The access rules. An empty rule allows superusers only."""
 
     enqueue_rule: str
     manage_rule: str
@@ -172,9 +172,6 @@ class AccessShown(ResponseBody, rename=None):
     http_enabled: bool
     allowed_topics: list[str]
     topics: dict[str, TopicRules]
-
-
-# ---------------------------------------------------------------- logins
 
 
 @routes.post(
@@ -185,7 +182,7 @@ class AccessShown(ResponseBody, rename=None):
 async def log_in(request: Request, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
     if body.cookie and not request.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
-        refuse_foreign_pages("POST", request.headers)  # nobody is logged in by another site
+        refuse_cross_site("POST", request.headers)  # another site must not set our cookie
     account, token = await request.app.accounts.alogin(
         collection, body.identity, body.password, client=network_of(request.client)
     )
@@ -194,7 +191,7 @@ async def log_in(request: Request, collection: Collection, body: Login) -> Answe
 
 @routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
 async def refresh(request: Request, collection: Collection) -> Answer[LoggedIn]:
-    """Exchange a token for a new one of the same login; the old one holds until it expires."""
+    """Exchange a token for a new one of the same login; the old one works until it expires."""
     token, as_cookie = _own_token(request, collection)
     account, fresh = await request.app.accounts.arefresh(token)
     return _logged_in(request, account, fresh, as_cookie=as_cookie)
@@ -202,10 +199,9 @@ async def refresh(request: Request, collection: Collection) -> Answer[LoggedIn]:
 
 @routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
 async def log_out(request: Request, collection: Collection) -> Answer[None]:
-    """End this login, and take the cookie away.
+    """End this login and remove its cookie.
 
-    With this token end all tokens that were refreshed from the same login; other logins of the
-    account go on.
+    All tokens of the same login end, also refreshed ones. Other logins of the account continue.
     """
     token, _ = _own_token(request, collection)
     await request.app.accounts.arevoke(token)
@@ -213,7 +209,7 @@ async def log_out(request: Request, collection: Collection) -> Answer[None]:
 
 
 def network_of(client: str) -> str:
-    """Return what stands for a client: of IPv6, the network in which one can have any address."""
+    """Return the address of a client; for IPv6 its /64 network, in which it can use any address."""
     try:
         address = ip_address(client)
     except ValueError:
@@ -227,7 +223,7 @@ def network_of(client: str) -> str:
 
 def _own_token(request: Request, collection: Collection) -> tuple[str, bool]:
     if request.caller.auth.get("collectionName") != collection:
-        msg = f"log in as one of {collection.value} first"
+        msg = f"this token is not of an account in {collection.value}; log in there first"
         raise InvalidToken(msg)
     token = token_of(request.headers)
     return (token, False) if token else (cookie(request.headers, COOKIE) or "", True)
@@ -237,8 +233,8 @@ def _logged_in(
     request: Request, account: Account, token: str, *, as_cookie: bool
 ) -> Answer[LoggedIn]:
     body = LoggedIn(token=token, record=record_of(account))
-    baked = _cookie(request, token, int(request.app.settings.token_lifetime))
-    return Answer(body, headers=(baked,) if as_cookie else ())
+    header = _cookie(request, token, int(request.app.settings.token_lifetime))
+    return Answer(body, headers=(header,) if as_cookie else ())
 
 
 def _cookie(request: Request, token: str, seconds: int) -> tuple[bytes, bytes]:
@@ -247,12 +243,9 @@ def _cookie(request: Request, token: str, seconds: int) -> tuple[bytes, bytes]:
     return b"set-cookie", text.encode()
 
 
-# ---------------------------------------------------------------- accounts
-
-
 @routes.get("/api/collections/{collection}/records")
 async def list_records(request: Request, collection: Collection, query: Numbered) -> Records:
-    """Read accounts, the oldest first."""
+    """Read a page of accounts, oldest first."""
     request.require_superuser()
     total = await request.app.accounts.acount(collection)
     found = await request.app.accounts.alist(
@@ -269,11 +262,11 @@ async def list_records(request: Request, collection: Collection, query: Numbered
 
 @routes.post("/api/collections/{collection}/records", status=201, errors=("account_exists",))
 async def create_record(request: Request, collection: Collection, body: NewRecord) -> Record:
-    """Add an account."""
+    """Create an account."""
     request.require_superuser()
     for name in ("email", "password"):
         if not isinstance(body.get(name), str):
-            msg = f"{name} is required, as text"
+            msg = f"`{name}` is required and must be a string"
             raise Invalid(msg)
     _check_confirmed(body)
     return record_of(
@@ -282,7 +275,7 @@ async def create_record(request: Request, collection: Collection, body: NewRecor
             body["email"],
             body["password"],
             name=body.get("name", ""),
-            fields=_own_fields(body),
+            fields=_custom_fields(body),
         )
     )
 
@@ -290,7 +283,7 @@ async def create_record(request: Request, collection: Collection, body: NewRecor
 @routes.get("/api/collections/{collection}/records/{id}")
 async def get_record(request: Request, collection: Collection, id: str) -> Record:
     """Read an account; users may read their own."""
-    if not _is_oneself(request, collection, id):
+    if not _is_own(request, collection, id):
         request.require_superuser()
     return record_of(await request.app.accounts.aget(collection, id))
 
@@ -304,9 +297,9 @@ async def change_record(
 ) -> Record:
     """Change an account. A new password ends all its tokens.
 
-    Users may change their own name, and their password if they give the old one.
+    Users may change their own name, and with `oldPassword` their own password.
     """
-    if not _is_oneself(request, collection, id) or body.keys() - OWN:
+    if not _is_own(request, collection, id) or body.keys() - CHANGED_BY_USER:
         request.require_superuser()
     _check_confirmed(body)
     if body.get("password") is not None and request.caller.kind != "superuser":
@@ -317,14 +310,14 @@ async def change_record(
         email=body.get("email"),
         password=body.get("password"),
         name=body.get("name"),
-        fields=_own_fields(body),
+        fields=_custom_fields(body),
     )
     return record_of(changed)
 
 
 @routes.delete("/api/collections/{collection}/records/{id}", status=204, errors=("conflict",))
 async def delete_record(request: Request, collection: Collection, id: str) -> None:
-    """Forget an account and end its tokens; the last superuser stays."""
+    """Delete an account and end its tokens; the last superuser cannot be deleted."""
     request.require_superuser()
     await request.app.accounts.adelete(collection, id)
 
@@ -333,7 +326,7 @@ async def _require_old_password(
     request: Request, collection: Collection, id: str, body: Mapping[str, Any]
 ) -> None:
     if not isinstance(body.get("oldPassword"), str):
-        msg = "give oldPassword, as text, with a new one"
+        msg = "`oldPassword` is required, as a string, to change the password"
         raise Invalid(msg)
     account = await request.app.accounts.aget(collection, id)
     await request.app.accounts.alogin(
@@ -341,39 +334,36 @@ async def _require_old_password(
     )
 
 
-def _is_oneself(request: Request, collection: Collection, id: str) -> bool:
+def _is_own(request: Request, collection: Collection, id: str) -> bool:
     return (request.caller.auth["id"], request.caller.auth["collectionName"]) == (id, collection)
 
 
 def _check_confirmed(body: Mapping[str, Any]) -> None:
     if "passwordConfirm" in body and body["passwordConfirm"] != body.get("password"):
-        msg = "passwordConfirm differs from password"
+        msg = "`passwordConfirm` differs from `password`"
         raise Invalid(msg)
 
 
-def _own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+def _custom_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     if "fields" in body:
-        msg = "an account's own fields stand beside its email, not in `fields`"
+        msg = "give custom fields beside `email`, not in `fields`"
         raise Invalid(msg)
-    for name in OURS & body.keys():
-        msg = f"{name} cannot be set"
+    for name in READ_ONLY & body.keys():
+        msg = f"`{name}` cannot be set"
         raise Invalid(msg)
-    return {name: value for name, value in body.items() if name not in KNOWN}
-
-
-# ---------------------------------------------------------------- keys
+    return {name: value for name, value in body.items() if name not in BUILT_IN}
 
 
 @keys.get("/api/keys")
 async def list_keys(request: Request) -> Items[KeyShown]:
-    """Read all keys, but for their secrets."""
+    """Read all API keys, without their secrets."""
     request.require_superuser()
     return Items(items=[_key(key) for key in await request.app.keys.alist()])
 
 
 @keys.post("/api/keys", status=201)
 async def create_key(request: Request, body: KeyInput) -> MadeKey:
-    """Make a key; its secret is shown this once."""
+    """Create an API key; its secret is shown only in this answer."""
     request.require_superuser()
     key, secret = await request.app.keys.acreate(
         body.name, scopes=body.scopes, topics=body.topics, expires_in=body.expires_in
@@ -384,7 +374,7 @@ async def create_key(request: Request, body: KeyInput) -> MadeKey:
 
 @keys.delete("/api/keys/{id}", status=204)
 async def revoke_key(request: Request, id: str) -> None:
-    """End a key."""
+    """Revoke an API key."""
     request.require_superuser()
     await request.app.keys.arevoke(id)
 
@@ -393,35 +383,32 @@ def _key(key: ApiKey) -> KeyShown:
     return shown(KeyShown, key)
 
 
-# ---------------------------------------------------------------- rules
-
-
 @access.get("/api/access")
 async def get_access(request: Request) -> AccessShown:
-    """Read the rules."""
+    """Read the access rules."""
     request.require_superuser()
     return _access(await request.app.access.aget())
 
 
 @access.patch("/api/access", errors=("invalid_rule",))
 async def set_access(request: Request, body: AccessChange) -> AccessShown:
-    """Change what is named of the rules; it holds at once, on every instance."""
+    """Change the access rules that are given; they apply at once, on every instance."""
     request.require_superuser()
     changes: AccessChanges = {}
     for name in AccessChange.__struct_fields__:
         value = getattr(body, name)
         if value is not UNSET:
-            changes[name] = value  # type: ignore[literal-required] # they have the same names
+            changes[name] = value  # type: ignore[literal-required] # both have the same names
     if body.topics is not UNSET:
-        changes["topics"] = {topic: _said(rules) for topic, rules in body.topics.items()}
+        changes["topics"] = {topic: _given_rules(rules) for topic, rules in body.topics.items()}
     return _access(await request.app.access.aset(**changes))
 
 
-def _said(rules: TopicRules | None) -> dict[str, str | None] | None:
+def _given_rules(rules: TopicRules | None) -> dict[str, str | None] | None:
     if rules is None:
         return None
-    said = {name: getattr(rules, name) for name in TopicRules.__struct_fields__}
-    return {name: rule for name, rule in said.items() if rule is not None}
+    named = {name: getattr(rules, name) for name in TopicRules.__struct_fields__}
+    return {name: rule for name, rule in named.items() if rule is not None}
 
 
 def _access(found: Access) -> AccessShown:

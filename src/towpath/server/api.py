@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application, to be served or mounted.
+"""The HTTP API as an ASGI application; serve it, or mount it in another one.
 
 Starlette(routes=[Mount("/queue", Api(app))])
 """
@@ -29,7 +29,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     system.routes,
 )
 ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)
-NAMED: Final = "/"  # stands for any part of a path that has a name, and is itself none
+PARAMETER: Final = "/"  # key of a path parameter; no part of a path contains it
 
 
 def document() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
 
 
 class Api:
-    """The HTTP API of an app. The app stays open when it ends."""
+    """The HTTP API of an app. It never closes the app."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -48,81 +48,81 @@ class Api:
         self.paths = Paths(self.shared, self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, in the words of ASGI."""
+        """Answer one ASGI request."""
         if scope["type"] == "http":
             await write(send, await self.answer(scope, receive))
         else:
-            await _decline(scope, receive, send)
+            await _answer_other(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive) -> Written:
-        """Return the answer to one request, whatever comes of it."""
-        begun = time.perf_counter()
+        """Return the answer to one request; an error is answered too, never raised."""
+        started = time.perf_counter()
         path = "other"
         try:
-            endpoint, named = self.paths.find(scope)
+            endpoint, parameters = self.paths.find(scope)
             path = endpoint.path
-            written = await endpoint.answer(scope, receive, named)
+            written = await endpoint.answer(scope, receive, parameters)
         except asyncio.CancelledError:
             if not self.shared.closing.is_set():
                 raise
-            written = refused(Refusal(503, "unavailable", "this server has stopped; ask again"))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            message = "this server is stopping; send the request again"
+            written = refused(Refusal(503, "unavailable", message))
+        except Exception as error:  # noqa: BLE001 - the client gets an answer to every error
             written = refused(error)
-        self.shared.metrics.count(path, scope["method"], written[0], time.perf_counter() - begun)
+        self.shared.metrics.count(path, scope["method"], written[0], time.perf_counter() - started)
         return written
 
 
 class Paths:
-    """Finds what answers a request, part by part of its path."""
+    """Finds the endpoint of a path in a tree of path parts."""
 
     def __init__(self, shared: Shared, routes: Iterable[Route]) -> None:
         self._root: dict[str, Any] = {}
         for route in routes:
-            here = self._root
+            node = self._root
             names: list[str] = []
             for part in route.path.split("/"):
-                if part.startswith("{"):
+                is_parameter = part.startswith("{")
+                if is_parameter:
                     names.append(part[1:-1])
-                    part = NAMED  # noqa: PLW2901 - any name will do
-                here = here.setdefault(part, {})
-            methods = here.setdefault("", ({}, names))[0]
+                node = node.setdefault(PARAMETER if is_parameter else part, {})
+            methods = node.setdefault("", ({}, names))[0]
             methods[route.method] = Endpoint(shared, route)
 
     def find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
-        """Return what answers, and the parts of the path that have names."""
+        """Return the endpoint and the path parameters of a request."""
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        here: Any = self._root
+        node: Any = self._root
         values: list[str] = []
         for part in path.split("/"):
-            below = here.get(part) if part or here is self._root else None
-            if below is None:
-                below = here.get(NAMED) if part else None
+            child = node.get(part) if part or node is self._root else None
+            if child is None:
+                child = node.get(PARAMETER) if part else None
                 values.append(part)
-            if below is None:
-                raise _nothing_at(root)
-            here = below
-        methods, names = here.get("", (None, ()))
+            if child is None:
+                raise _unknown_path(root)
+            node = child
+        methods, names = node.get("", (None, ()))
         if methods is None:
-            raise _nothing_at(root)
+            raise _unknown_path(root)
         method: str = scope["method"]
         endpoint = methods.get("GET" if method == "HEAD" else method)
         if endpoint is None:
             allow = ", ".join(sorted({*methods} | ({"HEAD"} if "GET" in methods else set())))
-            raise Refusal(
-                405, "method_not_allowed", f"this path answers {allow}", headers={"allow": allow}
-            )
+            message = f"this path does not allow {method[:20]}; it allows {allow}"
+            raise Refusal(405, "method_not_allowed", message, headers={"allow": allow})
         return endpoint, dict(zip(names, values, strict=True))
 
 
-def _nothing_at(root: str) -> Refusal:
-    return Refusal(404, "not_found", f"there is nothing at this path; see {root}/api/docs")
+def _unknown_path(root: str) -> Refusal:
+    return Refusal(404, "not_found", f"unknown path; {root}/api/docs lists all paths")
 
 
-async def _decline(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what is not HTTP: a life of our own we do not need, and WebSockets we do not speak."""
+async def _answer_other(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer scopes that are not HTTP: acknowledge lifespan events, close WebSockets."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1000, "reason": ""})

@@ -1,7 +1,7 @@
-"""Who asks: nobody, a user, a superuser, or a key.
+"""Authentication: whether a request comes from an anonymous caller, a user, a superuser or a key.
 
-Whom a token stands for is remembered until anything about accounts, keys or access changes, on
-whatever process: app.access.current() notices.
+The caller of a token is cached until accounts, keys or access rules change, in any process:
+`app.access.current()` notices the change.
 """
 
 import time
@@ -23,76 +23,76 @@ from towpath.server.errors import Refusal
 Headers = Mapping[bytes, bytes]
 
 COOKIE: Final = "towpath_auth"
-EXTERNAL: Final = "external"  # the collection of those whom others let in
-NOTED_EVERY: Final = 60.0  # seconds
-MOST_REMEMBERED: Final = 10_000
-REMEMBERED: Final = 1.0  # seconds; then a token may have expired
+EXTERNAL: Final = "external"  # the collection of users with a token of another issuer
+NOTE_USE_EVERY: Final = 60.0  # seconds
+MOST_CACHED: Final = 10_000
+CACHED_FOR: Final = 1.0  # seconds; a token may expire meanwhile
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
 NOT_LOGGED_IN: Final = {"id": "", "collectionId": "", "collectionName": "", "email": ""}
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, and what they are known to be allowed."""
+    """The sender of a request."""
 
-    kind: Literal["nobody", "user", "superuser", "key"] = "nobody"
-    name: str = ""  # tells callers apart
+    kind: Literal["anonymous", "user", "superuser", "key"] = "anonymous"
+    name: str = ""  # unique to the account or key
     auth: dict[str, Any] = field(default_factory=NOT_LOGGED_IN.copy)  # @request.auth of rules
     scopes: frozenset[str] = frozenset()
-    topics: frozenset[str] = frozenset()  # of a key; none: all
+    topics: frozenset[str] = frozenset()  # of a key; empty: all topics
 
 
-NOBODY: Final = Caller()
+ANONYMOUS: Final = Caller()
 
 
 class Authentication:
-    """Finds out who asks."""
+    """Finds the caller of a request by its token or cookie."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._external = External(app.settings)
-        self._known: dict[bytes, tuple[Caller, float]] = {}  # and until when
+        self._cache: dict[bytes, tuple[Caller, float]] = {}  # callers, and until when they hold
         self._version = -1
-        self._noted: dict[str, float] = {}  # when the use of a key was noted
+        self._noted: dict[str, float] = {}  # when the use of a key was last stored
 
-    def known(self, headers: Headers, access: Access) -> Caller | None:
-        """Return who sent a request, if that is known already."""
+    def cached(self, headers: Headers, access: Access) -> Caller | None:
+        """Return the caller if its Authorization header is in the cache."""
         if access.version == self._version:
-            known = self._known.get(headers.get(b"authorization", b""))
-            if known and time.monotonic() < known[1]:
-                return known[0]
+            found = self._cache.get(headers.get(b"authorization", b""))
+            if found and time.monotonic() < found[1]:
+                return found[0]
         return None
 
     async def of(self, scope: Scope, headers: Headers, access: Access) -> Caller:
-        """Return who sent a request."""
+        """Return the caller of a request."""
         if access.version != self._version:
-            self._known.clear()
+            self._cache.clear()
             self._version = access.version
         token = token_of(headers)
         if token is not None:
-            return await self._remembered(headers[b"authorization"], token)
+            return await self._cached_or_verified(headers[b"authorization"], token)
         token = cookie(headers, COOKIE)
         if token is None:
-            return NOBODY
+            return ANONYMOUS
         try:
-            caller = await self._remembered(b"\0" + token.encode(), token)
+            caller = await self._cached_or_verified(b"\0" + token.encode(), token)
         except InvalidToken:
-            return NOBODY  # a page cannot take this cookie away
-        refuse_foreign_pages(scope["method"], headers)
+            return ANONYMOUS  # not an error: scripts cannot delete this cookie
+        refuse_cross_site(scope["method"], headers)
         return caller
 
-    async def _remembered(self, said: bytes, token: str) -> Caller:
-        known = self._known.get(said)
-        if known and time.monotonic() < known[1]:
-            return known[0]
+    async def _cached_or_verified(self, credential: bytes, token: str) -> Caller:
+        found = self._cache.get(credential)
+        if found and time.monotonic() < found[1]:
+            return found[0]
         version = self._version
         caller = await self._verified(token)
-        # Padded, as nobody does who is not after our memory; or what has changed meanwhile may have
-        # ended this very token.
-        is_plain = len(said) <= len(token) + len("Bearer ")
+        # Padded headers would flood the cache. A token that was verified before the access version
+        # changed may have been revoked by that change.
+        is_plain = len(credential) <= len(token) + len("Bearer ")
         if is_plain and version == self._version:
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[said] = (caller, time.monotonic() + REMEMBERED)
+            if len(self._cache) >= MOST_CACHED:
+                self._cache.clear()
+            self._cache[credential] = (caller, time.monotonic() + CACHED_FOR)
         return caller
 
     async def _verified(self, token: str) -> Caller:
@@ -110,7 +110,7 @@ class Authentication:
         except InvalidToken:
             if not self._external.is_set_up or is_ours(token):
                 raise
-            return await self._foreigner(token)
+            return await self._external_user(token)
         is_user = account.collection is Collection.USERS
         return Caller(
             kind="user" if is_user else "superuser",
@@ -118,22 +118,23 @@ class Authentication:
             auth=record_of(account),
         )
 
-    async def _foreigner(self, token: str) -> Caller:
-        """Return whom a token names that was signed elsewhere: nobody of ours, whatever it says."""
+    async def _external_user(self, token: str) -> Caller:
+        """Return the user of another issuer's token; it is never one of our own accounts."""
         account = await self._external.averify(token)
-        place = {"collectionId": EXTERNAL, "collectionName": EXTERNAL}
-        return Caller(kind="user", name=f"{EXTERNAL} {account.id}", auth=record_of(account) | place)
+        origin = {"collectionId": EXTERNAL, "collectionName": EXTERNAL}
+        auth = record_of(account) | origin
+        return Caller(kind="user", name=f"{EXTERNAL} {account.id}", auth=auth)
 
     async def _note_use(self, key: ApiKey) -> None:
-        """Note that a key was used: once a minute, so never in the way of many requests."""
+        """Store that a key was used, at most once a minute: each time costs a write."""
         now = time.monotonic()
-        if now - self._noted.get(key.id, -NOTED_EVERY) >= NOTED_EVERY:
+        if now - self._noted.get(key.id, -NOTE_USE_EVERY) >= NOTE_USE_EVERY:
             self._noted[key.id] = now
             await self._app.keys.aused([key.id])
 
 
 def token_of(headers: Headers) -> str | None:
-    """Return the token of the Authorization header; PocketBase's clients send it bare."""
+    """Return the token of the Authorization header; PocketBase's clients leave out `Bearer`."""
     text = str(headers.get(b"authorization", b""), "latin-1")
     if not text:
         return None
@@ -155,17 +156,16 @@ def record_of(account: Account) -> dict[str, Any]:
     }
 
 
-def refuse_foreign_pages(method: str, headers: Headers) -> None:
-    """Refuse what another site has a browser send along with our cookie."""
+def refuse_cross_site(method: str, headers: Headers) -> None:
+    """Refuse a change that a page of another site sends with our cookie."""
     if method in SAFE:
         return
     site = headers.get(b"sec-fetch-site")
     if site is not None:
-        ours = site == b"same-origin"
+        is_same = site == b"same-origin"
     else:
         origin, host = headers.get(b"origin"), headers.get(b"host")
-        ours = origin is not None and host is not None and origin.partition(b"://")[2] == host
-    if not ours:
-        raise Refusal(
-            403, "csrf_refused", "with a cookie, only pages of this very site may change anything"
-        )
+        is_same = origin is not None and host is not None and origin.partition(b"://")[2] == host
+    if not is_same:
+        message = "with a cookie, only pages of the same origin may change anything; send a token"
+        raise Refusal(403, "csrf_refused", message)

@@ -1,4 +1,4 @@
-"""One request: what it says, read strictly and within bounds."""
+"""Reads bodies, queries and cookies of requests: strictly, and within bounds."""
 
 import asyncio
 import json
@@ -20,35 +20,35 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 T = TypeVar("T")
 
-MOST_HELD: Final = 128 * 2**20  # bytes of bodies of all requests that are being read
+MOST_BUFFERED: Final = 128 * 2**20  # bytes, of all bodies that are being read
 PATIENCE: Final = 30.0  # seconds for the rest of a body
-LONG: Final = 2**16  # bytes that take so long to check that others should have their turn
+LONG: Final = 2**16  # bytes; a longer body is checked in a thread
 MOST_PARAMETERS: Final = 100
 TURN: Final = 0.01  # seconds
 
 
 class Turns:
-    """Lets others have their turn now and then, while one request takes long."""
+    """Lets the event loop serve other requests while one request takes long."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + TURN
 
     async def next(self) -> None:
-        """Wait for the next turn, if this one was long enough."""
+        """Yield to the event loop if this request has run for long enough."""
         if time.monotonic() > self._end:
             await asyncio.sleep(0)
             self._end = time.monotonic() + TURN
 
 
 class Bodies:
-    """What all requests together may hold in memory while their bodies arrive."""
+    """Reads bodies; bounds the memory that all requests use while their bodies arrive."""
 
     def __init__(self) -> None:
         self.patience = PATIENCE
-        self._held = 0
+        self._buffered = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes], most: int) -> bytes:
-        """Read a body of at most so many bytes."""
+        """Read a body of at most `most` bytes."""
         length = headers.get(b"content-length", b"0")
         if len(length) > len(str(most)) or not length.isdigit() or int(length) > most:
             raise _too_large(most)
@@ -57,43 +57,43 @@ class Bodies:
         if not message.get("more_body") and message["type"] == "http.request":
             return first
         chunks, size = [first], len(first)
-        self._held += size
+        self._buffered += size
         try:
             async with asyncio.timeout(self.patience):
                 while message.get("more_body"):
                     if size > most:
                         raise _too_large(most)
-                    if self._held > MOST_HELD:
+                    if self._buffered > MOST_BUFFERED:
                         raise Refusal(
-                            503, "overloaded", "too many large requests at once; try again soon",
+                            503, "overloaded", "too many large requests at once; try again later",
                             headers={"retry-after": "1"},
                         )  # fmt: skip
                     message = await receive()
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
-                    self._held += len(chunks[-1])
+                    self._buffered += len(chunks[-1])
         except TimeoutError:
             raise Refusal(
                 408, "too_slow", f"the body did not arrive within {self.patience:g} s",
                 headers={"connection": "close"},
             ) from None  # fmt: skip
         finally:
-            self._held -= size
+            self._buffered -= size
         if message["type"] == "http.disconnect":
-            raise Refusal(400, "incomplete", "the connection ended before the body did")
+            raise Refusal(400, "incomplete", "the connection ended before the whole body arrived")
         if size > most:
             raise _too_large(most)
         return b"".join(chunks)
 
 
 def _too_large(most: int) -> Refusal:
-    return Refusal(413, "body_too_large", f"a request here has at most {most:,} bytes")
+    return Refusal(413, "body_too_large", f"the body is too large; the limit is {most:,} bytes")
 
 
 async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """Return what a body says, or the reason why it says nothing."""
+    """Decode a body; refuse it with the reason if it is not valid."""
     try:
-        # msgspec takes the last of two equal names; which one was meant, nobody knows.
+        # msgspec silently takes the last of two equal names.
         if len(body) > LONG:
             await asyncio.to_thread(_refuse_duplicates, body)
         else:
@@ -115,7 +115,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            msg = f"it has two values for {name[:100]!r}"
+            msg = f"an object has two values for {name[:100]!r}"
             raise ValueError(msg)
         seen.add(name)
 
@@ -132,12 +132,12 @@ def _reason(error: Exception) -> str:
 
 
 def _invalid(error: msgspec.ValidationError) -> Refusal:
-    """Return what is wrong with a field, and with which."""
+    """Return a refusal that names the field and what is wrong with it."""
     text, _, at = str(error).partition(" - at `$")
     where = at.strip("`.")
     if unknown := _UNKNOWN.match(text):
         where = f"{where}.{unknown[1]}".strip(".")
-        text = "there is no such field"
+        text = "unknown field"
     message = f"{where}: {text}" if where else text
     return Refusal(400, "invalid", message, details={"field": where or None})
 
@@ -146,7 +146,7 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """Return the parameters of the query, each once."""
+    """Return the query parameters; refuse a name that occurs twice."""
     query: bytes = scope["query_string"]
     if not query:
         return {}
@@ -162,17 +162,18 @@ def query_of(scope: Scope) -> dict[str, str]:
         raise Refusal(400, "invalid", f"the query cannot be read: {error}") from None
     named = dict(pairs)
     if len(named) != len(pairs):
-        raise Refusal(400, "invalid", "the query has two values for one name")
+        raise Refusal(400, "invalid", "the query names a parameter twice")
     return named
 
 
 def read_query(named: dict[str, str], kind: type[T]) -> T:
-    """Return the parameters as what they should be."""
+    """Convert the query parameters to their types."""
     described: Any = kind
     for name in named.keys() & _numbers(described):
-        # msgspec would also take 1e3, 1.0 and, where there may be none, null.
+        # msgspec also accepts 1e3, 1.0 and, for an optional one, null.
         if not _NUMBER.fullmatch(named[name]):
-            raise Refusal(400, "invalid", f"{name}: it is a whole number", details={"field": name})
+            message = f"{name}: give a whole number"
+            raise Refusal(400, "invalid", message, details={"field": name})
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -184,7 +185,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 
 @cache
 def _numbers(kind: Any) -> frozenset[str]:
-    """Return the names of the parameters that are whole numbers."""
+    """Return the names of the parameters whose type is int."""
     described = inspect.type_info(kind)
     fields = described.fields if isinstance(described, inspect.StructType) else ()
     return frozenset(
@@ -200,9 +201,9 @@ def _kinds(described: inspect.Type) -> Iterable[inspect.Type]:
 
 def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
     """Return a cookie."""
-    # Not by http.cookies: it takes seconds to unquote what somebody makes up.
+    # Not http.cookies: it takes seconds to unquote some hostile values.
     for part in str(headers.get(b"cookie", b""), "latin-1").split(";"):
-        said, _, value = part.strip().partition("=")
-        if said == name:
+        found, _, value = part.strip().partition("=")
+        if found == name:
             return value
     return None

@@ -1,4 +1,4 @@
-"""HTTP connections with bounds: a client gets neither endless time nor endless memory."""
+"""HTTP connections with bounds on the time and the memory that a client may use."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,210 +17,211 @@ from towpath.server.endpoint import JSON
 from towpath.server.errors import Refusal, body_of
 
 MOST_HEAD: Final = 64 * 2**10  # bytes of the request line and all headers
-OFFERS: Final = {b"upgrade", b"http2-settings"}  # headers of other protocols
+UPGRADE_HEADERS: Final = {b"upgrade", b"http2-settings"}
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """For how many seconds a client is waited for."""
+    """How many seconds a connection waits for its client."""
 
-    head: float = 10.0  # from the first byte of a head to its last
-    body: float = PATIENCE  # for the rest of a body, and for any of our answer to be read
-    idle: int = 75  # for a next request
+    head: float = 10.0  # from the first byte of the request's head to its last
+    body: float = PATIENCE  # for the rest of a body, and for the client to read some of the answer
+    idle: int = 75  # for the next request
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's connection, with bounds."""
+    """uvicorn's connection, with bounds on time and memory."""
 
-    def __init__(self, *given: Any, patience: Patience, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *args: Any, patience: Patience, **more: Any) -> None:
+        super().__init__(*args, **more)
         self._patience = patience
-        self._in_head = self._in_body = self._began = self._told = False
-        self._head_size = 0  # bytes of pieces that were nothing but the same head, or its trailers
-        self._said = 0  # bytes of what was understood of it
-        self._offered = False  # another protocol, which we do not speak
+        self._in_head = self._in_body = self._head_began = self._got_body = False
+        self._unparsed_size = (
+            0  # bytes of pieces that held only a part of one head, or of its trailers
+        )
+        self._parsed_size = 0  # bytes of its URL and headers
+        self._wants_upgrade = False  # to another protocol, which is ignored
         self._refusal: Refusal | None = None
-        self._deaf = False  # to what comes behind something that was refused
+        self._ignores_input = False  # after a refusal
         self._timer: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
-        self._running: RequestResponseCycle | None = None  # others may be in line behind it
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None  # others may wait in `pipeline`
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """Begin to wait for a first request."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
+        """Start the timer for the first request."""
         super().connection_made(transport)
-        self._wait(self._patience.idle, self.transport.close)
+        self._set_timer(self._patience.idle, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._stop_waiting()
-        if self._stall is not None:
-            self._stall.cancel()
+        """Cancel all timers, and notify the running request."""
+        self._cancel_timer()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
         super().connection_lost(exc)
         self.pipeline.clear()
         running, self._running = self._running, None
-        if running is not None:  # uvicorn tells only the last in line
+        if running is not None:  # uvicorn notifies only the newest request
             running.disconnected = not running.response_complete
             running.message_event.set()
 
-    # ------------------------------------------------------------ heads
-
     def data_received(self, data: bytes) -> None:
-        """Read on; refuse a head that is too long or takes too long."""
-        if self._deaf:
+        """Parse the data; refuse a head that is too long or too slow."""
+        if self._ignores_input:
             return
-        was_in_head, self._began = self._in_head, False
-        was_in_body, self._told = self._in_body, False
+        was_in_head, self._head_began = self._in_head, False
+        was_in_body, self._got_body = self._in_body, False
         self._unset_keepalive_if_required()
         self._feed(data)
-        if was_in_body and self._in_body and not self._told:
-            self._head_size += len(data)  # trailers, or the sizes of chunks without an end
-            if self._head_size > MOST_HEAD:
+        if was_in_body and self._in_body and not self._got_body:
+            self._unparsed_size += len(data)  # trailers, or an endless chunk size
+            if self._unparsed_size > MOST_HEAD:
                 self.transport.close()
         if self._in_head:
-            if was_in_head and not self._began:
-                self._head_size += len(data)
-            if self._head_size > MOST_HEAD:
+            if was_in_head and not self._head_began:
+                self._unparsed_size += len(data)
+            if self._unparsed_size > MOST_HEAD:
                 self._refuse(_head_too_large())
             elif self._timer is None:
-                self._wait(self._patience.head, self._too_slow)
+                self._set_timer(self._patience.head, self._head_too_slow)
 
     def _feed(self, data: bytes) -> None:
         parser: Any = self.parser
         try:
             parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offered:
-            self._feed(self._plain_head(parser) + data[offered.args[0] :])
+        except httptools.HttpParserUpgrade as upgrade:
+            self._feed(self._head_without_upgrade(parser) + data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self.send_400_response("the request is not valid HTTP")
 
-    def _plain_head(self, offering: Any) -> bytes:
-        """Return a head that offered another protocol without that: its parser stops there.
+    def _head_without_upgrade(self, stopped: Any) -> bytes:
+        """Return the head again without its offer to upgrade, at which the parser has stopped.
 
-        Whoever does not take such an offer answers as if there were none (RFC 9110, 7.8), and some
-        clients offer HTTP/2 with their first request, whatever it is.
+        A server may ignore such an offer (RFC 9110, 7.8). Some clients offer HTTP/2 with their
+        first request.
         """
-        self._offered = False
+        self._wants_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
-        version = offering.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (offering.get_method(), self.url, version)]
+        version = stopped.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (stopped.get_method(), self.url, version)]
         for name, value in self.headers:
             if name == b"connection":
                 words = [word.strip() for word in value.split(b",")]
-                kept = [word for word in words if word.lower() not in OFFERS]
+                kept = [word for word in words if word.lower() not in UPGRADE_HEADERS]
                 lines.append(b"connection: %b" % b", ".join(kept))
-            elif name not in OFFERS:
+            elif name not in UPGRADE_HEADERS:
                 lines.append(b"%b: %b" % (name, value))
         return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
-        """Count from the first byte of a head."""
-        self._stop_waiting()
-        self._in_head = self._began = True
-        self._head_size = self._said = 0
+        """Start to measure a new head."""
+        self._cancel_timer()
+        self._in_head = self._head_began = True
+        self._unparsed_size = self._parsed_size = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Count what is said in one piece, too."""
-        self._said += len(url)
+        """Count the bytes of the URL."""
+        self._parsed_size += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count what is said in one piece, too."""
-        self._said += len(name) + len(value)
-        if not self._in_head:  # a trailer: nobody is to take it for a header
-            if self._said > MOST_HEAD:
+        """Count the bytes of a header."""
+        self._parsed_size += len(name) + len(value)
+        if not self._in_head:  # a trailer, which must not pass for a header
+            if self._parsed_size > MOST_HEAD:
                 self.transport.close()
             return
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Know the head to be whole."""
-        self._stop_waiting()
+        """Refuse a head that is too long; otherwise start the request."""
+        self._cancel_timer()
         self._in_head, self._in_body = False, True
-        if self._said > MOST_HEAD:
+        if self._parsed_size > MOST_HEAD:
             self._refusal = _head_too_large()
-            raise self._refusal  # which ends the parsing, and comes back below
+            raise self._refusal  # the parser stops and calls send_400_response
         parser: Any = self.parser
-        self._offered = parser.should_upgrade() and parser.get_method() != b"CONNECT"
-        if not self._offered:
+        self._wants_upgrade = parser.should_upgrade() and parser.get_method() != b"CONNECT"
+        if not self._wants_upgrade:
             super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, in the one shape of errors."""
+        """Refuse a request that cannot be parsed, with the JSON of every error."""
         self._refuse(self._refusal or Refusal(400, "bad_request", msg))
 
-    def _too_slow(self) -> None:
+    def _head_too_slow(self) -> None:
         self._timer = None
         seconds = self._patience.head
-        self._refuse(Refusal(408, "too_slow", f"a head takes at most {seconds:g} s"))
+        message = f"the head of the request did not arrive within {seconds:g} s"
+        self._refuse(Refusal(408, "too_slow", message))
 
     def _refuse(self, refused: Refusal) -> None:
-        self._stop_waiting()
-        self._in_head, self._deaf = False, True
-        before = self._before()
-        if before is not None and not before.response_complete:
-            before.keep_alive = False  # or this would be taken for the answer to it
+        self._cancel_timer()
+        self._in_head, self._ignores_input = False, True
+        previous = self._previous()
+        if previous is not None and not previous.response_complete:
+            previous.keep_alive = False  # a refusal now would pass for the answer to this one
             return
         body = body_of(refused)
         head = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[refused.status] + head % (JSON, len(body)) + body)
         self.transport.close()
 
-    def _before(self) -> RequestResponseCycle | None:
-        """Return the last request before what is refused; that may be a request by its body."""
+    def _previous(self) -> RequestResponseCycle | None:
+        """Return the request before the refused one, which may be in its head or in its body."""
         if self._in_body and not self.pipeline:
             return None
         if self._in_body:
-            self.pipeline.popleft()  # it never begins
+            self.pipeline.popleft()  # the refused request never starts
         return self.pipeline[0][0] if self.pipeline else self._running
 
-    # ------------------------------------------------------------ bodies and answers
-
     def on_body(self, body: bytes) -> None:
-        """Know that some of it came."""
-        self._told = True
+        """Note that a part of the body has arrived."""
+        self._got_body = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Know the body to be whole."""
-        self._stop_waiting()
+        """Note that the whole body has arrived."""
+        self._cancel_timer()
         self._in_body = False
-        if not self._offered:  # else it comes again
+        if not self._wants_upgrade:  # otherwise the head is parsed again
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Let a client who was answered early end its body, and see that it reads the answer."""
+        """Bound the time for the rest of the body, and for reading the answer."""
         super().on_response_complete()
         if self._in_body:
-            self._wait(self._patience.body, self.transport.close)
-        if self._stall is None:
-            self._watch()
+            self._set_timer(self._patience.body, self.transport.close)
+        if self._unread_timer is None:
+            self._watch_unread()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _watch(self) -> None:
-        """Cut a client off who reads nothing of what waits for it."""
+    def _watch_unread(self) -> None:
+        """Abort the connection of a client that reads nothing of its answer."""
         unread = self.transport.get_write_buffer_size()
         if unread:
-            self._stall = self.loop.call_later(self._patience.body, self._look, unread)
+            seconds = self._patience.body
+            self._unread_timer = self.loop.call_later(seconds, self._check_unread, unread)
 
-    def _look(self, unread: int) -> None:
-        self._stall = None
+    def _check_unread(self, unread: int) -> None:
+        self._unread_timer = None
         if self.transport.get_write_buffer_size() < unread:
-            self._watch()
+            self._watch_unread()
         else:
             self.transport.abort()
 
-    def _wait(self, seconds: float, then: Callable[[], Any]) -> None:
-        self._stop_waiting()
+    def _set_timer(self, seconds: float, then: Callable[[], Any]) -> None:
+        self._cancel_timer()
         self._timer = self.loop.call_later(seconds, then)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def _head_too_large() -> Refusal:
-    return Refusal(431, "head_too_large", f"a head has at most {MOST_HEAD:,} bytes")
+    message = f"the request line and headers are too large; the limit is {MOST_HEAD:,} bytes"
+    return Refusal(431, "head_too_large", message)

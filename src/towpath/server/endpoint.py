@@ -1,4 +1,4 @@
-"""One route: reads a request, has its handler answer it, and writes the answer."""
+"""One route: reads a request, calls its handler and writes the answer."""
 
 from typing import Any, Final, TypeGuard
 
@@ -12,16 +12,16 @@ from towpath.server.shared import Shared
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Written = tuple[int, bytes, bytes, Headers]
-"""Status, media type, body, and headers beside the usual ones."""
+"""Status, media type, body, and additional headers."""
 
-NONE: Final[Headers] = ()
+NO_HEADERS: Final[Headers] = ()
 JSON: Final = b"application/json"
 ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _encoder: Final = msgspec.json.Encoder()
 
 
 class Endpoint:
-    """How one route is answered, as far as that can be found out once."""
+    """Answers the requests of one route."""
 
     def __init__(self, shared: Shared, route: Route) -> None:
         self.path = route.path
@@ -32,47 +32,47 @@ class Endpoint:
             msgspec.json.Decoder(route.takes) if route.takes else None
         )
         self._most = route.most or shared.most_body
-        # A body may be left out where everything in it may be.
+        # A body without required fields may be left out.
         self._may_be_empty = is_struct(route.takes) and not any(
             field.required for field in msgspec.structs.fields(route.takes)
         )
 
-    async def answer(self, scope: Scope, receive: Receive, named: dict[str, str]) -> Written:
-        """Return the answer to a request; `named` are the parts of its path that have names."""
+    async def answer(self, scope: Scope, receive: Receive, parameters: dict[str, str]) -> Written:
+        """Return the answer to a request; `parameters` are those of its path."""
         route = self._route
         shared = self._shared
-        request = shared.known(scope, receive) or await shared.enter(
+        request = shared.cached_request(scope, receive) or await shared.request(
             scope, receive, is_open=route.is_open
         )
         if not route.is_open:
             request.refuse_if_closed()
-        given: dict[str, Any] = {}
-        for name, text in named.items():
-            given[name] = from_path(text, route.path_types[name])
+        arguments: dict[str, Any] = {}
+        for name, text in parameters.items():
+            arguments[name] = from_path(text, route.path_types[name])
         if self._decoder is not None:
-            given["body"] = await self._body(request, self._decoder)
+            arguments["body"] = await self._body(request, self._decoder)
         if route.query is not None:
-            given["query"] = read_query(query_of(scope), route.query)
+            arguments["query"] = read_query(query_of(scope), route.query)
         elif scope["query_string"] and not route.is_open:
-            read_query(query_of(scope), Nothing)
-        answered = special = await route.handler(request, **given)
-        status, headers = route.status, NONE
-        if isinstance(answered, Answer):
-            status, headers = special.status or status, special.headers
-            answered = special.body
-        if answered is None:
+            read_query(query_of(scope), NoQuery)
+        body = answer = await route.handler(request, **arguments)
+        status, headers = route.status, NO_HEADERS
+        if isinstance(body, Answer):
+            status, headers, body = answer.status or status, answer.headers, answer.body
+        if body is None:
             return status, b"", b"", headers
-        if isinstance(answered, str):
-            return status, self._media, answered.encode(), headers
-        return status, self._media, _encoder.encode(answered), headers
+        if isinstance(body, str):
+            return status, self._media, body.encode(), headers
+        return status, self._media, _encoder.encode(body), headers
 
     async def _body(self, request: Request, decoder: "msgspec.json.Decoder[Any]") -> Any:
         media = request.headers.get(b"content-type", JSON)
         if media != JSON and not media.lower().startswith(JSON):
             raise Refusal(415, "unsupported_media_type", "send JSON, as application/json")
-        # Whether a stranger may is known only when the body is: so it is no large one.
-        known = request.caller.kind != "nobody"
-        most = self._most if known else min(self._most, self._shared.most_body)
+        # Rules may depend on the body, so it is read before they are checked. An anonymous
+        # caller may not make the server read a large one.
+        is_anonymous = request.caller.kind == "anonymous"
+        most = min(self._most, self._shared.most_body) if is_anonymous else self._most
         request.body = await self._shared.bodies.read(request.receive, request.headers, most)
         if not request.body and self._may_be_empty:
             return decoder.decode(b"{}")
@@ -80,12 +80,12 @@ class Endpoint:
 
 
 def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:
-    """Say whether a type is a struct; the body of a record is any object."""
+    """Return whether a type is a struct; the body of a record is a dict."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """The query of a path that takes none."""
+class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """The query of a route without query parameters."""
 
 
 def refused(error: Exception) -> Written:
@@ -98,9 +98,9 @@ def refused(error: Exception) -> Written:
 async def write(send: Send, written: Written) -> None:
     """Write an answer."""
     status, media, body, headers = written
-    said = [*ALWAYS, *headers]
+    sent = [*ALWAYS, *headers]
     if media:
-        said.append((b"content-type", media))
-        said.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": said})
+        sent.append((b"content-type", media))
+        sent.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})

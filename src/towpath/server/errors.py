@@ -54,7 +54,7 @@ DATABASE_MESSAGES: Final[Mapping[type[TowpathError], str]] = {
     errors.SchemaMissing: "the server's database is not set up; try again later",
     errors.SchemaTooNew: "the server is older than its database; try again later",
 }
-"""What a client is told. The text of the driver may name hosts, users and statements."""
+"""Messages for clients. The text of the driver may name hosts, users and statements."""
 
 RETRY_LATER: Final = {429, 503}
 

@@ -1,7 +1,7 @@
-"""What a request may say.
+"""The bodies of requests.
 
-Names are in camel case; unknown fields are refused. Bounds that the app checks itself, with an
-error of its own, stand here only for the OpenAPI document.
+Names are in camel case; unknown fields are refused. Bounds that the app checks with an error of
+its own are repeated here only for the OpenAPI document.
 """
 
 import base64
@@ -21,17 +21,17 @@ MOST_SECONDS: Final = 10**9
 MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
 MOST_TOPICS: Final = 100  # of one reservation
-MOST_SAID: Final = 1_000  # lines, and events, in one request
+MOST_NOTES: Final = 1_000  # log lines, and as many events, in one request
 NULL: Final = Raw(b"null")
 
 
 def null() -> Raw:
-    """Return what stands for nothing."""
+    """Return the default of an omitted JSON value."""
     return NULL
 
 
 def _bounds(**schema: Any) -> Meta:
-    """Say what the app will check."""
+    """Describe bounds that the app checks."""
     return Meta(extra_json_schema=schema)
 
 
@@ -50,11 +50,11 @@ Encoding = Literal["json", "text", "base64"]
 
 
 class Input(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """What a request may say."""
+    """The base of all request bodies."""
 
 
 class NewLimit(Input):
-    """With which other jobs a job shares how many run at once, or how often one starts."""
+    """A limit that all jobs with its key share: how many run at once, or how often one starts."""
 
     key: Key
     concurrency: Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)] | None = None
@@ -63,41 +63,41 @@ class NewLimit(Input):
 
 
 class JobInput(Input):
-    """A job to be stored. Null is as good as left out."""
+    """A job to store. A field that is null counts as omitted."""
 
     topic: Topic
     payload: Raw = field(default_factory=null)
-    encoding: Encoding = "json"  # text, base64: the payload is text that stands for raw bytes
-    id: UUID | None = None  # makes a repeated enqueue harmless
-    priority: Priority | None = None  # 0 is the most urgent; 50 unless told
-    delay: Seconds | None = None  # not before so long from now
-    run_at: Instant | None = None  # instead of a delay
-    expires_after: Seconds | None = None  # not begun so long from now, it is cancelled
-    expires_at: Instant | None = None  # instead of that
+    encoding: Encoding = "json"  # text, base64: the payload is a string that encodes raw bytes
+    id: UUID | None = None  # a repeated enqueue with the same id stores one job
+    priority: Priority | None = None  # 0 is the most urgent; default 50
+    delay: Seconds | None = None  # the job starts no earlier than this time from now
+    run_at: Instant | None = None  # instead of `delay`
+    expires_after: Seconds | None = None  # a job that has not started by then is cancelled
+    expires_at: Instant | None = None  # instead of `expires_after`
     ttr: Annotated[float, _bounds(minimum=0.000001, maximum=MOST_SECONDS)] | None = None
-    key: Key | None = None  # while an unfinished job of the topic has it, none is stored
-    unique: Unique | None = None  # ...or that job gives way
+    key: Key | None = None  # at most one unfinished job of a topic has it
+    unique: Unique | None = None  # what happens if another job has the key
     max_retries: Count | None = None
     max_crashes: Count | None = None
-    backoff: Seconds | Waits | None = None  # the pause after each failure, or one for each
+    backoff: Seconds | Waits | None = None  # the pause after every failure, or a list of pauses
     timeout: Seconds | None = None  # how long one run by a worker may last
-    retention: Seconds | None = None  # how long it is kept when it has finished
+    retention: Seconds | None = None  # how long a finished job is kept
     workers: Annotated[int, _bounds(minimum=1, maximum=1_000)] | None = None
     only_workers: Annotated[list[WorkerName], _bounds(minItems=1)] | None = None
-    after: list[UUID] | None = None  # waits until these have completed
+    after: list[UUID] | None = None  # jobs that must complete first
     limit: NewLimit | None = None
     headers: dict[Text, Text] | None = None
 
     def data(self) -> Any:
-        """Return what is to be stored as the payload."""
+        """Return the payload to store."""
         return self.payload if self.encoding == "json" else raw_bytes(self.payload, self.encoding)
 
     def arguments(self) -> Raw:
-        """Return what a task will take for its arguments."""
+        """Return the arguments for a task."""
         return self.payload if self.encoding == "json" else Raw(self.data())
 
     def options(self) -> dict[str, Any]:
-        """Return the rest, in the words of `enqueue`."""
+        """Return the other fields as options of `enqueue`."""
         given: dict[str, Any] = {}
         for name in _OPTIONS:
             value = getattr(self, name)
@@ -118,47 +118,47 @@ _OPTIONS: Final = tuple(
 
 
 class NewJobs(Input):
-    """Jobs to be stored: all of them, or none."""
+    """Jobs to store: all of them, or none."""
 
     jobs: Annotated[list[JobInput], Meta(min_length=1, max_length=MOST_AT_ONCE)]
 
 
 class JobChangeInput(Input):
-    """What is to change while a job waits: its priority, its time, or both."""
+    """Changes of a pending job: its priority, its time, or both."""
 
     priority: Priority | None = None
     delay: Seconds | None = None  # from now; 0: at once
-    run_at: Instant | None = None  # instead of a delay
+    run_at: Instant | None = None  # instead of `delay`
 
 
 class Wanted(Input):
-    """Which jobs a worker wants, and how long it waits for one."""
+    """The jobs that a worker wants, and how long it waits for one."""
 
     topics: Annotated[list[Topic], _bounds(minItems=1), Meta(max_length=MOST_TOPICS)]
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
     timeout: Annotated[float, Meta(ge=0, le=LONGEST_POLL)] = 0
-    token: Annotated[int, Meta(ge=1, le=2**53)] | None = None  # repeated: the same leases again
-    worker: WorkerName | None = None  # its name, for the list and for jobs that choose theirs
+    token: Annotated[int, Meta(ge=1, le=2**53)] | None = None  # repeat it to get the same leases
+    worker: WorkerName | None = None  # listed by this name, and chosen by jobs with `onlyWorkers`
 
 
 class Completed(Input):
-    """A job is done."""
+    """The end of a completed job."""
 
     epoch: Epoch
     result: Raw = field(default_factory=null)
 
 
 class Failed(Input):
-    """This try failed."""
+    """A failed run."""
 
     epoch: Epoch
     error: Text
     traceback: Text | None = None
-    delay: Seconds | None = None  # before the next try, instead of its backoff
+    delay: Seconds | None = None  # before the next run, instead of the backoff
 
 
 class Released(Input):
-    """A job is given back, uncounted."""
+    """A job to give back; this does not count as a failure."""
 
     epoch: Epoch
     delay: Seconds = 0
@@ -166,44 +166,44 @@ class Released(Input):
 
 
 class Buried(Input):
-    """A job is put aside as failed."""
+    """A job to bury, which counts as failed."""
 
     epoch: Epoch
     priority: Priority | None = None
-    error: Text | None = None  # why; then this try counts as failed
+    error: Text | None = None  # the reason; if given, this run is stored as a failure
 
 
 class Touched(Input):
-    """A lease is to be extended."""
+    """A lease to extend."""
 
     epoch: Epoch
 
 
 class JobOutputInput(Input):
-    """What a run says of itself: how far it is, lines and events."""
+    """The progress of a run, its log lines and its events."""
 
     epoch: Epoch
-    said: Count  # lines and events of this run before these; the same again is kept once
+    said: Count  # lines and events that this run sent before; a repeated request stores nothing
     progress: Annotated[float, _bounds(minimum=0, maximum=1)] | None = None
     message: str | None = None  # about the progress
-    lines: Annotated[list[str], Meta(max_length=MOST_SAID)] = []
-    events: Annotated[list[Any], Meta(max_length=MOST_SAID)] = []
+    lines: Annotated[list[str], Meta(max_length=MOST_NOTES)] = []
+    events: Annotated[list[Any], Meta(max_length=MOST_NOTES)] = []
 
 
 class Pause(Input):
-    """How long a topic is paused; until it is resumed, unless told."""
+    """How long to pause a topic; without a duration, until it is resumed."""
 
     duration: Seconds | None = None
 
 
 class Kick(Input):
-    """How many jobs are kicked."""
+    """How many jobs to kick."""
 
     limit: Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)] = 1
 
 
 class ScheduleInput(Input):
-    """A rule that enqueues again and again: cron, or every so many seconds."""
+    """A rule that enqueues jobs repeatedly: by `cron`, or `every` so many seconds."""
 
     topic: Topic
     payload: Raw = field(default_factory=null)
@@ -217,11 +217,11 @@ class ScheduleInput(Input):
 
 
 def raw_bytes(payload: Raw, encoding: Encoding) -> bytes:
-    """Return the bytes that text in JSON stands for."""
+    """Return the bytes that a JSON string encodes."""
     try:
         text = msgspec.json.decode(payload, type=str)
         return text.encode() if encoding == "text" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        kind = "text" if encoding == "text" else "text in standard base64, with its padding"
-        msg = f"with encoding {encoding} the payload is {kind}"
+        kind = "a string" if encoding == "text" else "a string of standard base64, with padding"
+        msg = f"with encoding `{encoding}`, give the payload as {kind}"
         raise InvalidPayload(msg) from None

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: in, looking, and what is done without a lease."""
+"""Jobs over HTTP: enqueue, read, and change without a lease."""
 
 import contextlib
 import hashlib
@@ -48,11 +48,11 @@ routes: Final = Routes("jobs")
 
 MOST_BULK: Final = 16 * 2**20  # bytes of a request with many jobs
 IDEMPOTENCY_KEY: Final = re.compile(rb"[!-~]{1,255}")
-STORING: Final = ("job_exists", "max_jobs_reached", "max_topics_reached", "not_found")
+ENQUEUE_ERRORS: Final = ("job_exists", "max_jobs_reached", "max_topics_reached", "not_found")
 
 
 class ListInput(Input):
-    """Which jobs a list shows."""
+    """The filter of a list of jobs."""
 
     topic: Topic | None = None
     status: Annotated[str, Meta(extra_json_schema={"enum": [
@@ -65,34 +65,34 @@ class ListInput(Input):
 
 
 class Span(Input):
-    """Which minutes are counted."""
+    """The minutes to count."""
 
     topic: Topic | None = None
     minutes: Annotated[int, Meta(ge=1, le=32 * 24 * 60)] = 60
 
 
 class After(Input):
-    """Which event is known already."""
+    """The last event that the client has read."""
 
     after: Annotated[int, Meta(ge=0, le=2**62)] = 0
 
 
 class Holder(Input):
-    """With the epoch of a lease, its holder speaks."""
+    """The epoch of a lease, given by its holder."""
 
     epoch: Epoch | None = None
 
 
-@routes.post("/api/jobs/enqueue", status=201, errors=STORING)
+@routes.post("/api/jobs/enqueue", status=201, errors=ENQUEUE_ERRORS)
 async def enqueue(request: Request, body: JobInput) -> Answer[JobShown]:
     """Store a job.
 
-    Repeated with the same id or Idempotency-Key it answers with the same job. 200 means that an
-    unfinished job of the topic holds the key, and that one is shown; without its payload and
-    results, to who may not manage it. What concerns other jobs too (limit, workers, onlyWorkers, a
-    unique other than skip) is for users who may manage the topic. `after` names jobs that the
-    caller may manage; any other is not found. Where the server has the task of the topic, the
-    payload is an object of its arguments, which are checked.
+    A repeated request with the same id or Idempotency-Key returns the same job. Status 200 means
+    that an unfinished job of the topic holds the key; the answer is that job, without its payload
+    and results unless the caller may manage it. Options that affect other jobs (limit, workers,
+    onlyWorkers, a unique other than skip) require the right to manage the topic. `after` names jobs
+    that the caller may manage; any other is answered as not found. If the server has the task of
+    the topic, the payload is an object of its arguments, which are checked.
     """
     _require_enqueue(request, body, request.body)
     hidden = await _hidden(request, [body])
@@ -102,41 +102,41 @@ async def enqueue(request: Request, body: JobInput) -> Answer[JobShown]:
         options["id"] = _id_of(request, body, key)
     elif body.key is not None and body.id is None:
         options["id"] = uuid7()
-    with _as_missing(hidden):
+    with _named_by_caller(hidden):
         job = await request.app.jobs.aenqueue(body.topic, payload, **options)
     if "id" in options and job.id != options["id"]:
-        return Answer(_holder(request, job), 200)
+        return Answer(_existing(request, job), 200)
     return Answer(_stored(request, job))
 
 
-@routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=STORING)
+@routes.post("/api/jobs/enqueue-many", status=201, most=MOST_BULK, errors=ENQUEUE_ERRORS)
 async def enqueue_many(request: Request, body: NewJobs) -> Items[JobShown]:
-    """Store jobs: all of them, or none. To repeat it without harm, give each job an id."""
+    """Store jobs: all of them, or none. With an id for each job it can be repeated safely."""
     if b"idempotency-key" in request.headers:
-        msg = "an Idempotency-Key is for one job: give each of many an id"
+        msg = "`Idempotency-Key` works for one job only; give each job an `id`"
         raise Invalid(msg)
-    said: list[object] = msgspec.json.decode(request.body)["jobs"] if request.is_ruled else []
+    bodies: list[object] = msgspec.json.decode(request.body)["jobs"] if request.is_ruled else []
     turns = Turns()
     for nth, new in enumerate(body.jobs):
-        _require_enqueue(request, new, said[nth] if said else None)
+        _require_enqueue(request, new, bodies[nth] if bodies else None)
         await turns.next()
     hidden = await _hidden(request, body.jobs)
     calls = [(new.topic, *_as_task(request, new, hidden)) for new in body.jobs]
-    with _as_missing(hidden):
+    with _named_by_caller(hidden):
         jobs = await request.app.jobs.aenqueue_all(calls)
     return Items(
         items=[
-            _stored(request, job) if new.key is None else _holder(request, job)
+            _stored(request, job) if new.key is None else _existing(request, job)
             for new, job in zip(body.jobs, jobs, strict=True)
         ]
     )
 
 
 async def _hidden(request: Request, new: Iterable[JobInput]) -> dict[UUID, UUID]:
-    """Find what `after` names and the caller may not see; give each an id that no job has.
+    """Return a new id for each job in `after` that is hidden from the caller.
 
-    The store alone knows whether it has to look for them: a job that is stored already waits for
-    nothing more. By such an id, what is hidden and what does not exist take the same way there.
+    With ids that no job has, the store treats hidden jobs like missing ones. It must decide: a job
+    that is stored already ignores `after`, so that a missing job is no error.
     """
     if request.caller.kind == "superuser":
         return {}
@@ -150,21 +150,21 @@ async def _hidden(request: Request, new: Iterable[JobInput]) -> dict[UUID, UUID]
 
 
 @contextlib.contextmanager
-def _as_missing(hidden: Mapping[UUID, UUID]) -> Generator[None]:
-    """Have an error name a job as the caller has named it."""
+def _named_by_caller(hidden: Mapping[UUID, UUID]) -> Generator[None]:
+    """Let an error name a hidden job by the id that the caller gave."""
     try:
         yield
     except NotFound as error:
         text = str(error)
-        for named, unknown in hidden.items():
-            text = text.replace(str(unknown), str(named))
+        for original, substitute in hidden.items():
+            text = text.replace(str(substitute), str(original))
         raise NotFound(text) from None
 
 
 def _as_task(
     request: Request, new: JobInput, hidden: Mapping[UUID, UUID]
 ) -> tuple[Any, EnqueueOptions]:
-    """Return payload and options; of a topic whose task is known here, checked by it."""
+    """Return payload and options; the task of the topic checks them if the server has it."""
     options = cast("EnqueueOptions", new.options())
     if new.after is not None:
         options["after"] = [hidden.get(id, id) for id in new.after]
@@ -172,8 +172,8 @@ def _as_task(
     return (new.data(), options) if task is None else task.from_outside(new.arguments(), options)
 
 
-def _require_enqueue(request: Request, new: JobInput, said: object) -> None:
-    request.require_enqueue(new.topic, said)
+def _require_enqueue(request: Request, new: JobInput, body: object) -> None:
+    request.require_enqueue(new.topic, body)
     if request.is_ruled and (
         new.limit or new.workers or new.only_workers or new.unique not in {None, "skip"}
     ):
@@ -181,12 +181,12 @@ def _require_enqueue(request: Request, new: JobInput, said: object) -> None:
 
 
 def _stored(request: Request, job: Job) -> JobShown:
-    """Show a job that was stored; of one that was stored before, not what became of it."""
-    return _holder(request, job) if job.epoch or job.finished_at else job_shown(job)
+    """Show a stored job; one that has been reserved was stored by an earlier request."""
+    return _existing(request, job) if job.epoch or job.finished_at else job_shown(job)
 
 
-def _holder(request: Request, job: Job) -> JobShown:
-    """Show a job that holds a key: to who may not manage it, only that it does."""
+def _existing(request: Request, job: Job) -> JobShown:
+    """Show an existing job; only an outline unless the caller may manage it."""
     return job_shown(job) if request.may("manage", job.topic, job) else outlined(job)
 
 
@@ -194,15 +194,15 @@ def _holder(request: Request, job: Job) -> JobShown:
 async def list_jobs(request: Request, query: ListInput) -> JobPage:
     """Read a page of jobs, newest first.
 
-    Only those that the caller may see. A page may be shorter than its limit, and even empty, where
-    many are hidden or payloads are large: as long as `next` is there, more may follow.
+    Only jobs that the caller may manage are listed. A page may be shorter than `limit`, or empty,
+    if many jobs are hidden or payloads are large. While `next` is not null, more jobs may follow.
     """
     return await jobs_for(request, query)
 
 
 @routes.get("/api/jobs/stats")
 async def stats(request: Request) -> StatsShown:
-    """Count every job."""
+    """Count all jobs."""
     request.require("manage")
     return shown(StatsShown, await request.app.jobs.astats())
 
@@ -222,16 +222,16 @@ async def get(request: Request, id: UUID) -> JobShown:
 
 @routes.get("/api/jobs/numbered/{number}")
 async def numbered(request: Request, number: int) -> JobShown:
-    """Read the job of this number, by which clients of beanstalkd know it."""
+    """Read a job by its number, which is its id for beanstalkd clients."""
     return job_shown(await request.job("manage", number))
 
 
 @routes.delete("/api/jobs/{id}", status=204, errors=("invalid_state", "lease_lost"))
 async def delete(request: Request, id: UUID, query: Holder) -> None:
-    """Forget a job.
+    """Delete a job.
 
-    One that is pending, failed or cancelled; with the epoch of its lease, one that the caller
-    holds: done and gone.
+    The job must be pending, failed or cancelled. With the epoch of its lease, the holder may delete
+    a reserved job.
     """
     if query.epoch is None:
         await request.app.jobs.adelete(await request.job("manage", id))
@@ -242,25 +242,25 @@ async def delete(request: Request, id: UUID, query: Holder) -> None:
 
 @routes.post("/api/jobs/{id}/requeue", errors=("invalid_state", "key_taken"))
 async def requeue(request: Request, id: UUID) -> JobShown:
-    """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
+    """Make a failed or cancelled job ready again; retries and crashes start at 0."""
     return job_shown(await request.app.jobs.arequeue(await request.job("manage", id)))
 
 
 @routes.post("/api/jobs/{id}/cancel", errors=("invalid_state",))
 async def cancel(request: Request, id: UUID) -> JobShown:
-    """Stop a job; a running one is asked to stop, and ends when its holder answers."""
+    """Cancel a job; a running one is asked to stop and ends when its worker does."""
     return job_shown(await request.app.jobs.acancel(await request.job("manage", id)))
 
 
 @routes.post("/api/jobs/{id}/kick", errors=("not_buried", "key_taken"))
 async def kick(request: Request, id: UUID) -> JobShown:
-    """Make a buried or delayed job ready, counters kept."""
+    """Make a buried or delayed job ready; its counters are kept."""
     return job_shown(await request.app.jobs.akick_job(await request.job("manage", id)))
 
 
 @routes.patch("/api/jobs/{id}", errors=("invalid_state",))
 async def change(request: Request, id: UUID, body: JobChangeInput) -> JobShown:
-    """Give a pending job another priority, or another time."""
+    """Change the priority or the time of a pending job."""
     job = await request.job("manage", id)
     changed = await request.app.jobs.areschedule(
         job, delay=body.delay, run_at=body.run_at, priority=body.priority
@@ -270,41 +270,41 @@ async def change(request: Request, id: UUID, body: JobChangeInput) -> JobShown:
 
 @routes.get("/api/jobs/{id}/failures")
 async def failures(request: Request, id: UUID) -> Items[FailureShown]:
-    """Read the failed tries of a job, oldest first."""
+    """Read the failed runs of a job, oldest first."""
     job = await request.job("manage", id)
     return all_shown(FailureShown, await request.app.jobs.afailures(job))
 
 
 @routes.get("/api/jobs/{id}/logs")
 async def logs(request: Request, id: UUID) -> Items[LineShown]:
-    """Read the lines that the runs of a job have written, oldest first."""
+    """Read the log lines of a job's runs, oldest first."""
     return all_shown(LineShown, await request.app.jobs.alogs(await request.job("manage", id)))
 
 
 @routes.get("/api/jobs/{id}/events")
 async def events(request: Request, id: UUID, query: After) -> Items[EventShown]:
-    """Read what the runs of a job have published, oldest first, at most 1,000 at once."""
+    """Read the events of a job's runs, oldest first, at most 1,000 at once."""
     job = await request.job("manage", id)
     return all_shown(EventShown, await request.app.jobs.aevents(job, query.after))
 
 
 @routes.get("/api/jobs/{id}/runs")
 async def runs(request: Request, id: UUID) -> Items[RunShown]:
-    """Read what each worker made of a job that chooses its workers."""
+    """Read the runs of a job that chooses its workers, one for each worker."""
     return all_shown(RunShown, await request.app.jobs.aruns(await request.job("manage", id)))
 
 
 def _id_of(request: Request, new: JobInput, key: bytes) -> UUID:
-    """Return the id that an Idempotency-Key stands for: of this caller, in this topic."""
+    """Return a job id made from the Idempotency-Key, the caller and the topic."""
     if new.id is not None:
-        msg = "give an id or an Idempotency-Key, not both"
+        msg = "give `id` or `Idempotency-Key`, not both"
         raise Invalid(msg)
     if not IDEMPOTENCY_KEY.fullmatch(key):
-        msg = "an Idempotency-Key has 1 to 255 characters of ASCII, without spaces"
+        msg = "`Idempotency-Key` must have 1 to 255 printable ASCII characters and no spaces"
         raise Invalid(msg)
-    who = request.caller.name or request.client  # strangers are told apart by where they are
-    said = f"{who}\0{new.topic}\0".encode() + key
-    number = int.from_bytes(hashlib.sha256(said).digest()[:16], "big")
-    # Version 8: made from a name, by a rule of our own.
+    caller = request.caller.name or request.client  # the address tells anonymous callers apart
+    text = f"{caller}\0{new.topic}\0".encode() + key
+    number = int.from_bytes(hashlib.sha256(text).digest()[:16], "big")
+    # UUID version 8: the way in which the id is made is our own.
     number = number & ~(0xF << 76) | 8 << 76
     return UUID(int=number & ~(0b11 << 62) | 0b10 << 62)

@@ -1,4 +1,4 @@
-"""Lists of jobs over HTTP: only those that the caller may see, and never too much at once."""
+"""Lists of jobs over HTTP: only jobs that the caller may manage, in pages of bounded size."""
 
 from typing import Any, Final, Protocol
 
@@ -7,14 +7,14 @@ from towpath.server.bodies import Turns
 from towpath.server.outputs import JobPage, JobShown, job_shown
 from towpath.server.request import Request
 
-AT_ONCE: Final = 50  # jobs that are read together
-MOST_LOOKED_AT: Final = 2_000  # jobs, where some may be hidden
-MOST_BYTES_LOOKED_AT: Final = 64 * 2**20
+AT_ONCE: Final = 50  # jobs per query
+MOST_READ: Final = 2_000  # jobs per request, hidden ones included
+MOST_BYTES_READ: Final = 64 * 2**20
 MOST_BYTES: Final = 8 * 2**20  # of payloads and results in one page
 
 
 class JobFilter(Protocol):
-    """Which jobs are wanted."""
+    """The filter of a list of jobs."""
 
     topic: Any
     status: Any
@@ -26,33 +26,33 @@ class JobFilter(Protocol):
 
 
 async def jobs_for(request: Request, query: JobFilter) -> JobPage:
-    """Read a page of what the caller may see, from where the page before ended."""
-    each = request.judges_each("manage", query.topic)
-    if each:
+    """Read a page of the jobs that the caller may manage, from the end of the last page."""
+    checks_each = request.depends_on_job("manage", query.topic)
+    if checks_each:
         request.require_some("manage")
     else:
         request.require("manage", query.topic)
-    page = VisibleJobs(request, query, judges_each=each)
+    page = VisibleJobs(request, query, checks_each=checks_each)
     await page.fill()
     return JobPage(items=page.shown, next=page.next)
 
 
 class VisibleJobs:
-    """Reads jobs until it is full, has looked at enough, or there are no more."""
+    """Reads jobs until the page is full, a bound is reached, or no more follow."""
 
-    def __init__(self, request: Request, query: JobFilter, *, judges_each: bool) -> None:
+    def __init__(self, request: Request, query: JobFilter, *, checks_each: bool) -> None:
         self.shown: list[JobShown] = []
         self.next: str | None = None
         self._request = request
         self._query = query
-        self._judges_each = judges_each
+        self._checks_each = checks_each
         self._skip: int = query.offset
         self._size = 0
 
     async def fill(self) -> None:
-        """Read as much as a page may hold."""
+        """Read the jobs of one page."""
         before: int | None = self._query.before
-        looked_at = bytes_looked_at = 0
+        jobs_read = bytes_read = 0
         turns = Turns()
         while True:
             wanted = self._wanted()
@@ -61,28 +61,28 @@ class VisibleJobs:
                 if self._is_full(job):
                     self.next = str(before)
                     return
-                self._take(job)
+                self._add(job)
                 before = job.seq
-                bytes_looked_at += _size(job)
+                bytes_read += _size(job)
                 await turns.next()
-            looked_at += len(jobs)
+            jobs_read += len(jobs)
             if len(jobs) < wanted:
                 return
-            if looked_at >= MOST_LOOKED_AT or bytes_looked_at >= MOST_BYTES_LOOKED_AT:
+            if jobs_read >= MOST_READ or bytes_read >= MOST_BYTES_READ:
                 self.next = str(before)
                 return
 
     def _wanted(self) -> int:
-        """Say how many to read: one more than there is room for tells whether more follow."""
-        if self._judges_each:
+        """Return how many jobs to read: one more than fit shows whether more follow."""
+        if self._checks_each:
             return AT_ONCE
         return min(AT_ONCE, self._query.limit - len(self.shown) + 1)
 
     async def _read(self, before: int | None, limit: int) -> list[Job]:
         query = self._query
         offset = 0
-        if not self._judges_each:
-            offset, self._skip = self._skip, 0  # the database leaves them out
+        if not self._checks_each:
+            offset, self._skip = self._skip, 0  # the database skips them
         return await self._request.app.jobs.alist(
             topic=query.topic,
             status=query.status,
@@ -98,8 +98,8 @@ class VisibleJobs:
             return True
         return bool(self.shown) and self._size + _size(job) > MOST_BYTES
 
-    def _take(self, job: Job) -> None:
-        if self._judges_each and not self._request.may("manage", job.topic, job):
+    def _add(self, job: Job) -> None:
+        if self._checks_each and not self._request.may("manage", job.topic, job):
             return
         if self._skip:
             self._skip -= 1

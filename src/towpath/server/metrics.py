@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: the queue as it is, and what this process has answered."""
+"""Metrics for Prometheus: the jobs in the database, and the requests of this process."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -12,14 +12,14 @@ STATES: Final = ("ready", "delayed", "blocked", "reserved", "buried")
 
 
 class Metrics:
-    """What this process has answered."""
+    """Counts the requests of this process."""
 
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
 
     def count(self, path: str, method: str, status: int, seconds: float) -> None:
-        """Note one answer."""
+        """Count one answered request."""
         key = (path, method if method in METHODS else "other", status)
         self._requests[key] = self._requests.get(key, 0) + 1
         found = self._seconds.get(path)
@@ -29,11 +29,13 @@ class Metrics:
         found[1][0] += seconds
 
     async def text(self, app: App) -> str:
-        """Return all of it in the exposition format."""
+        """Return all metrics in Prometheus' text format."""
         return "\n".join([*self._requests_text(), *await _queue_text(app), ""])
 
     def _requests_text(self) -> Iterator[str]:
-        yield from _head("towpath_http_requests_total", "counter", "Answers of this process.")
+        yield from _head(
+            "towpath_http_requests_total", "counter", "Requests answered by this process."
+        )
         for (path, method, status), count in sorted(self._requests.items()):
             labels = f'path="{path}",method="{method}",status="{status}"'
             yield f"towpath_http_requests_total{{{labels}}} {count}"
@@ -53,7 +55,7 @@ METHODS: Final = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 async def _queue_text(app: App) -> list[str]:
     topics = await app.topics.astats()
-    lines = [*_head("towpath_jobs", "gauge", "Unfinished and buried jobs of a topic, by state.")]
+    lines = [*_head("towpath_jobs", "gauge", "Unfinished and buried jobs by topic and state.")]
     lines += [
         f'towpath_jobs{{topic="{topic.topic}",state="{state}"}} {getattr(topic, state)}'
         for topic in topics
@@ -61,21 +63,23 @@ async def _queue_text(app: App) -> list[str]:
     ]
     for outcome in ("completed", "failed"):
         name = f"towpath_jobs_{outcome}_total"
-        lines += _head(name, "counter", f"Jobs that have {outcome}, since the tables were made.")
+        lines += _head(name, "counter", f"Jobs that have {outcome} since the tables were created.")
         lines += [f'{name}{{topic="{each.topic}"}} {getattr(each, outcome)}' for each in topics]
     lines += _head("towpath_topic_paused", "gauge", "1 while a topic is paused.")
     lines += [f'towpath_topic_paused{{topic="{each.topic}"}} {each.paused:d}' for each in topics]
     name = "towpath_topic_oldest_timestamp_seconds"
-    lines += _head(name, "gauge", "Since when the oldest ready job of a topic is due.")
+    lines += _head(name, "gauge", "The time at which the oldest ready job of a topic became due.")
     lines += [
         f'{name}{{topic="{each.topic}"}} {each.oldest_at.timestamp():.3f}'
         for each in topics
         if each.oldest_at
     ]
-    lines += _head("towpath_waiting", "gauge", "Reservations of this process that wait for a job.")
+    lines += _head(
+        "towpath_waiting", "gauge", "Calls of reserve in this process that wait for a job."
+    )
     waiting = app.jobs.stats_waiting()
     lines += [f'towpath_waiting{{topic="{topic}"}} {waiting[topic]}' for topic in sorted(waiting)]
-    lines += _head("towpath_workers", "gauge", "Workers that live.")
+    lines += _head("towpath_workers", "gauge", "Live workers.")
     lines.append(f"towpath_workers {len(await app.sessions.alist())}")
     return lines
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, written from the routes and the types that they take and answer."""
+"""The OpenAPI document, made from the routes and the types of their bodies."""
 
 import json
 import re
@@ -48,7 +48,7 @@ STATUS_OF_CODE: Final = {
     "unavailable": 503,
     "overloaded": 503,
 }
-"""What is refused before it reaches the app; all other codes are those of towpath.errors."""
+"""Codes of refusals that do not come from the app; all others are in towpath.errors."""
 
 EXAMPLES: Final[Mapping[Any, Any]] = {
     JobInput: {"topic": "mail", "payload": {"to": "ada@example.org"}, "delay": 60, "maxRetries": 5},
@@ -64,7 +64,7 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
         "said": 0,
         "progress": 0.5,
         "message": "half",
-        "lines": ["it begins"],
+        "lines": ["started"],
     },
     JobChangeInput: {"priority": 10},
     Kick: {"limit": 100},
@@ -82,7 +82,7 @@ HEADERS: Final = {
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "Makes a repeated enqueue harmless, for this caller and topic.",
+        "description": "Repeated enqueues of a caller with the same key and topic store one job.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     }
 }
@@ -108,7 +108,7 @@ def document_of(routes: Iterable[Route]) -> dict[str, Any]:
             "info": {
                 "title": "Towpath",
                 "version": version("towpath"),
-                "description": "Jobs in the database you already have. Errors have one shape.",
+                "description": "Jobs in the database you already have. All errors have one schema.",
                 "license": {"name": "MIT", "identifier": "MIT"},
             },
             "servers": [{"url": "/"}],
@@ -173,7 +173,7 @@ def _in_query(struct: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _given(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter: it is left out, never null."""
+    """Return the schema of a parameter without null: an absent parameter is omitted."""
     kinds = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
     return {**kinds[0]} if len(kinds) == 1 else {"anyOf": kinds}
 
@@ -186,7 +186,7 @@ def _responses(route: Route) -> dict[str, Any]:
         good["content"] = {route.media: {"schema": {"type": "string"}}}
     responses = {str(route.status): good}
     if route.path == "/api/jobs/enqueue":
-        responses["200"] = {**good, "description": "An unfinished job holds the key: that one"}
+        responses["200"] = {**good, "description": "The unfinished job that holds the key"}
     for code in _codes(route):
         status = str(status_of_code(code))
         known = responses.setdefault(
@@ -253,7 +253,7 @@ def _has_required(kind: Any) -> bool:
 
 
 def _renamed(document: dict[str, Any]) -> dict[str, Any]:
-    """Give schemas the names that users know: Job, JobList, Error."""
+    """Give schemas their public names: Job, JobList, Error."""
     schemas = document["components"]["schemas"]
     document["components"]["schemas"] = {
         _public(name): {**schema, "title": _public(name)} for name, schema in schemas.items()
@@ -263,10 +263,10 @@ def _renamed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pointing(known: dict[str, Any]) -> dict[str, Any]:
-    """Have a reference point to the name that its schema has now."""
+    """Replace the name in a reference by the public one."""
     if isinstance(known.get("$ref"), str):
-        place, _, name = known["$ref"].rpartition("/")
-        known["$ref"] = f"{place}/{_public(name)}"
+        prefix, _, name = known["$ref"].rpartition("/")
+        known["$ref"] = f"{prefix}/{_public(name)}"
     return known
 
 

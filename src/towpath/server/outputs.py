@@ -1,4 +1,4 @@
-"""What an answer says. Names are in camel case."""
+"""The bodies of answers. Names are in camel case."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -16,17 +16,17 @@ from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.states import State, Status
 from towpath.server.inputs import NULL, Encoding
 
-NO_OPTIONS: Final = Options()  # where those of a job cannot be read
+NO_OPTIONS: Final = Options()  # of a job that this version cannot read
 
 T = TypeVar("T")
 
 
 class ResponseBody(Struct, rename="camel", kw_only=True):
-    """What an answer says."""
+    """The base of all bodies of answers."""
 
 
 class JobShown(Struct, rename="camel"):
-    """A job, as it was when it was read."""
+    """A job."""
 
     id: UUID
     seq: int
@@ -65,7 +65,7 @@ class JobShown(Struct, rename="camel"):
 
 
 class Items(ResponseBody, Generic[T]):
-    """Several of a kind."""
+    """A list."""
 
     items: list[T]
 
@@ -74,11 +74,11 @@ class JobPage(ResponseBody):
     """A page of jobs, newest first."""
 
     items: list[JobShown]
-    next: str | None  # to be given as `before`, for those that follow
+    next: str | None  # pass it as `before` to read the next page
 
 
 class LeaseShown(ResponseBody):
-    """The right to run a job; every later word about it says its epoch."""
+    """The right to run a job; later requests about it give its epoch."""
 
     job: JobShown
     epoch: int
@@ -86,21 +86,21 @@ class LeaseShown(ResponseBody):
 
 
 class Leases(ResponseBody):
-    """What was reserved; none, if nothing became ready in time."""
+    """The reserved jobs; empty if none became ready in time."""
 
     leases: list[LeaseShown]
 
 
 class TouchedLease(ResponseBody):
-    """A lease as it is now."""
+    """A lease that was extended."""
 
     epoch: int
     until: datetime | None
-    cancel_requested: bool  # somebody wants the job to stop
+    cancel_requested: bool  # the worker should stop
 
 
 class StatsShown(ResponseBody):
-    """Every job in numbers."""
+    """Counts of all jobs."""
 
     pending: int
     processing: int
@@ -118,7 +118,7 @@ class StatsShown(ResponseBody):
 
 
 class MinuteShown(ResponseBody):
-    """One minute of outcomes."""
+    """The outcomes of one minute."""
 
     at: str
     completed: int
@@ -127,7 +127,7 @@ class MinuteShown(ResponseBody):
 
 
 class TopicShown(ResponseBody):
-    """One topic in numbers."""
+    """Counts of one topic."""
 
     topic: str
     ready: int
@@ -143,7 +143,7 @@ class TopicShown(ResponseBody):
 
 
 class FailureShown(ResponseBody):
-    """One failed try."""
+    """A failed run."""
 
     epoch: int
     kind: FailureKind
@@ -153,7 +153,7 @@ class FailureShown(ResponseBody):
 
 
 class LineShown(ResponseBody):
-    """A line that a running job has written."""
+    """A log line of a run."""
 
     epoch: int
     text: str
@@ -161,7 +161,7 @@ class LineShown(ResponseBody):
 
 
 class EventShown(ResponseBody):
-    """What a running job has published."""
+    """An event of a run."""
 
     cursor: int
     epoch: int
@@ -180,7 +180,7 @@ class RunShown(ResponseBody):
 
 
 class ScheduleShown(ResponseBody):
-    """A rule that enqueues again and again."""
+    """A rule that enqueues jobs repeatedly."""
 
     name: str
     topic: str
@@ -197,26 +197,26 @@ class ScheduleShown(ResponseBody):
 
 
 class WorkerShown(ResponseBody):
-    """A worker, as its session says; without one, as its requests and leases say."""
+    """A worker: with a session, or known by its requests and leases."""
 
-    session: str | None  # a number that JavaScript could not hold; null: it reserves without one
+    session: str | None  # a string, as JavaScript cannot hold the number; null: no session
     worker: str
     topics: list[str]
     started_at: datetime
-    beat_at: datetime  # its last sign of life
+    beat_at: datetime  # its last heartbeat or request
     silent: float
     live: bool
     leases: int
 
 
 class Kicked(ResponseBody):
-    """How many jobs are ready now."""
+    """How many jobs became ready."""
 
     kicked: int
 
 
 class Purged(ResponseBody):
-    """How many jobs are gone."""
+    """How many jobs were deleted."""
 
     purged: int
 
@@ -230,12 +230,12 @@ class Complaint(ResponseBody):
 
 
 def stored(body: str, encoding: str) -> Raw:
-    """Return a stored body as JSON: itself, or as the text that it is."""
+    """Return a stored body as JSON: unchanged, or text and base64 as a string."""
     return Raw(body.encode() if encoding_shown(encoding) == "json" else msgspec.json.encode(body))
 
 
 def encoding_shown(encoding: str) -> Encoding:
-    """Return how a body is encoded; of a job that this version cannot read, nothing is shown."""
+    """Return the encoding of a body; json if this version does not know it."""
     return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
 
 
@@ -263,7 +263,7 @@ _PAYLOAD: Final = JobShown.__struct_fields__.index("payload")
 
 
 def job_shown(job: Job) -> JobShown:
-    """Return a job as JSON shows it; of one that this version cannot read, what is known."""
+    """Return the JSON form of a job; an unreadable job has default options."""
     values = list(_attributes(_readable(job)))
     for place, convert in _conversions:
         values[place] = convert(values[place])
@@ -281,7 +281,7 @@ def _readable(job: Job) -> Job:
 
 
 def outlined(job: Job) -> JobShown:
-    """Return a job without what it holds."""
+    """Return the JSON form of a job without payload, headers, result and error."""
     shown = job_shown(job)
     shown.payload = shown.result = NULL
     shown.encoding, shown.headers = "json", {}
@@ -290,22 +290,22 @@ def outlined(job: Job) -> JobShown:
 
 
 def lease_shown(lease: Lease) -> LeaseShown:
-    """Return a lease as JSON shows it."""
+    """Return the JSON form of a lease."""
     return LeaseShown(job=job_shown(lease.job), epoch=lease.epoch, until=lease.until)
 
 
 def shown(kind: type[T], thing: object) -> T:
-    """Return what a thing says under the names of an answer."""
+    """Convert an object to the body of an answer, by its attributes."""
     return msgspec.convert(thing, kind, from_attributes=True)
 
 
 def all_shown(kind: type[T], things: Iterable[object]) -> Items[T]:
-    """Return several things under the names of an answer."""
+    """Convert objects to a list in the body of an answer."""
     return Items(items=[shown(kind, thing) for thing in things])
 
 
 def schedule_shown(schedule: Schedule) -> ScheduleShown:
-    """Return a schedule as JSON shows it."""
+    """Return the JSON form of a schedule."""
     return ScheduleShown(
         name=schedule.name,
         topic=schedule.topic,
@@ -323,7 +323,7 @@ def schedule_shown(schedule: Schedule) -> ScheduleShown:
 
 
 def worker_shown(worker: Session | RemoteWorker, dead_after: float) -> WorkerShown:
-    """Return a worker as JSON shows it."""
+    """Return the JSON form of a worker."""
     return WorkerShown(
         session=None if worker.session is None else str(worker.session),
         worker=worker.worker,

@@ -1,8 +1,8 @@
-"""What a handler is given: the app, who asks, and whether they may.
+"""The request that a handler gets: the app, the caller, and what the caller may do.
 
 superuser   may do everything
-key         may do what its scopes and topics say; rules do not concern it
-others      may do what the rule says: of the topic, or else the general one
+key         may do what its scopes and topics allow; rules do not apply
+others      may do what a rule allows: the topic's rule, or the general one if it has none
 """
 
 import asyncio
@@ -35,14 +35,14 @@ parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 
 
 class Request:
-    """One request, and who sent it."""
+    """One request and its caller."""
 
     __slots__ = (
-        "_request", "access", "app", "body", "caller", "headers", "is_gone", "receive",
+        "_rule_fields", "access", "app", "body", "caller", "headers", "is_disconnected", "receive",
         "scope", "shared",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0917 - made at the gate, in two places
+    def __init__(  # noqa: PLR0917 - called only by `Shared`, for every request
         self,
         shared: "Shared",
         access: Access,
@@ -59,24 +59,22 @@ class Request:
         self.receive = receive
         self.headers = headers
         self.body = b""
-        self.is_gone = False  # nobody reads the answer any more
-        self._request: dict[str, Any] | None = None
+        self.is_disconnected = False  # the client does not read the answer any more
+        self._rule_fields: dict[str, Any] | None = None
 
     @property
     def client(self) -> str:
-        """The network address of who asks."""
+        """The network address of the client."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
     @property
     def is_ruled(self) -> bool:
-        """Say whether rules decide what the caller may do."""
-        return self.caller.kind in {"nobody", "user"}
-
-    # ------------------------------------------------------------ may they?
+        """Whether rules decide what the caller may do."""
+        return self.caller.kind in {"anonymous", "user"}
 
     def may(self, verb: Verb, topic: str | None = None, job: Job | None = None) -> bool:
-        """Say whether the caller may do this to the jobs of a topic, or to one job."""
+        """Return whether the caller may do this to the jobs of a topic, or to one job."""
         match self.caller.kind:
             case "superuser":
                 return True
@@ -84,37 +82,38 @@ class Request:
                 bound = self.caller.topics
                 return verb in self.caller.scopes and (not bound or topic in bound)
             case _:
-                return self._fits(self._rule(verb, topic), topic, job)
+                return self._allows(self._rule(verb, topic), topic, job)
 
     def require(self, verb: Verb, topic: str | None = None) -> None:
-        """Refuse a caller who may not do this."""
+        """Refuse a caller that may not do this."""
         if not self.may(verb, topic):
             raise self._refusal(verb)
 
     def require_some(self, verb: Verb) -> None:
-        """Refuse a caller who may do this in no topic and to no job."""
+        """Refuse a caller that may do this in no topic and to no job."""
         if not self._may_some(verb):
             raise self._refusal(verb)
 
     def require_enqueue(self, topic: str, body: object) -> None:
-        """Refuse a caller who may not enqueue this job; `body` is what rules see of it."""
+        """Refuse a caller that may not enqueue this job; rules see `body` as the job."""
         self.require_allowed(topic)
         if self.caller.kind in {"superuser", "key"}:
             allowed = self.may("enqueue", topic)
         else:
-            allowed = self._fits(self._rule("enqueue", topic), topic, body=body)
+            allowed = self._allows(self._rule("enqueue", topic), topic, body=body)
         if not allowed:
             raise self._refusal("enqueue")
 
     def require_allowed(self, topic: str) -> None:
-        """Refuse jobs of topics that only superusers may enqueue."""
+        """Refuse a topic that is not in `allowed_topics`, unless a superuser asks."""
         allowed = self.access.allowed_topics
         if allowed and topic not in allowed and self.caller.kind != "superuser":
-            raise Refusal(403, "forbidden", f"jobs of topic {topic[:200]!r} are not enqueued here")
+            message = f"only superusers may enqueue jobs of topic {topic[:200]!r}"
+            raise Refusal(403, "forbidden", message)
 
     def require_superuser(self) -> None:
-        """Refuse everybody else."""
-        if self.caller.kind == "nobody":
+        """Refuse a caller that is not a superuser."""
+        if self.caller.kind == "anonymous":
             raise login_required()
         if self.caller.kind != "superuser":
             raise Refusal(403, "forbidden", "only superusers may do this")
@@ -131,7 +130,7 @@ class Request:
             job = await self._read(id)
             if self.may(verb, job.topic, job):
                 return job
-        if self.caller.kind == "nobody" and not self.may(verb):
+        if self.caller.kind == "anonymous" and not self.may(verb):
             raise login_required()
         msg = f"there is no job {id}"
         raise NotFound(msg)
@@ -141,24 +140,24 @@ class Request:
         return await (jobs.anumbered(id) if isinstance(id, int) else jobs.aget(id))
 
     def refuse_if_closed(self) -> None:
-        """Refuse all but superusers while HTTP is switched off, and strangers without any rule."""
+        """Refuse all but superusers while HTTP is off, and anonymous callers without any rule."""
         if self.caller.kind == "superuser":
             return
         if not self.access.http_enabled:
-            raise Refusal(403, "http_disabled", "this API is switched off, but for superusers")
-        if self.caller.kind == "nobody" and not self.access.has_rules:
-            raise login_required()  # before their bodies cost anything
+            raise Refusal(403, "http_disabled", "this API is off for all but superusers")
+        if self.caller.kind == "anonymous" and not self.access.has_rules:
+            raise login_required()  # before the body is read
 
-    def judges_each(self, verb: Verb, topic: str | None) -> bool:
-        """Say whether the answer may differ from job to job."""
+    def depends_on_job(self, verb: Verb, topic: str | None) -> bool:
+        """Return whether the caller may do this to some jobs and not to others."""
         match self.caller.kind:
             case "superuser":
                 return False
             case "key":
                 return topic is None and bool(self.caller.topics)
             case _:
-                some = self.access.topics if topic is None else ()
-                return bool(some) or self._rule(verb, topic).needs_job
+                own_rules = self.access.topics if topic is None else ()
+                return bool(own_rules) or self._rule(verb, topic).needs_job
 
     def _may_some(self, verb: Verb) -> bool:
         match self.caller.kind:
@@ -168,7 +167,7 @@ class Request:
                 return verb in self.caller.scopes
             case _:
                 rules = [self._rule(verb, topic) for topic in (None, *self.access.topics)]
-                return any(rule.needs_job or self._fits(rule) for rule in rules)
+                return any(rule.needs_job or self._allows(rule) for rule in rules)
 
     def _rule(self, verb: Verb, topic: str | None) -> Rule:
         name = f"{verb}_rule"
@@ -176,12 +175,12 @@ class Request:
         text: str | None = getattr(own, name) if own else None
         return parsed(getattr(self.access, name) if text is None else text)
 
-    def _fits(
+    def _allows(
         self, rule: Rule, topic: str | None = None, job: Job | None = None, body: object = None
     ) -> bool:
-        """Say whether a rule allows this to a job, to one that is to be stored, or to a topic.
+        """Return whether a rule allows a job, a job to store (`body`), or a whole topic.
 
-        What a rule asks of a single job is not known of a whole topic, so it does not allow it.
+        A rule that needs the fields of a job does not allow a whole topic.
         """
         if rule.is_public:
             return True
@@ -191,68 +190,67 @@ class Request:
         if not single and rule.job_fields - ({"topic"} if topic is not None else set()):
             return False
         try:
-            names = Names(request=self._requested(), job={"topic": topic})
+            names = Names(request=self._request_fields(), job={"topic": topic})
             if job is not None:
-                names = Names(request=self._requested(), job=partial(_fields, job))
+                names = Names(request=self._request_fields(), job=partial(_job_fields, job))
             elif body is not None:
-                new = _as_run(cast("dict[str, Any]", _json(body)))  # it has the names of a job
-                names = Names(request={**self._requested(), "body": new}, job=new)
+                new = _with_arguments(cast("dict[str, Any]", _json(body)))  # named as in a job
+                names = Names(request={**self._request_fields(), "body": new}, job=new)
             return rule.allows(names, datetime.now(UTC))
         except RecursionError:
-            return False  # a payload that could be stored, but is too deep to be looked into here
+            return False  # a payload that can be stored, but is nested too deeply for a rule
 
-    def _requested(self) -> dict[str, Any]:
+    def _request_fields(self) -> dict[str, Any]:
         """Return what rules see as @request."""
-        if self._request is None:
-            self._request = {
+        if self._rule_fields is None:
+            self._rule_fields = {
                 "auth": self.caller.auth,
                 "body": _json(self.body),
                 "query": query_of(self.scope),
                 "headers": {
                     str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
                     for name, value in self.headers.items()
-                    if b"_" not in name  # it would pass for the one with a hyphen
+                    if b"_" not in name  # it would pass for the header with a hyphen
                 },
                 "method": self.scope["method"],
                 "context": "default",
             }
-        return self._request
+        return self._rule_fields
 
     def _refusal(self, verb: Verb) -> Refusal:
-        if self.caller.kind == "nobody":
+        if self.caller.kind == "anonymous":
             return login_required()
         if self.caller.kind == "key":
-            return Refusal(403, "forbidden", f"this key's scopes and topics do not allow: {verb}")
+            message = f"the scopes and topics of this key do not allow `{verb}` here"
+            return Refusal(403, "forbidden", message)
         return Refusal(403, "forbidden", f"the {verb}_rule does not allow this")
 
-    # ------------------------------------------------------------ waiting
-
-    async def unless_gone(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something, unless the client goes away or the server ends before it comes."""
+    async def unless_disconnected(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """Return a result; None if the client disconnects or the server stops before it."""
         task = asyncio.ensure_future(waiting)
         others = [
-            asyncio.ensure_future(each) for each in (self._gone(), self.shared.closing.wait())
+            asyncio.ensure_future(each)
+            for each in (self._disconnected(), self.shared.closing.wait())
         ]
         try:
             await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 return None
-            self.is_gone = others[0].done()
+            self.is_disconnected = others[0].done()
             return await task
         finally:
             for each in (task, *others):
                 each.cancel()
 
-    async def _gone(self) -> None:
+    async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
 
 def login_required() -> Refusal:
-    """Return what a caller is told who did not say who they are."""
-    return Refusal(
-        401, "login_required", "log in, or send an API key", headers={"www-authenticate": "Bearer"}
-    )
+    """Return the refusal of an anonymous caller."""
+    message = "log in and send the token, or send an API key"
+    return Refusal(401, "login_required", message, headers={"www-authenticate": "Bearer"})
 
 
 def _json(body: object) -> object:
@@ -261,13 +259,13 @@ def _json(body: object) -> object:
     return body
 
 
-def _fields(job: Job) -> dict[str, Any]:
-    """Return what rules see as @job: the fields of the job as JSON shows it."""
-    return _as_run(msgspec.json.decode(msgspec.json.encode(job_shown(job))))
+def _job_fields(job: Job) -> dict[str, Any]:
+    """Return what rules see as @job: the fields of its JSON form."""
+    return _with_arguments(msgspec.json.decode(msgspec.json.encode(job_shown(job))))
 
 
-def _as_run(fields: dict[str, Any]) -> dict[str, Any]:
-    """Show the arguments where bytes are such: a task runs them, however they were sent."""
+def _with_arguments(fields: dict[str, Any]) -> dict[str, Any]:
+    """Decode a payload of bytes that holds a JSON object: a task runs it as its arguments."""
     encoding, payload = fields.get("encoding"), fields.get("payload")
     if encoding not in {"text", "base64"} or not isinstance(payload, str):
         return fields

@@ -1,10 +1,10 @@
-"""Routes: a function for each, whose signature says what it takes and what it answers.
+"""Routes: each is a function whose signature names its parameters, its body and its answer.
 
     @routes.post("/api/jobs/{id}/complete", status=204)
-    async def complete(ask: Ask, id: UUID, body: Completed) -> None: ...
+    async def complete(request: Request, id: UUID, body: Completed) -> None: ...
 
-Names in braces come from the path, `body` is read from JSON, `query` from the query. The same
-table is what requests are matched with and what the OpenAPI document is written from.
+Names in braces come from the path, `body` from JSON, `query` from the query string. Requests are
+matched with this table, and the OpenAPI document is made from it.
 """
 
 import inspect
@@ -30,7 +30,7 @@ Group = Literal[
 
 
 class Answer(Struct, Generic[T]):
-    """What a handler answers where its value alone does not say it all."""
+    """The answer of a handler that also sets a status or headers."""
 
     body: T
     status: int | None = None
@@ -45,10 +45,10 @@ class Route(Struct, frozen=True, kw_only=True):
     group: Group
     handler: Handler
     status: int
-    is_open: bool  # asks nobody who they are
-    media: str  # of what it answers
-    most: int | None  # bytes of a body, if not the usual
-    errors: tuple[str, ...]  # codes that it may answer, beside those of its kind
+    is_open: bool  # needs no login
+    media: str  # of the answer
+    most: int | None  # bytes of a body, if not the default
+    errors: tuple[str, ...]  # codes that it may answer, besides the common ones
     takes: type | None
     query: type | None
     path_types: Mapping[str, type]
@@ -65,23 +65,23 @@ class Routes:
         self.all: Final[list[Route]] = []
 
     def get(self, path: str, **given: Any) -> Callable[[Handler], Handler]:
-        """Register what answers GET."""
+        """Register the handler of GET."""
         return self._register("GET", path, **given)
 
     def post(self, path: str, **given: Any) -> Callable[[Handler], Handler]:
-        """Register what answers POST."""
+        """Register the handler of POST."""
         return self._register("POST", path, **given)
 
     def put(self, path: str, **given: Any) -> Callable[[Handler], Handler]:
-        """Register what answers PUT."""
+        """Register the handler of PUT."""
         return self._register("PUT", path, **given)
 
     def patch(self, path: str, **given: Any) -> Callable[[Handler], Handler]:
-        """Register what answers PATCH."""
+        """Register the handler of PATCH."""
         return self._register("PATCH", path, **given)
 
     def delete(self, path: str, **given: Any) -> Callable[[Handler], Handler]:
-        """Register what answers DELETE."""
+        """Register the handler of DELETE."""
         return self._register("DELETE", path, **given)
 
     def _register(
@@ -117,7 +117,7 @@ class Routes:
                     takes=types.get("body"),
                     query=types.get("query"),
                     path_types={n: types[n] for n in names if n not in {"body", "query"}},
-                    gives=_told(types["return"]),
+                    gives=_body_type(types["return"]),
                     summary=summary.rstrip("."),
                     description=description.strip(),
                 )
@@ -127,16 +127,16 @@ class Routes:
         return register
 
 
-def _told(kind: Any) -> Any:
-    """Return what is told, without how."""
+def _body_type(kind: Any) -> Any:
+    """Return the type of the body in `Answer[...]`, or the type itself."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Answer else kind
 
 
 def from_path(text: str, kind: type) -> Any:
-    """Return a part of a path as what it should be."""
+    """Convert a path parameter to its type."""
     if kind is UUID:
         try:
-            # UUID() itself takes braces, missing hyphens and urn:uuid: as well.
+            # UUID() also accepts braces, missing hyphens and urn:uuid:.
             return msgspec.convert(text, UUID)
         except msgspec.ValidationError:
             msg = f"{text[:100]!r} is not the id of a job"
@@ -150,5 +150,6 @@ def from_path(text: str, kind: type) -> Any:
         try:
             return kind(text)
         except ValueError:
-            raise Refusal(404, "not_found", f"there is nothing at {text[:100]!r}") from None
+            message = f"unknown {text[:100]!r} in the path; known: {', '.join(map(str, kind))}"
+            raise Refusal(404, "not_found", message) from None
     return text

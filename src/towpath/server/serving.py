@@ -1,4 +1,4 @@
-"""One process that serves the API, does the upkeep, and runs the tasks of its app."""
+"""One process that serves the API, does upkeep and runs the tasks of its app."""
 
 import asyncio
 import contextlib
@@ -29,85 +29,86 @@ log: Final = logging.getLogger("towpath")
 
 BACKLOG: Final = 2_048
 CLOSING: Final = 1.0  # seconds
-CORS_REMEMBERED: Final = 600  # seconds for which a browser knows what other sites may ask
+CORS_MAX_AGE: Final = 600  # seconds for which a browser caches the answer to a preflight request
 
 
 class Listening(Struct, frozen=True):
-    """What is served, and where."""
+    """The addresses of a server."""
 
     url: str
-    set_up_link: str | None  # while there is no superuser
-    beanstalkd: str | None = None  # host:port of that door
+    set_up_link: str | None  # set while there is no superuser
+    beanstalkd: str | None = None  # host:port
 
 
 class Serving(Struct, kw_only=True):
-    """How an app is served."""
+    """Serves an app, with these options."""
 
     app: App
     host: str = "127.0.0.1"
     port: int = 8090
     worker: Worker | None = None
-    grace: float = 30.0  # seconds for requests that are being answered at the end
-    origins: Sequence[str] = ()  # of pages that may ask, beside our own
-    proxies: Sequence[str] = ()  # whose word about a client's address is taken
+    grace: float = 30.0  # seconds for the requests that run when the server stops
+    origins: Sequence[str] = ()  # other sites whose pages may call the API
+    proxies: Sequence[str] = ()  # trusted to name the address of a client
     patience: Patience = Patience()  # with slow clients
-    beanstalkd: tuple[str, int] | None = None  # where beanstalkd's protocol is spoken too
+    beanstalkd: tuple[str, int] | None = None  # host and port for beanstalkd's protocol
 
     def run(self, listening: Callable[[Listening], None]) -> None:
-        """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        """Serve until SIGTERM or Ctrl-C; call `listening` once requests are accepted."""
         _allow_connections()
-        gc.freeze()  # what was loaded stays: no collection need look at it again
+        gc.freeze()  # modules stay loaded, so no collection needs to visit them
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.arun(listening))
 
     async def arun(self, listening: Callable[[Listening], None]) -> None:
-        """Serve until SIGTERM or Ctrl-C; say so when it begins."""
+        """Serve until SIGTERM or Ctrl-C; call `listening` once requests are accepted."""
         api = Api(self.app)
         api.shared.worker = self.worker
         api.shared.bodies.patience = self.patience.body
-        taken = _bound(self.host, self.port)
+        http = _bind(self.host, self.port)
         server = HttpServer(self._config(api))
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(contextlib.closing(taken))
-            other = _bound(*self.beanstalkd) if self.beanstalkd else None
-            if other:
-                stack.enter_context(contextlib.closing(other))
+            stack.enter_context(contextlib.closing(http))
+            beanstalkd = _bind(*self.beanstalkd) if self.beanstalkd else None
+            if beanstalkd:
+                stack.enter_context(contextlib.closing(beanstalkd))
             stack.enter_context(self._stopping(server, api))
             stack.push_async_callback(self._close, server)
-            preparing = asyncio.create_task(self._prepare(api, server, taken, other, stack))
+            preparing = asyncio.create_task(self._prepare(api, server, http, beanstalkd, stack))
             server.preparing = preparing
             await asyncio.wait({preparing})
             if preparing.cancelled():
-                return  # a signal came before the database had answered
+                return  # a signal came before the database answered
             server.when_started = partial(listening, preparing.result())
             async with asyncio.TaskGroup() as group:
                 if self.worker is not None:
                     group.create_task(self.worker.arun())
-                group.create_task(self._serve(server, taken))
+                group.create_task(self._serve(server, http))
 
     async def _prepare(
         self,
         api: Api,
         server: "HttpServer",
-        taken: socket.socket,
-        other: socket.socket | None,
+        http: socket.socket,
+        beanstalkd: socket.socket | None,
         stack: contextlib.AsyncExitStack,
     ) -> Listening:
-        """Do what needs the database before anything is answered."""
+        """Do what needs the database before the first request is accepted."""
         await self.app.amigrate()
-        port = taken.getsockname()[1]
+        port = http.getsockname()[1]
         link = await self._set_up_link(api, port)
         self.app.upkeep.start()
-        if other:
-            await self._open_beanstalkd(other, server, stack)
-        return Listening(_url(self.host, port), link, _shown(other) if other else None)
+        if beanstalkd:
+            await self._open_beanstalkd(beanstalkd, server, stack)
+        address = _address(beanstalkd) if beanstalkd else None
+        return Listening(_url(self.host, port), link, address)
 
     async def _close(self, server: "HttpServer") -> None:
-        """Close the app within what is left of the grace period."""
+        """Close the app within the rest of the grace period."""
         await self.app.aclose(min(PATIENCE, server.time_left))
 
     async def _close_beanstalkd(self, beanstalkd: BeanstalkdServer, http: "HttpServer") -> None:
-        """Close within what is left of the grace period; upkeep finds a session left open."""
+        """Close within the rest of the grace period; upkeep ends a session that stays open."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(http.time_left):
                 await beanstalkd.close()
@@ -115,7 +116,7 @@ class Serving(Struct, kw_only=True):
     async def _open_beanstalkd(
         self, bound: socket.socket, http: "HttpServer", stack: contextlib.AsyncExitStack
     ) -> None:
-        """Speak beanstalkd's protocol as well; on SIGUSR1, take no more jobs there."""
+        """Serve beanstalkd's protocol too; SIGUSR1 makes it refuse every further `put`."""
         beanstalkd = BeanstalkdServer(self.app)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, beanstalkd.drain)
@@ -124,9 +125,9 @@ class Serving(Struct, kw_only=True):
         stack.push_async_callback(self._close_beanstalkd, beanstalkd, http)
         await beanstalkd.listen(bound)
 
-    async def _serve(self, server: "HttpServer", taken: socket.socket) -> None:
+    async def _serve(self, server: "HttpServer", bound: socket.socket) -> None:
         try:
-            await server.serve(sockets=[taken])
+            await server.serve(sockets=[bound])
         finally:
             if self.worker is not None:
                 self.worker.stop()
@@ -139,7 +140,7 @@ class Serving(Struct, kw_only=True):
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="error",  # strangers who do not speak HTTP are no news
+            log_level="error",  # warnings are about clients that send invalid HTTP
             access_log=False,
             server_header=False,
             proxy_headers=bool(self.proxies),
@@ -151,7 +152,7 @@ class Serving(Struct, kw_only=True):
 
     @contextlib.contextmanager
     def _stopping(self, server: "HttpServer", api: Api) -> Generator[None]:
-        """Stop at the first signal, at once at the second."""
+        """Stop within the grace period at the first signal, at once at the second."""
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
@@ -183,76 +184,76 @@ class Serving(Struct, kw_only=True):
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server, whose signals are ours to handle."""
+    """uvicorn's server; `Serving` handles the signals."""
 
     when_started: Callable[[], None]
     preparing: asyncio.Task[Listening]
-    ends_at = float("inf")  # until a signal comes
+    ends_at = float("inf")  # the end of the grace period, once a signal has come
 
     @property
     def time_left(self) -> float:
-        """Seconds of the grace period that are left, or what it takes to close in good order."""
+        """Seconds left of the grace period; at least the time for an orderly close."""
         return max(CLOSING, self.ends_at - time.monotonic())
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave them alone."""
+        """Do not handle signals here."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Listen, then call `when_started`."""
         await super().startup(sockets)
         self.when_started()
 
 
 def _allow_connections() -> None:
-    """Take all the files that we may have open: each connection is one, and 1,024 are few."""
+    """Raise the limit of open files to the maximum: each connection takes one, 1,024 are few."""
     try:
-        import resource  # noqa: PLC0415 - there is none on Windows
+        import resource  # noqa: PLC0415 - missing on Windows
     except ImportError:
         return
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
+    with contextlib.suppress(ValueError, OSError):  # macOS reports no limit but enforces one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def with_origins(api: Api, origins: Sequence[str]) -> Any:
-    """Let pages of other sites ask as well: with a token, never with our cookie."""
+    """Let pages of other sites call the API: with a token, never with our cookie."""
     return CORSMiddleware(
         api,
         allow_origins=origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["authorization", "content-type", "idempotency-key"],
         expose_headers=["retry-after"],
-        max_age=CORS_REMEMBERED,
+        max_age=CORS_MAX_AGE,
     )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
-        import uvloop  # noqa: PLC0415 - where it does not exist, asyncio's own loop will do
+        import uvloop  # noqa: PLC0415 - optional; asyncio's own loop works too
     except ImportError:
         return None
     return uvloop.new_event_loop
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    taken = socket.socket(family, kind, protocol)
+    bound = socket.socket(family, kind, protocol)
     try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(address)
-        taken.listen(BACKLOG)  # before that another may have the same port
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)  # only now is the port refused to other processes
     except OSError as error:
-        taken.close()
+        bound.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
-    taken.setblocking(False)
-    return taken
+    bound.setblocking(False)
+    return bound
 
 
-def _shown(bound: socket.socket) -> str:
+def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

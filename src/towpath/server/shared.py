@@ -1,11 +1,11 @@
-"""What every request passes: the bounds, the rules as they are now, and who asks."""
+"""What all requests share: the bounds, the current access rules and the authentication."""
 
 import asyncio
 from typing import Any, Final
 
 from towpath import App
 from towpath.model.access import Access
-from towpath.server.authentication import NOBODY, Authentication
+from towpath.server.authentication import ANONYMOUS, Authentication
 from towpath.server.bodies import Bodies, Receive, Scope
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
@@ -14,39 +14,39 @@ from towpath.worker import Worker
 
 
 class Shared:
-    """What all requests to one API share."""
+    """The state that all requests to one API share."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.bodies = Bodies()
         self.metrics = Metrics()
-        self.heard: dict[str, float] = {}  # when a worker without a session was noted
+        self.noted_workers: dict[str, float] = {}  # when a worker without a session was last stored
         self.readiness = Readiness(app)
-        self.closing = asyncio.Event()  # nobody is to wait any longer for what may come
+        self.closing = asyncio.Event()  # set: requests stop waiting for jobs
         self.document: dict[str, Any] = {}  # the OpenAPI document
-        self.set_up_token: str | None = None  # while the first superuser may be made
+        self.set_up_token: str | None = None  # set while the first superuser may be created
         self.worker: Worker | None = None  # of this process
-        # Base64 takes a third more room, and the envelope some.
+        # Base64 adds a third; the rest is for the other fields.
         self.most_body = app.settings.max_payload * 4 // 3 + 2**16
         self._authentication = Authentication(app)
 
-    async def enter(self, scope: Scope, receive: Receive, *, is_open: bool) -> Request:
-        """Let a request in, known by who sent it unless nobody asks."""
+    async def request(self, scope: Scope, receive: Receive, *, is_open: bool) -> Request:
+        """Return a request with its caller; an open route needs neither caller nor rules."""
         headers = dict(scope["headers"])
         if is_open:
-            return Request(self, CLOSED, NOBODY, scope, receive, headers)
+            return Request(self, NO_RULES, ANONYMOUS, scope, receive, headers)
         access = await self.app.access.current()
         caller = await self._authentication.of(scope, headers, access)
         return Request(self, access, caller, scope, receive, headers)
 
-    def known(self, scope: Scope, receive: Receive) -> Request | None:
-        """Let a request in at once, if rules and caller are known."""
+    def cached_request(self, scope: Scope, receive: Receive) -> Request | None:
+        """Return a request without waiting, if rules and caller are in the cache."""
         access = self.app.access.known
         if access is None:
             return None
         headers = dict(scope["headers"])
-        caller = self._authentication.known(headers, access)
+        caller = self._authentication.cached(headers, access)
         return Request(self, access, caller, scope, receive, headers) if caller else None
 
 
-CLOSED: Final = Access()  # nothing that is open to all asks for a rule
+NO_RULES: Final = Access()

@@ -1,4 +1,4 @@
-"""What is not about jobs: set-up, health, numbers, and the description of all this."""
+"""Routes that are not about jobs: set-up, health, metrics and API documentation."""
 
 import hmac
 from ipaddress import ip_address
@@ -22,49 +22,49 @@ POLICY: Final = (
     b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     b"connect-src 'self'; frame-ancestors 'none'; form-action 'self'"
 )
-SET_UP: Final = ("forbidden", "login_required", "invalid_state")
+SET_UP_ERRORS: Final = ("forbidden", "login_required", "invalid_state")
 PAGE_HEADERS: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 
 
 class SetUp(Input):
     """The first superuser."""
 
-    token: str  # of the link that `towpath serve` has printed
+    token: str  # of the link that `towpath serve` prints
     email: Email
     password: Password
 
 
 class HealthOutput(ResponseBody):
-    """The process is there."""
+    """The health of the server."""
 
     status: str
 
 
 class SetUpQuery(Input):
-    """The link that `towpath serve` has printed."""
+    """The parameters of the link that `towpath serve` prints."""
 
     token: str = ""
 
 
 @routes.get("/healthz", is_open=True)
 async def health(_: Request) -> HealthOutput:
-    """Say that this process answers."""
+    """Answer that this process is up."""
     return HealthOutput(status="ok")
 
 
 @routes.get("/readyz", is_open=True, errors=("unavailable",))
 async def readiness(request: Request) -> HealthOutput:
-    """Say whether the database takes writes, and the worker of this process consumes."""
-    if why := await request.shared.readiness.obstacle():
-        raise Refusal(503, "unavailable", f"the database takes no writes: {why}")
-    if request.shared.worker is not None and (why := request.shared.worker.sick):
-        raise Refusal(503, "unavailable", f"the worker does not consume: {why}")
+    """Answer whether the database takes writes and the worker of this process runs jobs."""
+    if reason := await request.shared.readiness.problem():
+        raise Refusal(503, "unavailable", f"the database takes no writes: {reason}")
+    if request.shared.worker is not None and (reason := request.shared.worker.sick):
+        raise Refusal(503, "unavailable", f"the worker runs no jobs: {reason}")
     return HealthOutput(status="ok")
 
 
 @routes.get("/metrics", media=MEDIA)
 async def metrics(request: Request) -> str:
-    """Count jobs, workers and answers, for Prometheus."""
+    """Count jobs, workers and requests, in Prometheus' text format."""
     if "metrics" not in request.caller.scopes:
         request.require_superuser()
     return await request.shared.metrics.text(request.app)
@@ -72,7 +72,7 @@ async def metrics(request: Request) -> str:
 
 @routes.get("/api/openapi.json", is_open=True)
 async def openapi(request: Request) -> dict[str, Any]:
-    """Describe this API, as OpenAPI 3.1."""
+    """Read the OpenAPI 3.1 document of this API."""
     root: str = request.scope.get("root_path", "")
     return (
         {**request.shared.document, "servers": [{"url": root}]} if root else request.shared.document
@@ -81,13 +81,13 @@ async def openapi(request: Request) -> dict[str, Any]:
 
 @routes.get("/api/docs", is_open=True, media=HTML)
 async def docs(request: Request) -> Answer[str]:
-    """Describe this API, for people."""
+    """Show the documentation of this API as a web page."""
     return Answer(page("docs", request.shared.document), headers=PAGE_HEADERS)
 
 
-@routes.get("/setup", is_open=True, media=HTML, errors=SET_UP)
+@routes.get("/setup", is_open=True, media=HTML, errors=SET_UP_ERRORS)
 async def set_up_page(request: Request, query: SetUpQuery) -> Answer[str]:
-    """Ask for the first superuser."""
+    """Show the form for the first superuser."""
     await _require_set_up(request, query.token)
     return Answer(page("setup"), headers=PAGE_HEADERS)
 
@@ -96,10 +96,10 @@ async def set_up_page(request: Request, query: SetUpQuery) -> Answer[str]:
     "/api/setup",
     is_open=True,
     status=201,
-    errors=SET_UP,
+    errors=SET_UP_ERRORS,
 )
 async def set_up(request: Request, body: SetUp) -> LoggedIn:
-    """Make the first superuser: once, from this machine, with the link's token."""
+    """Create the first superuser: once, from the server's machine, with the token of the link."""
     await _require_set_up(request, body.token)
     account = await request.app.accounts.acreate_first(body.email, body.password)
     request.shared.set_up_token = None
@@ -107,27 +107,27 @@ async def set_up(request: Request, body: SetUp) -> LoggedIn:
 
 
 async def _require_set_up(request: Request, token: str) -> None:
-    """Refuse whoever is not on this machine, or does not have the link."""
+    """Refuse a client on another machine, or without the token of the link."""
     if not is_loopback(request.client):
-        raise Refusal(403, "forbidden", "the set-up link works on this very machine only")
+        raise Refusal(403, "forbidden", "open the set-up link on the machine of the server")
     shared = request.shared
     if shared.set_up_token is None:
         msg = (
-            "there is a superuser already, or nobody has printed a link: `towpath superuser create`"
+            "set-up is closed: a superuser exists, or this server printed no link; "
+            "log in, or run `towpath superuser create`"
         )
         raise InvalidState(msg)
     if not hmac.compare_digest(token.encode(), shared.set_up_token.encode()):
-        raise Refusal(
-            403, "forbidden", "this is not the token of the link that `towpath serve` has printed"
-        )
+        message = "the token is wrong; use the link that `towpath serve` printed last"
+        raise Refusal(403, "forbidden", message)
     if await request.app.accounts.acount("_superusers"):
         shared.set_up_token = None
-        msg = "there is a superuser already: log in"
+        msg = "a superuser exists already; log in"
         raise InvalidState(msg)
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address is this very machine's; a socket file has none."""
+    """Return whether an address is of this machine; a client of a socket file has none."""
     try:
         return not host or ip_address(host).is_loopback
     except ValueError:

@@ -43,28 +43,28 @@ async def list_topics(request: Request) -> Items[TopicShown]:
 
 @routes.post("/api/topics/{topic}/pause", status=204)
 async def pause_topic(request: Request, topic: Topic, body: Pause) -> None:
-    """Hand out no job of this topic for a while, or until it is resumed."""
+    """Pause a topic for some seconds, or until it is resumed: its jobs are not reserved."""
     request.require("manage", topic)
     await request.app.topics.apause(topic, body.duration)
 
 
 @routes.post("/api/topics/{topic}/resume", status=204)
 async def resume_topic(request: Request, topic: Topic) -> None:
-    """Hand out jobs of this topic again."""
+    """Resume a paused topic."""
     request.require("manage", topic)
     await request.app.topics.aresume(topic)
 
 
 @routes.post("/api/topics/{topic}/kick")
 async def kick_topic(request: Request, topic: Topic, body: Kick) -> Kicked:
-    """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
+    """Make buried jobs ready, in the order they were buried; if none is buried, delayed ones."""
     request.require("manage", topic)
     return Kicked(kicked=await request.app.jobs.akick(topic, body.limit))
 
 
 @routes.post("/api/topics/{topic}/purge")
 async def purge_topic(request: Request, topic: Topic) -> Purged:
-    """Forget the pending and failed jobs of a topic."""
+    """Delete the pending and failed jobs of a topic."""
     request.require("manage", topic)
     return Purged(purged=await request.app.jobs.apurge(topic))
 
@@ -88,11 +88,12 @@ async def get_schedule(request: Request, name: Text) -> ScheduleShown:
 
 @schedules.put("/api/schedules/{name}")
 async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> ScheduleShown:
-    """Store a schedule, or change the one of this name."""
+    """Create a schedule, or change the schedule of this name."""
     request.require("manage", body.topic)
-    with contextlib.suppress(NotFound):  # it may be new
+    with contextlib.suppress(NotFound):  # a new schedule
         request.require("manage", (await request.app.schedules.aget(name)).topic)
-    request.require_enqueue(body.topic, request.body)  # for it will
+    # The schedule will enqueue on the caller's behalf.
+    request.require_enqueue(body.topic, request.body)
     options: dict[str, Any] = {}
     for option in ("priority", "max_retries", "timeout"):
         if getattr(body, option) is not None:
@@ -112,25 +113,25 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
 
 @schedules.delete("/api/schedules/{name}", status=204)
 async def delete_schedule(request: Request, name: Text) -> None:
-    """Forget a schedule; jobs that it has enqueued stay."""
+    """Delete a schedule; the jobs that it has enqueued stay."""
     await request.app.schedules.adelete((await _schedule(request, name)).name)
 
 
 @schedules.post("/api/schedules/{name}/pause", status=204)
 async def pause_schedule(request: Request, name: Text) -> None:
-    """Fire no more until it is resumed."""
+    """Pause a schedule until it is resumed."""
     await request.app.schedules.apause((await _schedule(request, name)).name)
 
 
 @schedules.post("/api/schedules/{name}/resume", status=204)
 async def resume_schedule(request: Request, name: Text) -> None:
-    """Fire again, from now on."""
+    """Resume a paused schedule; missed fires are skipped."""
     await request.app.schedules.aresume((await _schedule(request, name)).name)
 
 
 @schedules.post("/api/schedules/{name}/run", errors=("max_jobs_reached",))
 async def run_schedule(request: Request, name: Text) -> JobShown:
-    """Enqueue its job now, beside its fires."""
+    """Enqueue the job of a schedule now; its fires do not change."""
     schedule = await _schedule(request, name)
     payload = msgspec.json.decode(stored(schedule.body, schedule.encoding))
     new = {"topic": schedule.topic, "payload": payload, "encoding": schedule.encoding}
@@ -140,11 +141,11 @@ async def run_schedule(request: Request, name: Text) -> JobShown:
 
 @workers.get("/api/workers")
 async def list_workers(request: Request) -> Items[WorkerShown]:
-    """Read who works, and when each last showed that it lives.
+    """Read the workers and when each was last heard from.
 
-    First workers with a session, then those that reserve by name without one. The latter are listed
-    for an hour after their last request, and while they hold a lease; one that holds a lease counts
-    as live.
+    Workers with a session come first, then workers that reserve by name without one. These are
+    listed for an hour after their last request and while they hold a lease, and count as live
+    while they hold one.
     """
     request.require("manage")
     dead_after = request.app.settings.dead_after

@@ -1,4 +1,4 @@
-"""The words of a worker in any language: reserve, and what is said with a lease."""
+"""The routes for workers in any language: reserve, and the calls that present a lease."""
 
 import asyncio
 import contextlib
@@ -27,25 +27,24 @@ from towpath.server.routes import Routes
 
 routes: Final = Routes("work")
 LOST: Final = ("lease_lost",)
-PORTION: Final = 100  # jobs that are reserved together
-MOST_BYTES: Final = 16 * 2**20  # of payloads in one answer, and those of one more portion
-HEARD: Final = 3  # times in `dead_after`, a worker that asks for jobs is noted
-MOST_HEARD: Final = 10_000  # workers of which the last note is remembered
-MOST_NOTES: Final = 2 * 2**20  # bytes: the largest event, and as much beside it
+PORTION: Final = 100  # jobs per reservation
+MOST_BYTES: Final = 16 * 2**20  # of payloads in one answer; the last portion may exceed it
+NOTED_PER_DEAD_AFTER: Final = 3  # how often a worker that asks for jobs is stored
+MOST_NOTED: Final = 10_000  # workers for which the time of the last write is kept
+MOST_OUTPUT: Final = 2 * 2**20  # bytes: the largest event, and as much again
 
 
 @routes.post("/api/jobs/reserve", errors=("too_many_waiters",))
 async def reserve(request: Request, body: Wanted) -> Leases:
-    """Lease jobs, most urgent first; wait for one if there is none.
+    """Reserve jobs, most urgent first; wait for one if none is ready.
 
-    They may be fewer than `limit` though more are ready, where their payloads are large. A lease
-    lives until `until`, unless it is touched. A client that goes away while it waits leaves
-    nothing reserved.
+    There may be fewer than `limit` if payloads are large, though more jobs are ready. A lease ends
+    at `until` unless it is touched. A client that disconnects while it waits reserves nothing.
     """
     for topic in body.topics:
         request.require("work", topic)
-    leases = await request.unless_gone(_heard(request, body))
-    if request.is_gone:  # at the very moment that a job came
+    leases = await request.unless_disconnected(_reserve_and_note(request, body))
+    if request.is_disconnected:  # in the same tick in which jobs were reserved
         await asyncio.gather(*map(request.app.jobs.arelease, leases or ()))
     elif leases and body.timeout:
         await _check_again(request, body, leases)
@@ -58,7 +57,7 @@ async def reserve(request: Request, body: Wanted) -> Leases:
     errors=(*LOST, "invalid_payload", "payload_too_large"),
 )
 async def complete(request: Request, id: UUID, body: Completed) -> None:
-    """Finish a job."""
+    """Complete a job."""
     try:
         result = msgspec.json.decode(body.result)
     except (ValueError, RecursionError) as error:
@@ -69,21 +68,21 @@ async def complete(request: Request, id: UUID, body: Completed) -> None:
 
 @routes.post("/api/jobs/{id}/fail", status=204, errors=LOST)
 async def fail(request: Request, id: UUID, body: Failed) -> None:
-    """Say that this try failed: the job backs off, or is buried if it was the last."""
+    """Report that this run failed: the job waits for its backoff, or is buried after the last."""
     lease = await _lease(request, id, body.epoch)
     await request.app.jobs.afail(lease, body.error, body.delay, traceback=body.traceback)
 
 
 @routes.post("/api/jobs/{id}/release", status=204, errors=LOST)
 async def release(request: Request, id: UUID, body: Released) -> None:
-    """Give a job back, uncounted."""
+    """Give a job back; this does not count as a failure."""
     lease = await _lease(request, id, body.epoch)
     await request.app.jobs.arelease(lease, body.delay, body.priority)
 
 
 @routes.post("/api/jobs/{id}/bury", status=204, errors=LOST)
 async def bury(request: Request, id: UUID, body: Buried) -> None:
-    """Put a job aside as failed, until somebody kicks, requeues or deletes it."""
+    """Bury a job: it counts as failed until it is kicked, requeued or deleted."""
     lease = await _lease(request, id, body.epoch)
     await request.app.jobs.abury(lease, body.priority, error=body.error)
 
@@ -102,13 +101,13 @@ async def touch(request: Request, id: UUID, body: Touched) -> TouchedLease:
 @routes.post(
     "/api/jobs/{id}/notes",
     status=204,
-    most=MOST_NOTES,
+    most=MOST_OUTPUT,
     errors=(*LOST, "invalid_payload", "payload_too_large"),
 )
 async def say(request: Request, id: UUID, body: JobOutputInput) -> None:
-    """Keep what a run says of itself: how far it is, lines and events.
+    """Store the progress of a run, its log lines and its events.
 
-    The same again, with the same `said`, is kept once. Of very many, the oldest are dropped.
+    A repeated request with the same `said` stores nothing. Of too many, the oldest are dropped.
     """
     await request.app.jobs.asay(
         await _lease(request, id, body.epoch),
@@ -120,38 +119,39 @@ async def say(request: Request, id: UUID, body: JobOutputInput) -> None:
     )
 
 
-async def _heard(request: Request, wanted: Wanted) -> list[Lease]:
-    """Reserve; note a worker that has a name, at once and while it waits."""
+async def _reserve_and_note(request: Request, wanted: Wanted) -> list[Lease]:
+    """Reserve jobs; store that a named worker asks for them, at once and while it waits."""
     if wanted.worker is None:
-        return await _reserved(request, wanted)
-    await _hear(request, wanted.worker, wanted.topics)
-    noting = asyncio.create_task(_keep_hearing(request, wanted.worker, wanted.topics))
+        return await _reserve(request, wanted)
+    await _note(request, wanted.worker, wanted.topics)
+    noting = asyncio.create_task(_keep_noting(request, wanted.worker, wanted.topics))
     try:
-        return await _reserved(request, wanted)
+        return await _reserve(request, wanted)
     finally:
         noting.cancel()
 
 
-async def _keep_hearing(request: Request, worker: str, topics: list[str]) -> None:
+async def _keep_noting(request: Request, worker: str, topics: list[str]) -> None:
     while True:
-        await asyncio.sleep(request.app.settings.dead_after / HEARD)
-        with contextlib.suppress(TowpathError):  # its next request is noted, or fails
-            await _hear(request, worker, topics)
+        await asyncio.sleep(request.app.settings.dead_after / NOTED_PER_DEAD_AFTER)
+        with contextlib.suppress(TowpathError):  # the worker's next request tries it again
+            await _note(request, worker, topics)
 
 
-async def _hear(request: Request, worker: str, topics: list[str]) -> None:
-    """Note that a worker asks for jobs: seldom, so that an empty poll costs no write."""
-    heard, now = request.shared.heard, time.monotonic()
-    if now - heard.get(worker, -math.inf) < request.app.settings.dead_after / HEARD:
+async def _note(request: Request, worker: str, topics: list[str]) -> None:
+    """Store that a worker asks for jobs: seldom, so that an empty poll costs no write."""
+    noted, now = request.shared.noted_workers, time.monotonic()
+    pause = request.app.settings.dead_after / NOTED_PER_DEAD_AFTER
+    if now - noted.get(worker, -math.inf) < pause:
         return
-    if len(heard) >= MOST_HEARD:
-        heard.clear()
-    heard[worker] = now
+    if len(noted) >= MOST_NOTED:
+        noted.clear()
+    noted[worker] = now
     await request.app.sessions.ahear(worker, topics)
 
 
-async def _reserved(request: Request, wanted: Wanted) -> list[Lease]:
-    """Reserve in portions, until there are enough payloads for one answer."""
+async def _reserve(request: Request, wanted: Wanted) -> list[Lease]:
+    """Reserve in portions, until the payloads fill one answer."""
     leases: list[Lease] = []
     size, timeout = 0, wanted.timeout
     try:
@@ -175,9 +175,9 @@ async def _reserved(request: Request, wanted: Wanted) -> list[Lease]:
 
 
 async def _check_again(request: Request, wanted: Wanted, leases: list[Lease]) -> None:
-    """Give back what came to somebody who has waited, and may no longer."""
+    """Release the leases if the caller lost its permission while it waited."""
     try:
-        now = await request.shared.enter(request.scope, request.receive, is_open=False)
+        now = await request.shared.request(request.scope, request.receive, is_open=False)
         now.refuse_if_closed()
         for topic in wanted.topics:
             now.require("work", topic)
@@ -187,11 +187,11 @@ async def _check_again(request: Request, wanted: Wanted, leases: list[Lease]) ->
 
 
 def _token(request: Request, wanted: Wanted, before: int) -> int:
-    """Return the number of a caller's token: nobody else's, for no other topics or portion."""
-    said = f"{request.caller.name}\0{' '.join(sorted(wanted.topics))}\0{wanted.token}\0{before}"
-    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big") >> 1
+    """Return a number for a client's token, unique to its caller, topics and portion."""
+    text = f"{request.caller.name}\0{' '.join(sorted(wanted.topics))}\0{wanted.token}\0{before}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 async def _lease(request: Request, id: UUID, epoch: int) -> Lease:
-    """Return the lease that somebody says to hold; whether it does, the word itself will show."""
+    """Return the lease that the caller claims; the call that presents it checks the epoch."""
     return Lease(job=await request.job("work", id), epoch=epoch, until=None)

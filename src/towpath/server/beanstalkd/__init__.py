@@ -1,1 +1,1 @@
-"""The beanstalkd door: its protocol, over the same tickets as every other door."""
+"""beanstalkd's protocol, for the same jobs as the HTTP API."""

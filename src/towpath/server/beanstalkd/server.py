@@ -58,7 +58,7 @@ def _fit(size: int, each: int, most: int) -> int:
 
 
 class BeanstalkdServer:
-    """Speaks beanstalkd's protocol for an app.
+    """Serves beanstalkd's protocol for an app.
 
     Reservations belong to connections. They are leases of one session of this server, so that the
     jobs of a dead process become ready again, and they end at their ttr.

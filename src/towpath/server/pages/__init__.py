@@ -1,4 +1,4 @@
-"""Pages for people: the first superuser, and what the API can do. Whole files, nothing fetched."""
+"""The web pages: set-up of the first superuser, and API documentation. They load no other files."""
 
 import html
 import json
@@ -10,7 +10,7 @@ TEMPLATES: Final = files(__name__)
 
 
 def page(name: Literal["setup", "docs"], document: dict[str, Any] | None = None) -> str:
-    """Return a page."""
+    """Return the HTML of a page."""
     text = _template(name)
     return text if document is None else text.replace("{{routes}}", _routes(document))
 
@@ -32,11 +32,11 @@ def _routes(document: dict[str, Any]) -> str:
         for name, schema in sorted(document["components"]["schemas"].items())
     )
     listed = "".join(f"<h2>{name}</h2>{''.join(routes)}" for name, routes in groups.items())
-    return f"{listed}<h2>shapes</h2>{schemas}"
+    return f"{listed}<h2>schemas</h2>{schemas}"
 
 
 def _route(path: str, method: str, route: dict[str, Any]) -> str:
-    who = "open" if route.get("security") == [] else ""
+    access = "no login" if route.get("security") == [] else ""
     parts = [f"<p>{html.escape(route['description'])}</p>"] if "description" in route else []
     for parameter in route.get("parameters", []):
         if parameter["in"] != "path":
@@ -46,18 +46,18 @@ def _route(path: str, method: str, route: dict[str, Any]) -> str:
             )
     if "requestBody" in route:
         content = route["requestBody"]["content"]["application/json"]
-        parts.append(f"<h4>asks</h4><p>{_link(content['schema'])}</p>")
+        parts.append(f"<h4>request</h4><p>{_link(content['schema'])}</p>")
         if "example" in content:
             parts.append(_block(content["example"]))
-    parts.append("<h4>answers</h4>")
+    parts.append("<h4>responses</h4>")
     for status, answer in route["responses"].items():
         content = next(iter(answer.get("content", {}).values()), None)
-        what = _link(content["schema"]) if content else ""
-        parts.append(f"<p><b>{status}</b> {html.escape(answer['description'])} {what}</p>")
+        schema = _link(content["schema"]) if content else ""
+        parts.append(f"<p><b>{status}</b> {html.escape(answer['description'])} {schema}</p>")
     return (
         f'<details class="route"><summary><span class="{method}">{method.upper()}</span> '
         f"<code>{html.escape(path)}</code> <i>{html.escape(route['summary'])}</i> "
-        f"<small>{who}</small></summary>{''.join(parts)}</details>"
+        f"<small>{access}</small></summary>{''.join(parts)}</details>"
     )
 
 
