@@ -1,6 +1,6 @@
 """The pytest plugin: `towpath_jobs`, for the app that `towpath_app = module:app` names.
 
-Outside the package and without an import of it, for pytest loads this in every run.
+It is outside of the package and does not import it, as pytest loads this module in every run.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let pytest's configuration name the app."""
+    """Add the option that names the app."""
     parser.addini("towpath_app", "the app that towpath_jobs isolates, as module:app")
 
 
 @pytest.fixture
 def towpath_jobs(request: pytest.FixtureRequest) -> "Iterator[IsolatedJobs]":
-    """Give the app a database in memory and a clock that stands still, for this test."""
+    """Give the app a database in memory and a frozen clock for this test."""
     from towpath.testing import isolated, named_app  # noqa: PLC0415 - only in tests that use it
 
     name: str = request.config.getini("towpath_app")

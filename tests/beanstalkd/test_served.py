@@ -105,7 +105,7 @@ def test_it_drains_and_ends_though_somebody_waits(serving):
     ("wrong", "why"),
     [
         ("11300", "'11300' is not HOST:PORT, such as 127.0.0.1:11300"),
-        ("127.0.0.1:99999", "'99999' is not a port: use 0 to 65535"),
+        ("127.0.0.1:99999", "'99999' is not a port; give a number from 0 to 65535"),
     ],
 )
 def test_an_address_that_is_none_is_refused(wrong, why):

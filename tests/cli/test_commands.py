@@ -204,7 +204,7 @@ def test_a_terminal_is_asked(app, towpath, typed, left):
     app.jobs.enqueue("mail")
     code, shown = towpath.in_terminal("topics", "purge", "mail", typed=typed)
 
-    assert "forget the pending and failed jobs of mail? [y/N]" in shown
+    assert "delete the pending and failed jobs of mail? [y/N]" in shown
     assert (code, app.jobs.stats().ready) == (left, left)
 
 
@@ -212,7 +212,7 @@ def test_a_terminal_is_asked(app, towpath, typed, left):
     "words", [[], ["1", "--all"], ["1", "--topic", "mail"], ["--topic", "mail"]]
 )
 def test_jobs_are_named_or_chosen_but_not_both(app, towpath, words):
-    assert "name the jobs to delete" in towpath("jobs", "delete", *words, code=2).stderr
+    assert "give the jobs to delete" in towpath("jobs", "delete", *words, code=2).stderr
 
 
 def test_jobs_are_kicked_by_topic_or_by_name(app, towpath):
@@ -226,8 +226,11 @@ def test_jobs_are_kicked_by_topic_or_by_name(app, towpath):
     assert (
         towpath.json("jobs", "reschedule", jobs[3].seq, "--priority", 1)["jobs"][0]["priority"] == 1
     )
-    assert "say when" in towpath("jobs", "reschedule", jobs[3].id, code=2).stderr
-    assert "kick jobs, or give a --topic" in towpath("jobs", "kick", code=2).stderr
+    assert (
+        "give --delay, --priority or both"
+        in towpath("jobs", "reschedule", jobs[3].id, code=2).stderr
+    )
+    assert "give the jobs to kick, or --topic" in towpath("jobs", "kick", code=2).stderr
 
 
 def test_a_job_is_enqueued_from_words_or_from_stdin(app, towpath):
@@ -482,7 +485,7 @@ def test_a_command_takes_the_database_of_an_app(tmp_path):
     listed = towpath.process("jobs", "list", "--app", "shop", "--json")
     assert json.loads(listed.stdout)["jobs"][0]["topic"] == "mail"
     both = towpath("stats", "--app", "shop", "--database", "memory://", code=2)
-    assert "one or the other" in both.stderr
+    assert "not both" in both.stderr
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path):

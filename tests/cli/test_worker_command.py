@@ -111,13 +111,13 @@ def test_a_second_signal_gives_back_at_once_and_the_end_is_good(app, start, tmp_
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("shop:app", "there is no module shop in "),
+        ("shop:app", "module shop is neither in "),
         ("broken:app", "broken could not be imported: ModuleNotFoundError: No module named 'nope'"),
         ("syntax:app", "syntax could not be imported: SyntaxError"),
         ("raising:app", "raising could not be imported: ZeroDivisionError"),
         ("fine:app", "fine has no app; its apps are: other"),
         ("fine:number", "fine:number is a int, not an App"),
-        ("fine.py:other", "name the module, fine:other"),
+        ("fine.py:other", "give the module: fine:other"),
         ("refused:app", "is not a database"),
         ("fine:other", "the app has no tasks"),
     ],

@@ -1,4 +1,4 @@
-"""towpath access: who may do what over HTTP."""
+"""towpath access: shows and sets the access rules of the HTTP API."""
 
 import argparse
 from typing import Any, Final
@@ -23,29 +23,33 @@ SWITCH: Final = {"on": True, "off": False}
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = 'Show and set who may do what over HTTP. "" is for superusers only.'
+    """Define the arguments of the command."""
+    parser.description = (
+        'Show and set the access rules of the HTTP API. The rule "" allows superusers only.'
+    )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=["show", "set", "unset"], default="show", help="show unless told"
+        "verb", nargs="?", choices=["show", "set", "unset"], default="show", help="default: show"
     )
-    for rule, said in (
-        ("enqueue", "who may enqueue"),
-        ("manage", "who may look at jobs, requeue, cancel and delete them"),
-        ("work", "who may reserve jobs"),
+    for rule, summary in (
+        ("enqueue", "rule for enqueueing jobs"),
+        ("manage", "rule for reading, requeueing, cancelling and deleting jobs"),
+        ("work", "rule for reserving jobs"),
         ("access", "sets the rules of enqueue and manage"),
     ):
-        parser.add_argument(f"--{rule}-rule", metavar="RULE", help=said)
+        parser.add_argument(f"--{rule}-rule", metavar="RULE", help=summary)
     parser.add_argument("--http", choices=list(SWITCH), help="off: superusers only")
-    parser.add_argument("--allowed-topics", metavar="a,b", help='that may be enqueued; "": all')
+    parser.add_argument(
+        "--allowed-topics", metavar="a,b", help='topics that users may enqueue; "": all'
+    )
     parser.add_argument("--topic", metavar="TOPIC", help="set or unset the rules of this topic")
     add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
-    _changes(given, Access())  # wrong usage is said before a database is looked for
+    """Run the verb."""
+    _changes(given, Access())  # refuse wrong usage before opening a database
     with open_app(given) as app:
         found = app.access.get()
         if given.verb != "show":
@@ -54,7 +58,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def document(access: Access) -> dict[str, Any]:
-    """Return the rules for programs."""
+    """Return the JSON form of the rules."""
     known: dict[str, Any] = msgspec.to_builtins(access)
     return known
 
@@ -77,8 +81,8 @@ def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
         both = rules.pop("access_rule", None)
         shared = {} if both is None else {"enqueue_rule": both, "manage_rule": both}
         own = found.topics.get(given.topic)
-        kept = {name: getattr(own, name) for name in RULES} if own else {}
-        return {"topics": {given.topic: kept | shared | rules}}
+        before = {name: getattr(own, name) for name in RULES} if own else {}
+        return {"topics": {given.topic: before | shared | rules}}
     if given.verb == "unset" and given.topic is not None and not (rules or switches):
         return {"topics": {given.topic: None}}
     if given.verb == "show" and not (rules or switches) and given.topic is None:
@@ -87,9 +91,9 @@ def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
 
 
 _ADVICE: Final = {
-    "show": "show takes no options: did you mean `towpath access set`?",
-    "set": "say what to set: rules, --http, --allowed-topics; or with --topic, rules alone",
-    "unset": "say whose rules to take away, and nothing else: --topic TOPIC",
+    "show": "show takes no options; did you mean `towpath access set`?",
+    "set": "give rules, --http or --allowed-topics to set; with --topic, give rules only",
+    "unset": "give --topic TOPIC and no other option",
 }
 
 
@@ -100,8 +104,8 @@ def _shown(access: Access) -> list[Any]:
         for topic, own in sorted(access.topics.items())
     ]
     return [
-        text(f"HTTP is {'on' if access.http_enabled else 'off, but for superusers'}"),
-        text(f"topics that may be enqueued: {', '.join(access.allowed_topics) or 'all'}"),
+        text(f"HTTP is {'on' if access.http_enabled else 'off for all but superusers'}"),
+        text(f"topics that users may enqueue: {', '.join(access.allowed_topics) or 'all'}"),
         "",
         Table(COLUMNS, rows),
     ]

@@ -1,4 +1,4 @@
-"""Which app a command is for: one that is made of a URL, or one of the user's own modules."""
+"""The app of a command: opened by a URL, or imported from the user's module."""
 
 import argparse
 import os
@@ -15,51 +15,53 @@ from towpath.cli.output import Refused
 from towpath.model.instants import microseconds
 
 FLAGS: Final = {
-    "schema": "the PostgreSQL schema of our tables",
-    "connect_timeout": "seconds to try to reach the database; 5 unless told",
-    "busy_timeout": "seconds to wait for a lock that somebody else holds",
+    "schema": "the PostgreSQL schema of Towpath's tables",
+    "connect_timeout": "seconds to try to reach the database (default 5)",
+    "busy_timeout": "seconds to wait for a lock of another process",
 }
-"""The settings that matter to a command; all others are for who enqueues and works."""
+"""The settings that matter to a command; the others concern producers and workers."""
 
-PATIENCE: Final = 5.0  # somebody waits for the answer
+CONNECT_TIMEOUT: Final = 5.0  # seconds; shorter than for an app, as a person waits
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add what every command understands: where the database is, and how to answer."""
-    parser.add_argument("--json", action="store_true", help="answer in JSON, errors too")
-    where = parser.add_argument_group("database")
-    where.add_argument("--database", metavar="URL", help="else TOWPATH_DATABASE, else ./towpath.db")
-    where.add_argument("--app", metavar="MODULE:APP", help="or take it from this app")
+    """Add the options of every command: its database, and JSON output."""
+    parser.add_argument("--json", action="store_true", help="print results and errors as JSON")
+    group = parser.add_argument_group("database")
+    group.add_argument(
+        "--database", metavar="URL", help="default: TOWPATH_DATABASE, then ./towpath.db"
+    )
+    group.add_argument("--app", metavar="MODULE:APP", help="use the database of this app instead")
     for field in fields(Settings):
         if field.name in FLAGS:
             flag = f"--{field.name.replace('_', '-')}"
             kind = float if isinstance(field.default, float) else str
-            where.add_argument(flag, type=kind, metavar=kind.__name__, help=FLAGS[field.name])
+            group.add_argument(flag, type=kind, metavar=kind.__name__, help=FLAGS[field.name])
 
 
 def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:
-    """Return the app that a command is for. Only one that `creates` makes tables or a file."""
+    """Return the app of a command. Without `creates` it creates no tables and no file."""
     settings: dict[str, Any] = {
         name: getattr(given, name) for name in FLAGS if getattr(given, name) is not None
     }
     if given.app:
         if given.database or settings:
-            msg = "--app brings its own database and settings: give one or the other"
+            msg = "give --app, or --database and settings, not both; an app has its own"
             raise Refused(msg)
         return load_app(given.app)
     if "TOWPATH_CONNECT_TIMEOUT" not in os.environ:
-        settings.setdefault("connect_timeout", PATIENCE)
+        settings.setdefault("connect_timeout", CONNECT_TIMEOUT)
     if not creates:
         settings["migrate"] = False
     return App(given.database, **settings)
 
 
 def load_app(name: str) -> App:
-    """Import `module:app`, from the working directory as well."""
+    """Import `module:app`; the working directory is on the import path."""
     module_name, _, attribute = name.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        msg = f"{name} is a file: name the module, {dotted}:{attribute or 'app'}"
+        msg = f"{name} is a file; give the module: {dotted}:{attribute or 'app'}"
         raise Refused(msg)
     here = str(Path.cwd())
     if here not in sys.path:
@@ -86,7 +88,7 @@ def duration(text: str) -> float | str:
     try:
         microseconds(value)
     except TowpathError:
-        msg = f"{text!r} is not a duration: use seconds, or 250ms, 15m, 1h30m"
+        msg = f"{text!r} is not a duration; give seconds, or a text such as 250ms, 15m, 1h30m"
         raise argparse.ArgumentTypeError(msg) from None
     return value
 
@@ -96,19 +98,18 @@ def _imported(name: str) -> Any:
         return import_module(name)
     except TowpathError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever their module raises
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{name}.".startswith(f"{missing}."):
-            msg = f"there is no module {missing} in {Path.cwd()} or on the path"
+            msg = f"module {missing} is neither in {Path.cwd()} nor on the import path"
             raise Refused(msg, "import", 1) from None
-        # It is the user's own: where it happened is what helps.
-        traceback.print_exception(error.with_traceback(_theirs(error.__traceback__)))
+        traceback.print_exception(error.with_traceback(_user_frames(error.__traceback__)))
         msg = f"{name} could not be imported: {type(error).__name__}: {error}"
         raise Refused(msg, "import", 1) from None
 
 
-def _theirs(at: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames that are ours or Python's import machinery."""
+def _user_frames(at: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of this module and of Python's import machinery."""
     ours = (__file__, "<frozen importlib")
     while at and at.tb_frame.f_code.co_filename.startswith((*ours, str(_IMPORTING))):
         at = at.tb_next

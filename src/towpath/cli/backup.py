@@ -1,4 +1,4 @@
-"""towpath backup: a copy of the SQLite file."""
+"""towpath backup: copies the SQLite file."""
 
 import argparse
 from pathlib import Path
@@ -16,15 +16,15 @@ MIB: Final = 2**20
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = (
-        "Copy the SQLite file, with your own tables in it, as it is at one instant. Nobody waits "
-        "for it. The copy is whole, or it is not there; a file that is there is not replaced. What "
-        "a killed backup leaves (.towpath-backup-…) is removed by the next one into the same "
-        "directory."
+        "Copy the SQLite file, your own tables included, as it is at one moment. Other processes "
+        "can use it meanwhile. The copy appears only when it is complete, and never replaces a "
+        "file. The next backup into the same directory removes what a killed one left "
+        "(.towpath-backup-…)."
     )
     parser.epilog = EXAMPLES
-    parser.add_argument("file", type=Path, metavar="FILE", help="of the copy")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the copy to write")
     add_common(parser)
     parser.set_defaults(run=backup)
 
@@ -34,6 +34,6 @@ def backup(given: argparse.Namespace) -> None:
     with open_app(given) as app:
         app.backup(given.file)
     size = given.file.stat().st_size
-    said = f"{given.file} is a copy of {app.database} ({size / MIB:.1f} MiB)"
+    line = f"{given.file} is a copy of {app.database} ({size / MIB:.1f} MiB)"
     document = {"file": str(given.file), "bytes": size, "database": app.database}
-    Output(as_json=given.json).show(document, lambda: [text(said)])
+    Output(as_json=given.json).show(document, lambda: [text(line)])

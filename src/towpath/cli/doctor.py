@@ -1,4 +1,4 @@
-"""towpath doctor: what is wrong, and what to do."""
+"""towpath doctor: looks for problems, and says how to solve them."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EXAMPLES: Final = """\
-The exit code is 1 if there is a problem. Looking changes nothing.
+The exit code is 1 if there is a problem. The command changes nothing.
 
 examples:
   towpath doctor
@@ -22,36 +22,36 @@ STYLES: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "Look for what is wrong with the database and how its jobs are served."
+    """Define the arguments of the command."""
+    parser.description = "Look for problems of the database and of the workers."
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--patience",
         type=duration,
         default=60.0,
-        help="jobs and transactions that wait longer are worth a word; 60 s unless told",
+        help="warn about jobs and transactions that wait longer (default 60 s)",
     )
     add_common(parser)
     parser.set_defaults(run=doctor)
 
 
 def doctor(given: argparse.Namespace) -> int:
-    """Show what was found."""
+    """Show the results of all checks."""
     with open_app(given) as app:
         checks = app.doctor(given.patience)
-        where = app.database
+        database = app.database
     healthy = not any(check.verdict is Verdict.PROBLEM for check in checks)
     Output(as_json=given.json).show(
-        {"database": where, "healthy": healthy, "checks": checks}, lambda: shown(checks)
+        {"database": database, "healthy": healthy, "checks": checks}, lambda: shown(checks)
     )
     return 0 if healthy else 1
 
 
 def shown(checks: list[Check]) -> "Iterator[RenderableType]":
-    """Return what was found for people: what to do stands below."""
+    """Return the results as a table, with the advice below each."""
     from rich.padding import Padding  # noqa: PLC0415 - as in output.py
-    from rich.table import Table  # noqa: PLC0415 - likewise
-    from rich.text import Text  # noqa: PLC0415 - likewise
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     for check in checks:

@@ -1,4 +1,4 @@
-"""towpath jobs: look at jobs, and act on them without a lease."""
+"""towpath jobs: shows jobs, and changes them without a lease."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ from towpath.model.job import Failure
 from towpath.model.payload import Encoding, raw_bytes, redacted
 
 EXAMPLES: Final = """\
-A job is named by its id or by its number (seq).
+Give a job by its id or by its number (seq).
 
 examples:
   towpath jobs list --status failed --topic mail
@@ -46,7 +46,7 @@ LIST: Final[Columns] = {
 }
 SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
 COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks", "epoch")
-LATER: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
+TIMES: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
 PAGE: Final = 1_000
 MOST_SHOWN: Final = 1_000  # characters of a payload in a list
 
@@ -54,53 +54,59 @@ Verb = Callable[[App, Job], Job]
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "Look at jobs, and act on them."
+    """Define the arguments of the command."""
+    parser.description = "Show, enqueue and change jobs."
     parser.epilog = EXAMPLES
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", dest="verb")
 
     listing = verbs.add_parser("list", help="jobs, newest first")
     _add_filters(listing)
-    listing.add_argument("--limit", type=int, default=50, help="50 unless told, 1000 at most")
-    listing.add_argument("--after", metavar="JOB", help="go on after the last job of a page")
+    listing.add_argument("--limit", type=int, default=50, help="default 50, at most 1000")
+    listing.add_argument("--after", metavar="JOB", help="continue after the last job of a page")
     listing.set_defaults(run=list_jobs)
 
     showing = verbs.add_parser("show", help="jobs in full, with their failures")
     showing.add_argument("jobs", nargs="+", metavar="JOB")
-    showing.add_argument("--reveal", action="store_true", help="passwords and the like, too")
+    showing.add_argument(
+        "--reveal", action="store_true", help="show passwords and other redacted values"
+    )
     showing.set_defaults(run=show)
 
     adding = verbs.add_parser("enqueue", help="store a job")
     adding.add_argument("topic")
     adding.add_argument("payload", nargs="?", help="JSON, or - to read it from stdin")
-    adding.add_argument("--priority", type=int, help="0 is the most urgent; 50 unless told")
-    adding.add_argument("--delay", type=duration, help="not before so long from now")
-    adding.add_argument("--expires-after", type=duration, help="not begun by then, it is cancelled")
-    adding.add_argument("--key", help="while an unfinished job has it, none is stored")
-    adding.add_argument("--max-retries", type=int, help="the failure that reaches it is the last")
+    adding.add_argument("--priority", type=int, help="0 is the most urgent (default 50)")
+    adding.add_argument("--delay", type=duration, help="time from now before the job may start")
+    adding.add_argument(
+        "--expires-after", type=duration, help="cancel the job if it has not started by then"
+    )
+    adding.add_argument("--key", help="store nothing while an unfinished job has this key")
+    adding.add_argument("--max-retries", type=int, help="bury the job after so many failures")
     adding.set_defaults(run=enqueue)
 
-    for name, said, act in (
+    for name, summary, act in (
         ("requeue", "make failed or cancelled jobs ready, counters back to 0", _requeue),
-        ("cancel", "stop jobs; running ones are asked to stop", _cancel),
-        ("delete", "forget jobs that neither run nor are completed", _delete),
+        ("cancel", "cancel jobs; running ones are asked to stop", _cancel),
+        ("delete", "delete jobs that are neither running nor completed", _delete),
     ):
-        acting = verbs.add_parser(name, help=said)
+        acting = verbs.add_parser(name, help=summary)
         acting.add_argument("jobs", nargs="*", metavar="JOB")
-        acting.add_argument("--all", action="store_true", help="every job that the filters choose")
+        acting.add_argument("--all", action="store_true", help="all jobs that match the filters")
         _add_filters(acting)
-        acting.add_argument("--yes", action="store_true", help="do not ask")
+        acting.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
         acting.set_defaults(run=_acting(name, act))
 
     kicking = verbs.add_parser("kick", help="make buried or delayed jobs ready, counters kept")
     kicking.add_argument("jobs", nargs="*", metavar="JOB")
-    kicking.add_argument("--topic", help="instead of jobs: the first buried, else delayed, of it")
-    kicking.add_argument("--limit", type=int, default=1, help="how many of a topic; 1 unless told")
+    kicking.add_argument(
+        "--topic", help="instead of jobs: kick its buried jobs, or delayed ones if none is buried"
+    )
+    kicking.add_argument("--limit", type=int, default=1, help="jobs of the topic (default 1)")
     kicking.set_defaults(run=kick)
 
-    moving = verbs.add_parser("reschedule", help="let pending jobs run at another time")
+    moving = verbs.add_parser("reschedule", help="change the time or priority of pending jobs")
     moving.add_argument("jobs", nargs="+", metavar="JOB")
-    moving.add_argument("--delay", type=duration, help="so long from now; 0 is now")
+    moving.add_argument("--delay", type=duration, help="time from now; 0 is now")
     moving.add_argument("--priority", type=int, help="0 is the most urgent")
     moving.set_defaults(run=reschedule)
 
@@ -151,7 +157,7 @@ def enqueue(given: argparse.Namespace) -> None:
         if getattr(given, name) is not None
     }
     body = sys.stdin.read() if given.payload == "-" else given.payload
-    # As it is written: numbers keep their digits, and what is not JSON is refused.
+    # Raw, so that numbers keep their digits; invalid JSON is refused.
     payload = None if body is None else msgspec.Raw(body.encode())
     with open_app(given, creates=True) as app:
         job = app.jobs.enqueue(given.topic, payload, **options)
@@ -161,7 +167,7 @@ def enqueue(given: argparse.Namespace) -> None:
 def kick(given: argparse.Namespace) -> int:
     """Make jobs ready."""
     if bool(given.topic) == bool(given.jobs):
-        msg = "kick jobs, or give a --topic"
+        msg = "give the jobs to kick, or --topic, not both"
         raise Refused(msg)
     if given.jobs:
         return _act(given, lambda app, job: app.jobs.kick_job(job))
@@ -175,9 +181,9 @@ def kick(given: argparse.Namespace) -> int:
 
 
 def reschedule(given: argparse.Namespace) -> int:
-    """Let pending jobs run at another time, or before others."""
+    """Change the time or priority of pending jobs."""
     if given.delay is None and given.priority is None:
-        msg = "say when: --delay, --priority or both"
+        msg = "give --delay, --priority or both"
         raise Refused(msg)
     delay, priority = given.delay, given.priority
     return _act(given, lambda app, job: app.jobs.reschedule(job, delay=delay, priority=priority))
@@ -200,26 +206,27 @@ def _acting(name: str, verb: Verb) -> Callable[[argparse.Namespace], int]:
     def act(given: argparse.Namespace) -> int:
         filters = _filters(given)
         if given.all == bool(given.jobs) or (filters and not given.all):
-            msg = f"name the jobs to {name}, or choose them by --all and filters"
+            msg = f"give the jobs to {name}, or --all with filters, not both"
             raise Refused(msg)
         if given.all:
-            chosen = ", ".join(f"{each} {value}" for each, value in filters.items())
-            confirm(f"{name} every job{' with ' if chosen else ''}{chosen}", yes=given.yes)
+            described = ", ".join(f"{each} {value}" for each, value in filters.items())
+            confirm(f"{name} every job{' with ' if described else ''}{described}", yes=given.yes)
         return _act(given, verb)
 
     return act
 
 
 def _act(given: argparse.Namespace, verb: Verb) -> int:
-    """Act on each job; one that is refused does not keep the others from it."""
+    """Act on each job; an error of one does not stop the others."""
     done: list[Job] = []
     code = 0
     with open_app(given) as app:
         for name in _chosen(app, given):
             with _reporting(given) as reported:
                 found = app.jobs.get(name) if isinstance(name, Job) else _found(app, name)
-                moved = isinstance(name, Job) and found.state != name.state  # with one before it
-                done.append(found if moved else verb(app, found))
+                # An action on an earlier job may have moved this one too.
+                has_moved = isinstance(name, Job) and found.state != name.state
+                done.append(found if has_moved else verb(app, found))
             code = code or reported.code
     _show_acted(given, done)
     return code
@@ -233,11 +240,11 @@ def _chosen(app: App, given: argparse.Namespace) -> Iterator[Job | str]:
     while page:
         page = app.jobs.list(**_filters(given), limit=PAGE, before=page[-1])
         chosen += page
-    yield from reversed(chosen)  # what others wait for comes before them
+    yield from reversed(chosen)  # oldest first: a job comes before those that wait for it
 
 
-class _reporting:  # noqa: N801 - reads as a word in `with`
-    """Report an error about one of several things, and go on."""
+class _reporting:  # noqa: N801 - used as a function in `with`
+    """Report an error about one of several jobs, and continue."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._as_json: bool = given.json
@@ -255,25 +262,25 @@ class _reporting:  # noqa: N801 - reads as a word in `with`
 
 
 def _show_acted(given: argparse.Namespace, jobs: list[Job]) -> None:
-    is_gone = given.verb == "delete"
+    is_delete = given.verb == "delete"
     Output(as_json=given.json).show(
-        {"jobs": [{"id": job.id, "seq": job.seq} if is_gone else described(job) for job in jobs]},
-        lambda: [text(f"job {job.seq} ({job.id}) is {_now(job, is_gone)}") for job in jobs],
+        {"jobs": [{"id": job.id, "seq": job.seq} if is_delete else described(job) for job in jobs]},
+        lambda: [text(f"job {job.seq} ({job.id}) is {_state(job, is_delete)}") for job in jobs],
     )
 
 
-def _now(job: Job, is_gone: bool) -> str:  # noqa: FBT001 - private
-    if is_gone:
+def _state(job: Job, is_deleted: bool) -> str:  # noqa: FBT001 - private
+    if is_deleted:
         return "deleted"
     return "asked to stop" if job.cancel_requested else job.state
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
-    chosen = parser.add_argument_group("filters")
-    chosen.add_argument("--topic")
-    chosen.add_argument("--status", choices=[each.value for each in Status])
-    chosen.add_argument("--key")
-    chosen.add_argument("--text", help="anywhere in the payload")
+    filters = parser.add_argument_group("filters")
+    filters.add_argument("--topic")
+    filters.add_argument("--status", choices=[each.value for each in Status])
+    filters.add_argument("--key")
+    filters.add_argument("--text", help="text anywhere in the payload")
 
 
 def _filters(given: argparse.Namespace) -> dict[str, Any]:
@@ -288,10 +295,10 @@ def _found(app: App, job: Job | str) -> Job:
 
 
 def _row(job: Job, redact: str) -> tuple[object, ...]:
-    failed = job.last_error if job.state != "completed" else None
-    said = failed or _payload(job, redact)
+    error = job.last_error if job.state != "completed" else None
+    shown = error or _payload(job, redact)
     age = since(job.created_at)
-    return str(job.seq), job.topic, job.state, job.retries, age, said[:MOST_SHOWN]
+    return str(job.seq), job.topic, job.state, job.retries, age, shown[:MOST_SHOWN]
 
 
 def _payload(job: Job, redact: str) -> str:
@@ -303,8 +310,8 @@ def _payload(job: Job, redact: str) -> str:
 
 
 def described(job: Job) -> dict[str, Any]:
-    """Return a job as a document; one that only a newer version can read says why."""
-    known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *LATER)}
+    """Return the JSON form of a job; an unreadable job has the reason instead of its payload."""
+    known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *TIMES)}
     known |= {"ttr": job.ttr, "cancel_requested": job.cancel_requested}
     known |= {"progress": job.progress, "progress_message": job.progress_message}
     known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
@@ -318,13 +325,13 @@ def described(job: Job) -> dict[str, Any]:
 def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str) -> str:
     lines = [
         f"{name:<13}{plain(getattr(job, name))}"
-        for name in (*SHOWN, *LATER)
+        for name in (*SHOWN, *TIMES)
         if getattr(job, name) is not None
     ]
     counted = (f"{name} {getattr(job, name)}" for name in COUNTED if getattr(job, name))
     lines.append(f"{'counted':<13}{', '.join(counted) or '-'}")
     if job.cancel_requested:
-        lines.append("it was asked to stop")
+        lines.append("a cancel was requested")
     if job.progress is not None:
         lines.append(f"{'progress':<13}{job.progress:.0%} {job.progress_message or ''}".rstrip())
     lines += ["", "payload", _indented(_pretty(_payload(job, redact)))]

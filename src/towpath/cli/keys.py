@@ -1,4 +1,4 @@
-"""towpath keys: API keys of programs."""
+"""towpath keys: creates, lists and revokes API keys."""
 
 import argparse
 from collections.abc import Iterable
@@ -26,35 +26,37 @@ COLUMNS: Final[Columns] = {
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "Create, list and revoke API keys. A secret is shown once."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="list unless told"
+        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
     )
     parser.add_argument("names", nargs="*", metavar="NAME or ID")
     parser.add_argument(
         "--scope", action="append", default=[], choices=[*map(str, KeyScope)], help="what it may do"
     )
-    parser.add_argument("--topic", action="append", default=[], help="where; all unless told")
-    parser.add_argument("--expires", type=duration, metavar="90d", help="never unless told")
+    parser.add_argument(
+        "--topic", action="append", default=[], help="only this topic (default: all)"
+    )
+    parser.add_argument("--expires", type=duration, metavar="90d", help="default: never")
     add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     if bool(given.names) == (given.verb == "list"):
-        msg = "list shows all keys" if given.names else f"say which key to {given.verb}"
+        msg = "list takes no names" if given.names else f"name the key to {given.verb}"
         raise Refused(msg)
     if given.verb != "create" and (given.scope or given.topic or given.expires is not None):
-        msg = "--scope, --topic and --expires go with create"
+        msg = "--scope, --topic and --expires are options of create"
         raise Refused(msg)
     VERBS[given.verb](given)
 
 
 def list_keys(given: argparse.Namespace) -> None:
-    """Show every key, but for its secret."""
+    """Show all keys, without their secrets."""
     with open_app(given) as app:
         found = app.keys.list()
     Output(as_json=given.json).show({"keys": found}, lambda: [Table(COLUMNS, map(row, found))])
@@ -69,12 +71,12 @@ def row(key: ApiKey) -> tuple[object, ...]:
 
 
 def create(given: argparse.Namespace) -> None:
-    """Make a key and show its secret."""
+    """Create a key and show its secret."""
     if len(given.names) != 1:
-        msg = "give the key one name"
+        msg = "create takes one name"
         raise Refused(msg)
     if not given.scope:
-        msg = f"say what the key may do: --scope {', '.join(KeyScope)}"
+        msg = f"--scope is required: {', '.join(KeyScope)}"
         raise Refused(msg)
     with open_app(given) as app:
         key, secret = app.keys.create(
@@ -84,7 +86,7 @@ def create(given: argparse.Namespace) -> None:
 
 
 def revoke(given: argparse.Namespace) -> None:
-    """End keys."""
+    """Revoke keys."""
     with open_app(given) as app:
         for id in given.names:
             app.keys.revoke(id)

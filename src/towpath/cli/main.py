@@ -1,9 +1,9 @@
-"""towpath COMMAND: what can be done from a shell.
+"""towpath COMMAND: the command line.
 
-Exit codes: 0 done (a worker: stopped as asked), 1 an error or a problem that `doctor` found,
-2 wrong usage, 130 interrupted, 141 nobody reads our output any more.
+Exit codes: 0 done (a worker: stopped by a signal), 1 an error or a problem that `doctor` found,
+2 wrong usage, 130 interrupted, 141 the reader of our output has closed it.
 
-Results go to stdout; with --json they are one JSON document, or one line for each while watching.
+Results go to stdout; with --json as one JSON document, with --watch as one per line.
 Errors go to stderr: one line, with --json as {"code": …, "message": …}.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from towpath.cli.output import WRONG_USAGE, Refused, complain
 from towpath.errors import TowpathError
 
-# Each is a module beside this one, which is imported only where it is asked for.
+# Each is a module in this package, imported only when its command is used.
 COMMANDS: Final = {
     "serve": "serve the HTTP API, and run the tasks of an app",
     "worker": "run the tasks of an app until SIGTERM or Ctrl-C",
@@ -29,42 +29,42 @@ COMMANDS: Final = {
     "users": "create, list, show, update and delete users of the HTTP API",
     "superuser": "create, list and delete superusers; set their passwords",
     "keys": "create, list and revoke API keys",
-    "access": "show and set who may do what over HTTP",
-    "stats": "count what waits and what is done, once or live",
-    "workers": "list the workers that live, and what they hold",
-    "doctor": "look for what is wrong, and say what to do",
-    "backup": "copy the SQLite file while everybody goes on with their work",
-    "migrate": "create our tables, or bring them up to date",
+    "access": "show and set the access rules of the HTTP API",
+    "stats": "count jobs by state and topic, once or live",
+    "workers": "list the live workers and their leases",
+    "doctor": "look for problems, and say how to solve them",
+    "backup": "copy the SQLite file while it is in use",
+    "migrate": "create Towpath's tables, or bring them up to date",
 }
 INTERRUPTED: Final = 130
-UNREAD: Final = 141
+OUTPUT_CLOSED: Final = 141
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reads arguments; what it does not understand is one line and where to find help."""
+    """Parses arguments; an error is one line that names the help."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end."""
+        """Print an error and exit."""
         complain("usage", f"{message} (see {self.prog} --help)", as_json="--json" in sys.argv)
         raise SystemExit(WRONG_USAGE)
 
 
 class Version(argparse.Action):
-    """Prints the version; looking it up takes a while, so only when it is asked for."""
+    """Prints the version; it is read only then, as that takes long."""
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Print it, and end."""
+        """Print the version and exit."""
         print(f"towpath {version('towpath')}")
         raise SystemExit(0)
 
 
-def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Do what the arguments say."""
-    words = sys.argv[1:] if words is None else words
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # it may have been replaced
+        with contextlib.suppress(AttributeError):  # a replaced stream may not have it
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    given = parser(words).parse_args(words)
+    given = parser(arguments).parse_args(arguments)
     try:
         code = given.run(given) or 0
         sys.stdout.flush()
@@ -77,19 +77,19 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
-        # What is left in the buffer must not complain once more at exit.
+        # Otherwise flushing the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = UNREAD
+        code = OUTPUT_CLOSED
     raise SystemExit(code)
 
 
-def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; the options of a command are known to it where the words name it."""
+def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; a command has its options only if `arguments` name it."""
     root = CommandParser(
         prog="towpath",
         description="Jobs, event streams and webhooks in the database you already have.",
-        epilog="towpath COMMAND --help shows a command's options and examples. The database is "
-        "given by --database or TOWPATH_DATABASE.",
+        epilog="towpath COMMAND --help shows the options and examples of a command. --database or "
+        "TOWPATH_DATABASE names the database.",
     )
     root.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = root.add_subparsers(
@@ -103,6 +103,6 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        if name in words:
+        if name in arguments:
             import_module(f"towpath.cli.{name}").define(command)
     return root

@@ -1,4 +1,4 @@
-"""towpath migrate: our tables."""
+"""towpath migrate: creates Towpath's tables, or brings them up to date."""
 
 import argparse
 from typing import Final
@@ -14,10 +14,12 @@ examples:
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "Create our tables, or bring them up to date. Doing it twice is harmless."
+    """Define the arguments of the command."""
+    parser.description = (
+        "Create Towpath's tables, or bring them up to date. It is safe to repeat this."
+    )
     parser.epilog = EXAMPLES
-    parser.add_argument("url", nargs="?", metavar="URL", help="of the database, as --database")
+    parser.add_argument("url", nargs="?", metavar="URL", help="the same as --database URL")
     add_common(parser)
     parser.set_defaults(run=migrate)
 
@@ -27,6 +29,6 @@ def migrate(given: argparse.Namespace) -> None:
     given.database = given.database or given.url
     with open_app(given, creates=True) as app:
         app.migrate()
-        where = app.database
-    said = f"the tables in {where} are up to date"
-    Output(as_json=given.json).show({"database": where}, lambda: [text(said)])
+        database = app.database
+    line = f"the tables in {database} are up to date"
+    Output(as_json=given.json).show({"database": database}, lambda: [text(line)])

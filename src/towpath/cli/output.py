@@ -1,6 +1,6 @@
-"""What is said to a shell: JSON for programs, tables for people, one line for an error.
+"""The output of commands: JSON for programs, tables for people, one line for an error.
 
-Whatever users have stored is shown as text: it neither moves a terminal's cursor nor colours it.
+Stored text is escaped, so that it cannot control the terminal.
 """
 
 import re
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 WRONG_USAGE: Final = 2
-UNLIMITED: Final = 100_000  # columns, where nobody looks at it
-LEAST: Final = 10  # columns that are left of a cell
+UNLIMITED: Final = 100_000  # columns, if stdout is no terminal
+LEAST: Final = 10  # columns; a cell is not cut further
 
-# Control characters, and those that turn the direction of what follows.
+# Control characters, and characters that change the direction of text.
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _UNSAFE_IN_JSON: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _UNSAFE_LINES: Final = re.compile(r"(?![\n\t])" + _UNSAFE.pattern)
 
 Cell: TypeAlias = object
 Columns: TypeAlias = Mapping[str, Literal["left", "right"]]
-"""Names, and where a column is aligned."""
+"""The name and the alignment of each column."""
 
 
 class Refused(Exception):
-    """What was asked for makes no sense here, or cannot be done without asking."""
+    """A command with wrong arguments, or one that needs a confirmation."""
 
     def __init__(self, message: str, code: str = "usage", status: int = WRONG_USAGE) -> None:
         super().__init__(message)
@@ -41,20 +41,20 @@ class Refused(Exception):
 
 
 class Output:
-    """Stdout, for programs or for people."""
+    """Writes results to stdout, as JSON or as text."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def show(self, document: object, shown: "Callable[[], Iterable[RenderableType]]") -> None:
-        """Write one document, or what people are shown instead."""
+        """Write a document as JSON, or its text form."""
         if self.as_json:
             print(as_json(document), flush=True)
         else:
             self.write(shown())
 
     def write(self, shown: "Iterable[RenderableType]") -> None:
-        """Show something to people; lines are as long as they must be where nobody looks."""
+        """Write text and tables; they are cut to the width of a terminal only."""
         for each in shown:
             if isinstance(each, str):
                 print(each)
@@ -66,15 +66,15 @@ class Output:
                 print(line.rstrip())
 
     def console(self) -> "Console":
-        """Return rich's view of stdout."""
-        from rich.console import Console  # noqa: PLC0415 - takes a while, and JSON does without
+        """Return a rich console for stdout."""
+        from rich.console import Console  # noqa: PLC0415 - slow to import, and JSON does not need it
 
         width = None if sys.stdout.isatty() else UNLIMITED
         return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 class Table:
-    """Rows without lines between them; where there is no room, the widest column is cut."""
+    """A table without borders; if it is too wide, the widest column is cut."""
 
     def __init__(self, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
         self._columns = columns
@@ -83,25 +83,25 @@ class Table:
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
     ) -> "Iterator[RenderableType]":
-        from rich import table  # noqa: PLC0415 - takes a while, and JSON does without
-        from rich.text import Text  # noqa: PLC0415 - likewise
+        from rich import table  # noqa: PLC0415 - slow to import, and JSON does not need it
+        from rich.text import Text  # noqa: PLC0415 - as above
 
-        made = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for name, place in self._columns.items():
-            made.add_column(Text(name), justify=place, no_wrap=True)
+        grid = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for name, alignment in self._columns.items():
+            grid.add_column(Text(name), justify=alignment, no_wrap=True)
         rows = [
             [Text(plain(each), _STYLES.get(str(each), "")) for each in row] for row in self._rows
         ]
         heads = map(Text, self._columns)
         widths = [max(cell.cell_len for cell in cells) for cells in zip(heads, *rows, strict=True)]
-        room = options.max_width - 2 * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > LEAST:
+        available = options.max_width - 2 * (len(widths) - 1)
+        while sum(widths) > available and max(widths) > LEAST:
             widths[widths.index(max(widths))] -= 1
         for row in rows:
             for cell, width in zip(row, widths, strict=True):
                 cell.truncate(width, overflow="ellipsis")
-            made.add_row(*row)
-        yield made
+            grid.add_row(*row)
+        yield grid
 
 
 _STYLES: Final = {
@@ -116,7 +116,7 @@ _STYLES: Final = {
 
 
 def text(value: str) -> str:
-    """Return lines of text as they are, but for what would steer the terminal."""
+    """Return lines of text with characters escaped that would control the terminal."""
     return _UNSAFE_LINES.sub(_escaped, value)
 
 
@@ -138,23 +138,23 @@ def plain(value: Cell) -> str:
 
 
 def since(instant: datetime | None) -> timedelta | None:
-    """Return how long ago it was."""
+    """Return how long ago a time was."""
     return None if instant is None else max(datetime.now(UTC) - instant, timedelta())
 
 
 def as_json(document: object) -> str:
-    """Return a document as one line of JSON: instants as ISO 8601, durations as seconds."""
+    """Return a document as one line of JSON: times as ISO 8601, durations as seconds."""
     encoded = msgspec.json.encode(_simple(document)).decode()
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
 
 
 def complain(code: str, message: str, *, as_json: bool) -> None:
     """Write an error to stderr, as one line."""
-    said = message.strip()
+    message = message.strip()
     if as_json:
-        print(_error(code, said), file=sys.stderr)
+        print(_error(code, message), file=sys.stderr)
     else:
-        print(f"towpath: {_UNSAFE.sub(_escaped, ' '.join(said.split()))}", file=sys.stderr)
+        print(f"towpath: {_UNSAFE.sub(_escaped, ' '.join(message.split()))}", file=sys.stderr)
 
 
 def _error(code: str, message: str) -> str:
@@ -180,14 +180,14 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
-def confirm(deed: str, *, yes: bool) -> None:
-    """Have somebody agree, or refuse to go on."""
+def confirm(action: str, *, yes: bool) -> None:
+    """Ask at the terminal for a confirmation; refuse the command without one."""
     if yes:
         return
     if not sys.stdin.isatty():
-        msg = f"this would {deed}: agree by --yes"
+        msg = f"this would {action}; confirm with --yes"
         raise Refused(msg)
-    print(f"{deed}? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{action}? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         msg = "nothing was done"
         raise Refused(msg, "refused", 1)

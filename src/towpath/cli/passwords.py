@@ -1,4 +1,4 @@
-"""How a shell is asked for a password: never by an argument, which others could see."""
+"""Reads passwords: never from an argument, which other users of the machine could see."""
 
 import argparse
 import getpass
@@ -8,25 +8,25 @@ from towpath.cli.output import Refused
 
 
 def add_password(parser: argparse.ArgumentParser) -> None:
-    """Add how a password is given."""
+    """Add the option for passwords."""
     parser.add_argument(
         "--password-stdin", action="store_true", help="read the password from stdin, one line"
     )
 
 
 def new_password(given: argparse.Namespace) -> str:
-    """Have a new password typed twice, without showing it, or read it from stdin."""
+    """Read a new password: typed twice at the terminal without echo, or from stdin."""
     if given.password_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        msg = "there is no terminal to ask for a password: give it by --password-stdin"
+        msg = "no terminal to ask for a password; pass it by --password-stdin"
         raise Refused(msg)
     try:
-        typed, again = getpass.getpass("password: "), getpass.getpass("once more: ")
+        typed, again = getpass.getpass("password: "), getpass.getpass("password again: ")
     except EOFError:
-        msg = "no password was typed; in a script, give it by --password-stdin"
+        msg = "no password was typed; in a script, pass it by --password-stdin"
         raise Refused(msg) from None
     if again != typed:
-        msg = "the two passwords differ: nothing was done"
+        msg = "the two passwords differ; nothing was changed"
         raise Refused(msg, "refused", 1)
     return typed

@@ -1,6 +1,6 @@
-"""A worker that is started again when a file changes: for development.
+"""Restarts a worker when a file changes: for development.
 
-A parent looks at the files and the child works, so a module is never half old and half new.
+A parent process watches the files and the worker is its child, so no module is partly reloaded.
 """
 
 import os
@@ -15,20 +15,20 @@ from typing import Final
 
 from towpath.cli.output import complain
 
-EVERY: Final = 0.5  # seconds between two looks
+EVERY: Final = 0.5  # seconds between two checks
 SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
 
 
-def reload(words: Sequence[str]) -> int:
-    """Run `towpath` with these words, again whenever a file changes; return its exit code."""
-    command = [sys.executable, "-m", "towpath", *words]
-    asked_to_stop = False
+def reload(arguments: Sequence[str]) -> int:
+    """Run `towpath` with these arguments, again after each change; return its exit code."""
+    command = [sys.executable, "-m", "towpath", *arguments]
+    is_stopping = False
     child: subprocess.Popen[bytes] | None = None
 
     def on_signal(number: int, _: FrameType | None) -> None:
-        nonlocal asked_to_stop
-        asked_to_stop = True
-        # A terminal has told the child too, and twice would mean at once.
+        nonlocal is_stopping
+        is_stopping = True
+        # A terminal sends Ctrl-C to the child too; a second signal would stop it at once.
         if child and not (number == signal.SIGINT and sys.stdin.isatty()):
             child.send_signal(number)
 
@@ -36,30 +36,30 @@ def reload(words: Sequence[str]) -> int:
         signal.signal(number, on_signal)
     while True:
         before = snapshot()
-        child = subprocess.Popen(command)  # noqa: S603 - ourselves
+        child = subprocess.Popen(command)  # noqa: S603 - runs this program
         changed = None
-        while child.poll() is None or (child.returncode != 0 and not asked_to_stop):
+        while child.poll() is None or (child.returncode != 0 and not is_stopping):
             time.sleep(EVERY)
             changed = difference(before, snapshot())
-            if changed and not asked_to_stop:
+            if changed and not is_stopping:
                 break
-        if asked_to_stop or not changed:
+        if is_stopping or not changed:
             return child.wait()
-        complain("reload", f"{changed} has changed: the worker starts again", as_json=False)
+        complain("reload", f"{changed} has changed; restarting the worker", as_json=False)
         if child.poll() is None:
             child.terminate()
         child.wait()
 
 
 def snapshot() -> dict[str, int]:
-    """Return when each file was changed that may be imported and is not Python's own."""
+    """Return the modification times of all importable files that are not Python's own."""
     found: dict[str, int] = {}
     for root in roots():
         for directory, inner, names in os.walk(root):
             inner[:] = [name for name in inner if _is_source(directory, name)]
             for name in names:
                 if name.endswith(".py"):
-                    path = os.path.join(directory, name)  # noqa: PTH118 - there are thousands
+                    path = os.path.join(directory, name)  # noqa: PTH118 - faster, for many files
                     found[path] = _changed_at(path)
     return found
 
@@ -70,7 +70,7 @@ def difference(before: dict[str, int], after: dict[str, int]) -> str | None:
 
 
 def roots() -> Iterator[str]:
-    """Return the working directory, and what else is imported from outside of Python."""
+    """Return the working directory and the import paths outside of Python's installation."""
     own = tuple({sys.prefix, sys.base_prefix, sys.exec_prefix})
     yield str(Path.cwd())
     for each in sys.path:
@@ -88,4 +88,4 @@ def _changed_at(path: str) -> int:
     try:
         return Path(path).stat().st_mtime_ns
     except OSError:
-        return 0  # it is being replaced
+        return 0  # the file is being replaced

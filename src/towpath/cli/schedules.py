@@ -1,4 +1,4 @@
-"""towpath schedules: when each fires next, and what keeps it from firing."""
+"""towpath schedules: lists schedules; pauses, resumes, runs and deletes them."""
 
 import argparse
 from collections.abc import Callable
@@ -28,11 +28,11 @@ COLUMNS: Final[Columns] = {
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "List schedules; pause, resume, run and delete them."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=["list", *VERBS], default="list", help="list unless told"
+        "verb", nargs="?", choices=["list", *VERBS], default="list", help="default: list"
     )
     parser.add_argument("names", nargs="*", metavar="SCHEDULE")
     add_common(parser)
@@ -40,9 +40,9 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     if bool(given.names) == (given.verb == "list"):
-        msg = "list shows all schedules" if given.names else f"name the schedules to {given.verb}"
+        msg = "list takes no names" if given.names else f"name the schedules to {given.verb}"
         raise Refused(msg)
     out = Output(as_json=given.json)
     with open_app(given) as app:
@@ -53,17 +53,17 @@ def run(given: argparse.Namespace) -> None:
                 lambda: [Table(COLUMNS, map(row, found))],
             )
             return
-        act, did = VERBS[given.verb]
+        act, result = VERBS[given.verb]
         for name in given.names:
             act(app, name)
     out.show(
         {"schedules": [{"name": name, "did": given.verb} for name in given.names]},
-        lambda: [text(f"{name} {did}") for name in given.names],
+        lambda: [text(f"{name} {result}") for name in given.names],
     )
 
 
 def document(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule for programs."""
+    """Return the JSON form of a schedule."""
     known = msgspec.structs.asdict(schedule)
     del known["body"], known["encoding"]
     return {**known, "payload": schedule.payload}
@@ -82,6 +82,6 @@ def row(schedule: Schedule) -> tuple[object, ...]:
 VERBS: Final[dict[str, tuple[Callable[[App, str], object], str]]] = {
     "pause": (lambda app, name: app.schedules.pause(name), "is paused"),
     "resume": (lambda app, name: app.schedules.resume(name), "fires again"),
-    "run": (lambda app, name: app.schedules.run(name), "was enqueued now"),
+    "run": (lambda app, name: app.schedules.run(name), "is enqueued"),
     "delete": (lambda app, name: app.schedules.delete(name), "is deleted"),
 }

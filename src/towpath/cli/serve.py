@@ -1,4 +1,4 @@
-"""towpath serve: the HTTP API, upkeep, and the tasks of an app."""
+"""towpath serve: serves the HTTP API, does upkeep and runs the tasks of an app."""
 
 import argparse
 import logging
@@ -13,65 +13,71 @@ from towpath.cli.output import Output, Refused, text
 
 MOST_PORT: Final = 65_535
 EXAMPLES: Final = """\
-SIGTERM or Ctrl-C: take no more, finish what runs within the grace period. A second one: stop now.
+SIGTERM or Ctrl-C: accept no more requests, finish the running ones within the grace period.
+A second signal: stop at once.
 
 examples:
   towpath serve                                          jobs in ./towpath.db, no tasks
-  towpath serve shop.tasks:app                           and the tasks of an app
+  towpath serve shop.tasks:app                           with the tasks of an app
   towpath serve --database postgresql://… --host 0.0.0.0 --port 80
-  towpath serve --beanstalkd 127.0.0.1:11300             and for clients of beanstalkd
+  towpath serve --beanstalkd 127.0.0.1:11300             with beanstalkd's protocol
 """
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "Serve the HTTP API; do the upkeep; run the tasks of an app."
+    """Define the arguments of the command."""
+    parser.description = "Serve the HTTP API, do upkeep, and run the tasks of an app."
     parser.epilog = EXAMPLES
-    parser.add_argument("served", metavar="MODULE:APP", nargs="?", help="whose tasks to run")
-    parser.add_argument("--host", default="127.0.0.1", help="to listen on; 127.0.0.1 unless told")
-    parser.add_argument("--port", type=port, default=8090, help="8090 unless told; 0: any free one")
-    parser.add_argument("--no-worker", action="store_true", help="run no tasks")
-    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once; 10 unless told")
     parser.add_argument(
-        "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
+        "served", metavar="MODULE:APP", nargs="?", help="the app whose tasks to run"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=port, default=8090, help="0: any free port (default 8090)")
+    parser.add_argument("--no-worker", action="store_true", help="run no tasks")
+    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once (default 10)")
+    parser.add_argument(
+        "--grace",
+        type=duration,
+        default=30.0,
+        help="time for running jobs and requests after a signal (default 30 s)",
     )
     parser.add_argument(
         "--origin",
         action="append",
         default=[],
         type=origin,
-        help="whose pages may ask as well, such as https://example.org; * for all",
+        help="another site whose pages may call the API, such as https://example.org; * for all",
     )
     parser.add_argument(
         "--proxy",
         action="append",
         default=[],
         type=network,
-        help="address or network whose X-Forwarded-For is believed",
+        help="address or network of a proxy whose X-Forwarded-For is trusted",
     )
     parser.add_argument(
         "--beanstalkd",
         metavar="HOST:PORT",
         type=address,
-        help="where to speak beanstalkd's protocol, which asks nobody for a password",
+        help="also serve beanstalkd's protocol here; it has no passwords",
     )
     add_common(parser)
     parser.set_defaults(run=run)
 
 
 def port(text: str) -> int:
-    """Read the number of a port."""
+    """Read a port number."""
     if text.isdecimal() and int(text) <= MOST_PORT:
         return int(text)
-    msg = f"{text!r} is not a port: use 0 to {MOST_PORT}"
+    msg = f"{text!r} is not a port; give a number from 0 to {MOST_PORT}"
     raise argparse.ArgumentTypeError(msg)
 
 
 def origin(text: str) -> str:
-    """Read where pages come from."""
+    """Read the origin of a site."""
     if text == "*" or re.fullmatch(r"https?://[^/\s]+", text):
         return text
-    msg = f"{text!r} is not an origin: use https://example.org, without a path, or *"
+    msg = f"{text!r} is not an origin; give one such as https://example.org, without a path, or *"
     raise argparse.ArgumentTypeError(msg)
 
 
@@ -95,11 +101,11 @@ def address(text: str) -> tuple[str, int]:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal."""
     try:
         from towpath.server.serving import Listening, Serving  # noqa: PLC0415 - an extra
     except ImportError as error:
-        msg = f"serving needs {error.name}: pip install 'towpath[server]'"
+        msg = f"serving needs {error.name}; run pip install 'towpath[server]'"
         raise Refused(msg, "extra_missing", 1) from error
     from towpath.model.instants import microseconds  # noqa: PLC0415 - as above
     from towpath.worker import Worker  # noqa: PLC0415 - as above
@@ -107,8 +113,8 @@ def run(given: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     app = _app(given)
     grace = microseconds(given.grace) / 1e6
-    works = bool(app.tasks) and not given.no_worker
-    worker = Worker(app, concurrency=given.concurrency, grace=grace) if works else None
+    has_worker = bool(app.tasks) and not given.no_worker
+    worker = Worker(app, concurrency=given.concurrency, grace=grace) if has_worker else None
 
     def listening(found: Listening) -> None:
         started = {
@@ -145,8 +151,8 @@ def run(given: argparse.Namespace) -> None:
     try:
         serving.run(listening)
     except OSError as error:
-        place = error.filename or f"{given.host}:{given.port}"
-        msg = f"cannot listen on {place}: {error.strerror or error}"
+        wanted = error.filename or f"{given.host}:{given.port}"
+        msg = f"cannot listen on {wanted}: {error.strerror or error}"
         raise Refused(msg, "address", 1) from error
 
 
@@ -154,6 +160,6 @@ def _app(given: argparse.Namespace) -> App:
     if given.served is None:
         return open_app(given, creates=True)
     if given.database or given.app:
-        msg = f"{given.served} brings its own database: leave --database and --app out"
+        msg = f"{given.served} has its own database; omit --database and --app"
         raise Refused(msg)
     return load_app(given.served)

@@ -1,4 +1,4 @@
-"""towpath stats: everything in numbers, once or live."""
+"""towpath stats: counts jobs by state and topic, once or live."""
 
 import argparse
 import sys
@@ -26,16 +26,16 @@ EVERY: Final = 1.0  # seconds
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "Count what waits and what is done."
+    """Define the arguments of the command."""
+    parser.description = "Count jobs by state and topic."
     parser.epilog = EXAMPLES
-    parser.add_argument("--watch", action="store_true", help="again each second, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="update every second until Ctrl-C")
     add_common(parser)
     parser.set_defaults(run=stats)
 
 
 def stats(given: argparse.Namespace) -> None:
-    """Show the numbers."""
+    """Show the counts."""
     out = Output(as_json=given.json)
     with open_app(given) as app:
         if given.watch:
@@ -45,13 +45,13 @@ def stats(given: argparse.Namespace) -> None:
 
 
 def show(app: App, out: Output) -> None:
-    """Show the numbers as they are now."""
+    """Show the counts once."""
     overall, topics = app.jobs.stats(), app.topics.stats()
     out.show(document(overall, topics), lambda: shown(overall, topics))
 
 
 def watch(app: App, out: Output) -> None:
-    """Show the numbers again and again; Ctrl-C is a good end."""
+    """Show the counts every second; Ctrl-C ends it without an error."""
     try:
         if out.as_json or not sys.stdout.isatty():
             while True:
@@ -65,7 +65,7 @@ def watch(app: App, out: Output) -> None:
 
 def _watch_live(app: App, out: Output) -> None:
     from rich.console import Group  # noqa: PLC0415 - as in output.py
-    from rich.live import Live  # noqa: PLC0415 - likewise
+    from rich.live import Live  # noqa: PLC0415 - as above
 
     with Live(console=out.console(), auto_refresh=False) as live:
         while True:
@@ -74,14 +74,14 @@ def _watch_live(app: App, out: Output) -> None:
 
 
 def document(overall: Stats, topics: list[TopicStats]) -> dict[str, Any]:
-    """Return the numbers for programs."""
+    """Return the JSON form of the counts."""
     counted = msgspec.structs.asdict(overall)
     counted["topics"] = topics
     return counted
 
 
 def shown(overall: Stats, topics: list[TopicStats]) -> "list[RenderableType]":
-    """Return the numbers for people."""
+    """Return the counts as tables."""
     rate, pace = overall.success_rate, overall.avg_duration_ms
     sums = {
         "ready": overall.ready,

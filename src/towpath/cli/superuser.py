@@ -1,4 +1,4 @@
-"""towpath superuser: those to whom no rule applies."""
+"""towpath superuser: creates, lists and deletes superusers, which no rule restricts."""
 
 import argparse
 from typing import Final
@@ -19,11 +19,11 @@ SUPERUSERS: Final = Collection.SUPERUSERS
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "Create, list and delete superusers; set their passwords."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="list unless told"
+        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
     )
     parser.add_argument("email", nargs="?", metavar="EMAIL")
     add_password(parser)
@@ -32,7 +32,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     check_named(given)
     VERBS[given.verb](given)
 
@@ -43,11 +43,11 @@ def list_superusers(given: argparse.Namespace) -> None:
 
 
 def create(given: argparse.Namespace) -> None:
-    """Add a superuser, and our tables if they are not there yet."""
+    """Create a superuser, and the tables if they do not exist yet."""
     with open_app(given, creates=True) as app:
         made = app.accounts.create(SUPERUSERS, given.email, new_password(given))
-    said = f"{made.email} is a superuser of {app.database}"
-    Output(as_json=given.json).show({"superuser": document(made)}, lambda: [text(said)])
+    line = f"{made.email} is a superuser of {app.database}"
+    Output(as_json=given.json).show({"superuser": document(made)}, lambda: [text(line)])
 
 
 def set_password(given: argparse.Namespace) -> None:
@@ -55,8 +55,8 @@ def set_password(given: argparse.Namespace) -> None:
     with open_app(given) as app:
         found = app.accounts.get(SUPERUSERS, given.email)
         changed = app.accounts.update(SUPERUSERS, found.id, password=new_password(given))
-    said = f"{changed.email} has a new password; what was logged in is logged out"
-    Output(as_json=given.json).show({"superuser": document(changed)}, lambda: [text(said)])
+    line = f"{changed.email} has a new password; all its logins have ended"
+    Output(as_json=given.json).show({"superuser": document(changed)}, lambda: [text(line)])
 
 
 def delete(given: argparse.Namespace) -> None:
@@ -64,8 +64,8 @@ def delete(given: argparse.Namespace) -> None:
     with open_app(given) as app:
         found = app.accounts.get(SUPERUSERS, given.email)
         app.accounts.delete(SUPERUSERS, found.id)
-    said = f"{found.email} is deleted"
-    Output(as_json=given.json).show({"superuser": document(found)}, lambda: [text(said)])
+    line = f"{found.email} is deleted"
+    Output(as_json=given.json).show({"superuser": document(found)}, lambda: [text(line)])
 
 
 VERBS: Final = {

@@ -1,4 +1,4 @@
-"""towpath topics: what waits in each, and whether it is handed out."""
+"""towpath topics: lists topics; pauses, resumes and purges them."""
 
 import argparse
 from collections.abc import Callable
@@ -30,32 +30,32 @@ COLUMNS: Final[Columns] = {
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "List topics; pause, resume and purge them."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="list unless told"
+        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
-    parser.add_argument("--for", dest="duration", type=duration, help="pause it for so long")
-    parser.add_argument("--yes", action="store_true", help="purge without asking")
+    parser.add_argument("--for", dest="duration", type=duration, help="how long to pause")
+    parser.add_argument("--yes", action="store_true", help="purge without a confirmation")
     add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     if bool(given.topics) == (given.verb == "list"):
-        msg = "list shows all topics" if given.topics else f"name the topics to {given.verb}"
+        msg = "list takes no names" if given.topics else f"name the topics to {given.verb}"
         raise Refused(msg)
     if given.duration is not None and given.verb != "pause":
-        msg = "--for says how long to pause"
+        msg = "--for is an option of pause"
         raise Refused(msg)
     VERBS[given.verb](given)
 
 
 def list_topics(given: argparse.Namespace) -> None:
-    """Show every topic in numbers."""
+    """Show the counts of every topic."""
     with open_app(given) as app:
         found = app.topics.stats()
     Output(as_json=given.json).show({"topics": found}, lambda: [Table(COLUMNS, map(row, found))])
@@ -88,24 +88,24 @@ def resume(given: argparse.Namespace) -> None:
 
 
 def purge(given: argparse.Namespace) -> None:
-    """Forget what is in topics."""
+    """Delete the pending and failed jobs of topics."""
     named = ", ".join(given.topics)
-    confirm(f"forget the pending and failed jobs of {named}", yes=given.yes)
+    confirm(f"delete the pending and failed jobs of {named}", yes=given.yes)
     with open_app(given) as app:
-        gone = {topic: app.jobs.purge(topic) for topic in given.topics}
+        counts = {topic: app.jobs.purge(topic) for topic in given.topics}
     Output(as_json=given.json).show(
-        {"topics": [{"topic": topic, "purged": count} for topic, count in gone.items()]},
-        lambda: [text(f"{count} jobs of {topic} are gone") for topic, count in gone.items()],
+        {"topics": [{"topic": topic, "purged": count} for topic, count in counts.items()]},
+        lambda: [text(f"{count} jobs of {topic} are deleted") for topic, count in counts.items()],
     )
 
 
-def _each(given: argparse.Namespace, act: Callable[[App, str], None], now: str) -> None:
+def _each(given: argparse.Namespace, act: Callable[[App, str], None], result: str) -> None:
     with open_app(given) as app:
         for topic in given.topics:
             act(app, topic)
     Output(as_json=given.json).show(
-        {"topics": [{"topic": topic, "paused": now == "paused"} for topic in given.topics]},
-        lambda: [text(f"{topic} is {now}") for topic in given.topics],
+        {"topics": [{"topic": topic, "paused": result == "paused"} for topic in given.topics]},
+        lambda: [text(f"{topic} is {result}") for topic in given.topics],
     )
 
 

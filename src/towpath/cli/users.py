@@ -1,4 +1,4 @@
-"""towpath users: who may log in to the HTTP API, within its rules."""
+"""towpath users: creates, lists, shows, updates and deletes users of the HTTP API."""
 
 import argparse
 from typing import Any, Final
@@ -29,17 +29,21 @@ AT_ONCE: Final = 1_000
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "Create, list, show, update and delete users of the HTTP API."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="list unless told"
+        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
     )
     parser.add_argument("email", nargs="?", metavar="EMAIL")
-    parser.add_argument("--name", help="what the user is called")
-    parser.add_argument("--email", dest="new_email", metavar="EMAIL", help="another address")
+    parser.add_argument("--name", help="the user's name")
+    parser.add_argument("--email", dest="new_email", metavar="EMAIL", help="update: a new address")
     parser.add_argument(
-        "--field", action="append", default=[], metavar="NAME=TEXT", help="a field; empty: none"
+        "--field",
+        action="append",
+        default=[],
+        metavar="NAME=TEXT",
+        help="a custom field; an empty text removes it",
     )
     parser.add_argument("--password", action="store_true", help="update: ask for a new password")
     add_password(parser)
@@ -48,19 +52,20 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     check_named(given)
     changes = given.name is not None or given.field or given.password or given.new_email
     if changes and given.verb not in {"create", "update"}:
-        msg = "--name, --email, --field and --password go with create and update"
+        msg = "--name, --email, --field and --password are options of create and update"
         raise Refused(msg)
     VERBS[given.verb](given)
 
 
 def check_named(given: argparse.Namespace) -> None:
-    """Refuse a verb that does not say whom it is about, or says so in vain."""
+    """Refuse a verb without an e-mail address, and `list` with one."""
     if (given.email is None) != (given.verb == "list"):
-        msg = "list shows all" if given.verb == "list" else f"name whom to {given.verb}"
+        is_list = given.verb == "list"
+        msg = "list takes no EMAIL" if is_list else f"give the EMAIL of the account to {given.verb}"
         raise Refused(msg)
 
 
@@ -70,13 +75,13 @@ def list_users(given: argparse.Namespace) -> None:
 
 
 def create(given: argparse.Namespace) -> None:
-    """Add a user."""
+    """Create a user."""
     fields = {name: value for name, value in _fields(given.field).items() if value is not None}
     with open_app(given) as app:
         made = app.accounts.create(
             USERS, given.email, new_password(given), name=given.name or "", fields=fields
         )
-    _tell(given, made, f"{made.email} is a user")
+    _show(given, made, f"{made.email} is a user")
 
 
 def show(given: argparse.Namespace) -> None:
@@ -91,9 +96,9 @@ def show(given: argparse.Namespace) -> None:
 
 def update(given: argparse.Namespace) -> None:
     """Change a user."""
-    asks = given.password or given.password_stdin
-    if given.name is None and not (given.field or given.new_email or asks):
-        msg = "say what to change: --name, --email, --field or --password"
+    sets_password = given.password or given.password_stdin
+    if given.name is None and not (given.field or given.new_email or sets_password):
+        msg = "give --name, --email, --field or --password"
         raise Refused(msg)
     with open_app(given) as app:
         found = app.accounts.get(USERS, given.email)
@@ -101,11 +106,11 @@ def update(given: argparse.Namespace) -> None:
             USERS,
             found.id,
             email=given.new_email,
-            password=new_password(given) if asks else None,
+            password=new_password(given) if sets_password else None,
             name=given.name,
             fields=_fields(given.field),
         )
-    _tell(given, changed, f"{changed.email} is changed")
+    _show(given, changed, f"{changed.email} is updated")
 
 
 def delete(given: argparse.Namespace) -> None:
@@ -113,7 +118,7 @@ def delete(given: argparse.Namespace) -> None:
     with open_app(given) as app:
         found = app.accounts.get(USERS, given.email)
         app.accounts.delete(USERS, found.id)
-    _tell(given, found, f"{found.email} is deleted")
+    _show(given, found, f"{found.email} is deleted")
 
 
 def show_accounts(given: argparse.Namespace, collection: Collection, title: str) -> None:
@@ -130,7 +135,7 @@ def show_accounts(given: argparse.Namespace, collection: Collection, title: str)
 
 
 def document(account: Account) -> dict[str, Any]:
-    """Return an account for programs."""
+    """Return the JSON form of an account."""
     known = msgspec.structs.asdict(account)
     del known["generation"], known["collection"]
     return known
@@ -142,8 +147,8 @@ def row(account: Account) -> tuple[object, ...]:
     return account.email, account.name, fields, since(account.created_at), account.id
 
 
-def _tell(given: argparse.Namespace, account: Account, said: str) -> None:
-    Output(as_json=given.json).show({"user": document(account)}, lambda: [text(said)])
+def _show(given: argparse.Namespace, account: Account, line: str) -> None:
+    Output(as_json=given.json).show({"user": document(account)}, lambda: [text(line)])
 
 
 def _shown(value: object) -> str:
@@ -151,12 +156,12 @@ def _shown(value: object) -> str:
 
 
 def _fields(given: list[str]) -> dict[str, str | None]:
-    """Read fields; an empty one is to be taken away."""
+    """Read custom fields; an empty one is None, which removes it."""
     fields: dict[str, str | None] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals:
-            msg = f"--field {each}: write NAME=TEXT"
+            msg = f"--field {each!r} has no `=`; write NAME=TEXT"
             raise Refused(msg)
         fields[name] = value or None
     return fields

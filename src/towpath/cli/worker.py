@@ -1,4 +1,4 @@
-"""towpath worker: run the tasks of an app."""
+"""towpath worker: runs the tasks of an app."""
 
 import argparse
 import contextlib
@@ -14,38 +14,43 @@ from towpath.errors import DatabaseUnavailable
 from towpath.worker import Worker
 
 EXAMPLES: Final = """\
-SIGTERM or Ctrl-C: reserve no more, finish what runs within the grace period, give the rest back.
-A second one: give everything back at once. The exit code is 0 in both cases.
+SIGTERM or Ctrl-C: reserve no more jobs, finish the running ones within the grace period, give the
+rest back. A second signal: give all jobs back at once. The exit code is 0 in both cases.
 
 examples:
   towpath worker shop.tasks:app
   towpath worker shop.tasks:app --topics mail,reports --concurrency 50 --grace 2m
-  towpath worker shop.tasks:app --reload        while you develop
+  towpath worker shop.tasks:app --reload        for development
 """
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
+    """Define the arguments of the command."""
     parser.description = "Run the tasks of an app. The working directory is on the import path."
     parser.epilog = EXAMPLES
     parser.add_argument("app", metavar="MODULE:APP", help="where the App is")
     parser.add_argument(
         "--topics",
         type=lambda words: [word for word in words.split(",") if word],
-        help="those to serve, with commas between; all that have a task unless told",
+        help="the topics to serve, separated by commas (default: all that have a task)",
     )
-    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once; 10 unless told")
+    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once (default 10)")
     parser.add_argument(
-        "--grace", type=duration, default=30.0, help="for what runs at the end; 30 s unless told"
+        "--grace",
+        type=duration,
+        default=30.0,
+        help="time for running jobs after a signal (default 30 s)",
     )
-    parser.add_argument("--name", help="of this worker; its host, process and a number unless told")
-    parser.add_argument("--reload", action="store_true", help="start again when a .py file changes")
-    parser.add_argument("--json", action="store_true", help="say in JSON what is started")
+    parser.add_argument(
+        "--name", help="name of this worker (default: its host, its process and a number)"
+    )
+    parser.add_argument("--reload", action="store_true", help="restart when a .py file changes")
+    parser.add_argument("--json", action="store_true", help="print the start message as JSON")
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Work until told to stop."""
+    """Run jobs until a signal."""
     if given.reload:
         return reload([word for word in sys.argv[1:] if word != "--reload"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -75,10 +80,10 @@ def run(given: argparse.Namespace) -> int:
             ],
         )
         sys.stdout.flush()
-        # A database that is away comes back, and the worker waits for it; a wrong one does not.
+        # The worker waits for a database that is not reachable; any other error ends it.
         with contextlib.suppress(DatabaseUnavailable):
             app.migrate()
-        gc.freeze()  # what was loaded stays: no collection need look at it again
+        gc.freeze()  # modules stay loaded, so no collection needs to visit them
         worker.run()
         logging.getLogger("towpath").info("worker %s has stopped", worker.name)
     return 0

@@ -1,4 +1,4 @@
-"""towpath workers: who is alive, and what it holds."""
+"""towpath workers: lists the workers and their leases."""
 
 import argparse
 from typing import Any, Final
@@ -26,15 +26,15 @@ COLUMNS: Final[Columns] = {
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Say what the command understands."""
-    parser.description = "List the workers and what they hold; those over HTTP have no session."
+    """Define the arguments of the command."""
+    parser.description = "List the workers and their leases. Workers over HTTP have no session."
     parser.epilog = EXAMPLES
     add_common(parser)
     parser.set_defaults(run=workers)
 
 
 def workers(given: argparse.Namespace) -> None:
-    """Show who is alive."""
+    """Show the workers."""
     with open_app(given) as app:
         dead_after = app.settings.dead_after
         found: list[Session | RemoteWorker] = [*app.sessions.list(), *app.sessions.remote()]
@@ -45,7 +45,7 @@ def workers(given: argparse.Namespace) -> None:
 
 
 def document(worker: Session | RemoteWorker, dead_after: float) -> dict[str, Any]:
-    """Return a worker for programs; its session is text, for JavaScript cannot hold the number."""
+    """Return the JSON form of a worker; its session is a string, too large for JavaScript."""
     known = msgspec.structs.asdict(worker)
     session = None if worker.session is None else str(worker.session)
     return {**known, "session": session, "live": is_live(worker, dead_after)}
