@@ -209,9 +209,9 @@ def make_app(place) -> Iterator[Callable[..., App]]:
 def quick_passwords(monkeypatch) -> None:
     """Hash passwords with parameters that are quick, and would be far too cheap."""
     quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    nobodys = quick.hash(b"nobody")
+    unknown = quick.hash(b"nobody")
     monkeypatch.setattr(passwords, "_hasher", lambda: quick)
-    monkeypatch.setattr(passwords, "_nobodys", lambda: nobodys)
+    monkeypatch.setattr(passwords, "_hash_of_unknown", lambda: unknown)
 
 
 @pytest.fixture(params=["blocking", "async"])

@@ -1,51 +1,51 @@
 """Every error that this package raises on purpose.
 
     TowpathError
-    ├── Invalid                    the request makes no sense, whatever the state
+    ├── Invalid                    the request is wrong in itself
     │   ├── InvalidTopic           a topic name outside [A-Za-z0-9_-]{1,200}
     │   │   └── TopicRequired      no topic at all
     │   ├── InvalidPayload         not JSON: NaN, lone surrogates, unknown types
-    │   ├── InvalidArguments       they do not fit the task
+    │   ├── InvalidArguments       arguments that do not fit the task
     │   ├── PayloadTooLarge        over `max_payload`
     │   ├── InvalidTouchTime       touched again before `min_touch_interval`
     │   ├── InvalidRule            an access rule that cannot be read
-    │   └── InvalidUrl             a database URL that we cannot read
-    ├── LoginRefused               no such account, or another password
-    ├── InvalidToken               a token or API key that does not hold, or no longer
+    │   └── InvalidUrl             a database URL that cannot be read
+    ├── LoginRefused               unknown account or wrong password
+    ├── InvalidToken               a token or API key that is wrong, expired or revoked
     ├── NotFound                   no such job or topic
-    ├── Conflict                   it exists, but its state does not allow this
+    ├── Conflict                   the current state does not allow the request
     │   ├── InvalidState           the job is in another state
     │   ├── NotReserved            the job is not reserved
-    │   │   └── LeaseLost          it was yours and no longer is
+    │   │   └── LeaseLost          the lease of the caller has ended
     │   ├── NotBuried              the job is not buried
-    │   ├── JobFailed              its result was waited for, and there is none
-    │   ├── JobCancelled           likewise
+    │   ├── JobFailed              `result` waited for a job that failed
+    │   ├── JobCancelled           `result` waited for a job that was cancelled
     │   ├── JobExists              the same id with other content
     │   ├── AccountExists          the same e-mail address
-    │   └── KeyTaken               another unfinished job holds this key
+    │   └── KeyTaken               another unfinished job has this key
     ├── LimitReached               a limit of the settings
-    │   ├── MaxTopicsReached       one topic more than `max_topics`
-    │   ├── MaxJobsReached         one job more than `max_jobs_per_topic`
-    │   ├── TooManyWaiters         one waiting `reserve` more than `max_waiters_per_topic`
+    │   ├── MaxTopicsReached       more topics than `max_topics`
+    │   ├── MaxJobsReached         more jobs than `max_jobs_per_topic`
+    │   ├── TooManyWaiters         more waiting `reserve` calls than `max_waiters_per_topic`
     │   ├── TooManyLogins          failed logins of one e-mail address or client
     │   └── TouchLimitExceeded     touched too often or for too long
     ├── Timeout                    it did not happen in time
     │   ├── ReserveTimeout         no job became ready in time
     │   ├── TimeLimitExceeded      a job ran longer than its `timeout`
-    │   └── ResultTimeout          a job whose result was waited for goes on
-    ├── SandboxFailed              the process of a sandboxed task died or did not begin
+    │   └── ResultTimeout          `result` waited for a job that has not ended
+    ├── SandboxFailed              the process of a sandboxed task died or did not start
     ├── ExtraMissing               a package that is not installed
-    ├── AppClosed                  the app was closed
+    ├── AppClosed                  the app is closed
     └── DatabaseError              the database refused or did not answer
-        ├── DatabaseUnavailable    not reachable; what was acknowledged is safe
-        ├── DatabaseBusy           locked by somebody else for too long
+        ├── DatabaseUnavailable    not reachable; acknowledged data is safe
+        ├── DatabaseBusy           locked by another transaction for too long
         ├── DatabaseFull           no space left
-        ├── DatabaseReadOnly       it may not be written
-        ├── DatabaseDenied         wrong password, or a role without the right
-        ├── NotADatabase           the file is something else
+        ├── DatabaseReadOnly       it cannot be written
+        ├── DatabaseDenied         wrong password, or a role without permission
+        ├── NotADatabase           the file is not a database
         ├── IncompatibleData       a stored job that this version cannot read
-        ├── SchemaMissing          our tables are not there and may not be created
-        └── SchemaTooNew           written by a newer Towpath
+        ├── SchemaMissing          Towpath's tables do not exist and may not be created
+        └── SchemaTooNew           written by a newer version of Towpath
 
 The `code` is part of the HTTP API and of the SDKs: never rename one.
 """
@@ -54,13 +54,13 @@ from typing import ClassVar
 
 
 class TowpathError(Exception):
-    """The root of the tree; catch it to catch them all."""
+    """The base class of all errors of Towpath."""
 
     code: ClassVar[str] = "error"
 
 
 class Invalid(TowpathError):
-    """The request makes no sense, whatever the state. Nothing was stored."""
+    """The request is wrong in itself. Nothing was stored."""
 
     code = "invalid"
 
@@ -84,7 +84,7 @@ class InvalidPayload(Invalid):
 
 
 class InvalidArguments(Invalid):
-    """The arguments do not fit the task: correct the call, or the task if the job is older."""
+    """The arguments do not fit the task: correct the call, or let the task accept older jobs."""
 
     code = "invalid_arguments"
 
@@ -102,9 +102,9 @@ class InvalidTouchTime(Invalid):
 
 
 class InvalidRule(Invalid):
-    """An access rule that cannot be read; `position` is the character at which it goes wrong.
+    """The access rule cannot be read; `position` is the index of the character that is wrong.
 
-    Where it was to be stored, `rule` is its name.
+    `rule` is the name of the rule if it was to be stored.
     """
 
     code = "invalid_rule"
@@ -122,7 +122,7 @@ class InvalidUrl(Invalid):
 
 
 class LoginRefused(TowpathError):
-    """There is no such account, or its password is another one; which of them is not said."""
+    """The account does not exist or the password is wrong; the error does not tell which."""
 
     code = "login_refused"
 
@@ -134,7 +134,7 @@ class InvalidToken(TowpathError):
 
 
 class NotFound(TowpathError):
-    """There is no such job or topic, or no longer."""
+    """The job or topic does not exist, or no longer exists."""
 
     code = "not_found"
 
@@ -146,21 +146,21 @@ class Conflict(TowpathError):
 
 
 class InvalidState(Conflict):
-    """The job is in a state that does not allow this; look at it and decide again."""
+    """The state of the job does not allow this; read the job and decide again."""
 
     code = "invalid_state"
 
 
 class NotReserved(Conflict):
-    """The job is not reserved, so nobody can settle it."""
+    """The job is not reserved; reserve it before you complete, fail, release or bury it."""
 
     code = "not_reserved"
 
 
 class LeaseLost(NotReserved):
-    """The lease ended and the job may be someone else's.
+    """The lease has ended, and another worker may have the job.
 
-    Stop working on it: whatever you write for it now is refused.
+    Stop working on it: every later call with this lease is refused.
     """
 
     code = "lease_lost"
@@ -173,19 +173,19 @@ class NotBuried(Conflict):
 
 
 class JobFailed(Conflict):
-    """The job whose result was waited for is buried: its `failures` say why."""
+    """The job that `result` waited for is buried: its `failures` give the reason."""
 
     code = "job_failed"
 
 
 class JobCancelled(Conflict):
-    """The job whose result was waited for was cancelled."""
+    """The job that `result` waited for was cancelled."""
 
     code = "job_cancelled"
 
 
 class JobExists(Conflict):
-    """A job with this id and other content is stored already; choose a new id."""
+    """A job with this id but other content exists already; choose a new id."""
 
     code = "job_exists"
 
@@ -197,7 +197,7 @@ class AccountExists(Conflict):
 
 
 class KeyTaken(Conflict):
-    """Another unfinished job of the topic holds this key; finish or cancel that one first."""
+    """Another unfinished job of the topic has this key; finish or cancel that job first."""
 
     code = "key_taken"
 
@@ -237,7 +237,7 @@ class TooManyLogins(LimitReached):
 
 
 class TouchLimitExceeded(LimitReached):
-    """The job was touched too often or for too long; release it and take it again."""
+    """The job was touched too often or for too long; release it and reserve it again."""
 
     code = "touch_limit_exceeded"
 
@@ -261,19 +261,19 @@ class TimeLimitExceeded(Timeout):
 
 
 class SandboxFailed(TowpathError):
-    """The process of a sandboxed task died, or did not find its task; the worker goes on."""
+    """The process of a sandboxed task died or did not find its task; the worker continues."""
 
     code = "sandbox_failed"
 
 
 class ResultTimeout(Timeout):
-    """The job did not end in time; it goes on."""
+    """The job did not end in time; it is still waiting or running."""
 
     code = "result_timeout"
 
 
 class ExtraMissing(TowpathError):
-    """A package is not installed that this needs; `pip install 'towpath[server]'` brings it."""
+    """A required package is not installed; `pip install 'towpath[server]'` installs it."""
 
     code = "extra_missing"
 
@@ -283,6 +283,9 @@ class AppClosed(TowpathError):
 
     code = "app_closed"
 
+    def __init__(self, message: str = "this app was closed; make a new one") -> None:
+        super().__init__(message)
+
 
 class DatabaseError(TowpathError):
     """The database refused this; nothing was stored."""
@@ -291,54 +294,54 @@ class DatabaseError(TowpathError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database cannot be reached. What was acknowledged is safe; try again later."""
+    """The database cannot be reached. Acknowledged data is safe; try again later."""
 
     code = "database_unavailable"
 
 
 class DatabaseBusy(DatabaseError):
-    """Another transaction holds the lock: end it, raise `busy_timeout`, or give `connection=`."""
+    """Another transaction holds the lock: end it, raise `busy_timeout`, or pass `connection=`."""
 
     code = "database_busy"
 
 
 class DatabaseFull(DatabaseError):
-    """No space is left. Nothing of this call was stored; free some space and try again."""
+    """No space is left. This call stored nothing; free some space and try again."""
 
     code = "database_full"
 
 
 class DatabaseReadOnly(DatabaseError):
-    """The database may not be written; check its file permissions or connect to the primary."""
+    """The database cannot be written; check its file permissions or connect to the primary."""
 
     code = "database_read_only"
 
 
 class DatabaseDenied(DatabaseError):
-    """The database turned us away; check user, password and rights."""
+    """The database refused the login or the access; check user, password and permissions."""
 
     code = "database_denied"
 
 
 class NotADatabase(DatabaseError):
-    """The path is not a SQLite database; name another file."""
+    """The file is not a SQLite database; use another path."""
 
     code = "not_a_database"
 
 
 class IncompatibleData(DatabaseError):
-    """A stored job has a form that this version cannot read; upgrade, or delete the job."""
+    """A stored job has a format that this version cannot read; upgrade, or delete the job."""
 
     code = "incompatible_data"
 
 
 class SchemaMissing(DatabaseError):
-    """Our tables are not there; run `towpath migrate` as a role that may create them."""
+    """Towpath's tables do not exist; run `towpath migrate` as a role that may create them."""
 
     code = "schema_missing"
 
 
 class SchemaTooNew(DatabaseError):
-    """A newer Towpath has changed the tables; upgrade this process."""
+    """A newer version of Towpath has changed the tables; upgrade this process."""
 
     code = "schema_too_new"

@@ -34,7 +34,7 @@ from towpath.store.accounts import NewAccount
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
 PASSWORD = "correct horse"
-HASHER, NOBODYS = passwords._hasher.__wrapped__, passwords._nobodys.__wrapped__
+HASHER, UNKNOWN = passwords._hasher.__wrapped__, passwords._hash_of_unknown.__wrapped__
 SHARED = "another-secret-that-is-long-enough-for-hs256"
 
 
@@ -55,7 +55,7 @@ def hashes(monkeypatch):
             return real(self, *args, **kwargs)
 
         monkeypatch.setattr(PasswordHasher, verb, counted)
-    passwords._nobodys()
+    passwords._hash_of_unknown()
     asked.clear()
     return asked
 
@@ -738,7 +738,7 @@ def test_upkeep_forgets_ended_logins_when_their_tokens_have_expired(app, ada, cl
 def test_without_argon2_jobs_go_on_and_a_password_says_what_to_install(app, monkeypatch):
     monkeypatch.setitem(sys.modules, "argon2", None)
     monkeypatch.setattr(passwords, "_hasher", HASHER)
-    monkeypatch.setattr(passwords, "_nobodys", NOBODYS)
+    monkeypatch.setattr(passwords, "_hash_of_unknown", UNKNOWN)
     app.jobs.enqueue("mail")
     app.keys.create("ci", scopes=["enqueue"])
     app.access.get()

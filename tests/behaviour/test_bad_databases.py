@@ -156,7 +156,7 @@ def test_a_file_that_is_something_else_is_left_as_it_is(open_app, tmp_path, cont
     path = tmp_path / "diary.txt"
     path.write_bytes(content)
 
-    with refused(NotADatabase, "diary.txt", "name another file"):
+    with refused(NotADatabase, "diary.txt", "use another path"):
         open_app(f"sqlite:///{path}").jobs.enqueue("mail")
 
     assert path.read_bytes() == content
@@ -201,12 +201,12 @@ def grant(postgres, postgres_schema, role):
 
 @pytest.mark.parametrize("password", ["", ":wrong"])
 def test_a_wrong_password_is_denied_at_once(open_app, postgres, role, password):
-    with refused(DatabaseDenied, "check user, password and rights"):
+    with refused(DatabaseDenied, "check user, password and permissions"):
         open_app(postgres.url(user=role + password)).jobs.enqueue("mail")
 
 
 def test_an_unknown_role_is_denied_at_once(open_app, postgres):
-    with refused(DatabaseDenied, "nobody-knows", "check user, password and rights"):
+    with refused(DatabaseDenied, "nobody-knows", "check user, password and permissions"):
         open_app(postgres.url(user="nobody-knows")).jobs.enqueue("mail")
 
 
@@ -345,7 +345,7 @@ def test_files_of_somebody_else_are_denied_and_the_doctor_says_so(shared_directo
     path.chmod(0o666)
 
     with App(f"sqlite:///{path}") as app, as_nobody():
-        with refused(DatabaseDenied, str(turn), "rights"):
+        with refused(DatabaseDenied, str(turn), "permissions"):
             colour(app).jobs.enqueue("mail")
         [rights] = [check for check in app.doctor() if check.name == "rights"]
     assert (rights.verdict, rights.message) == ("problem", f"this user may not write {turn}")

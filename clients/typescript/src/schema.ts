@@ -961,7 +961,7 @@ export interface components {
         };
         /**
          * Status
-         * @description What people ask of a job: coarser than its state.
+         * @description A summary of a job's state, for people.
          * @enum {unknown}
          */
         Status: "cancelled" | "completed" | "failed" | "pending" | "processing";
@@ -1061,7 +1061,7 @@ export interface components {
         };
         /**
          * FailureKind
-         * @description Why a job has a failure on record.
+         * @description The reason of a recorded failure.
          * @enum {unknown}
          */
         FailureKind: "crash" | "dependency" | "error" | "expired";

@@ -1,1 +1,1 @@
-"""What things are: values and rules, without I/O and without a clock."""
+"""Values and rules of the domain, without I/O and without a clock."""

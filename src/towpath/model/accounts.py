@@ -1,4 +1,4 @@
-"""Accounts: who may log in, and what may be said of them."""
+"""Accounts of users and superusers, and the checks of their fields."""
 
 import re
 import unicodedata
@@ -15,32 +15,32 @@ from towpath.model.payload import encode_json
 MOST_EMAIL: Final = 254
 MOST_NAME: Final = 200
 MOST_FIELDS: Final = 16 * 1024  # bytes of JSON
-MOST_DEPTH: Final = 16  # of lists and objects in the fields
+MOST_DEPTH: Final = 16  # levels of lists and objects in the fields
 RESERVED: Final = frozenset(
     {"id", "collectionId", "collectionName", "email", "name", "created", "updated", "password"}
 )
-"""What a record shows beside its fields; a field of that name would hide it from a rule."""
+"""Names that every record has; a field with such a name would hide the value from a rule."""
 
 _EMAIL: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f@]+@[^\s\x00-\x1f\x7f-\x9f@]+")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class Collection(StrEnum):
-    """The two kinds of account, by the names that PocketBase gives them."""
+    """The two kinds of account, under PocketBase's names."""
 
     USERS = "users"
     SUPERUSERS = "_superusers"
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """Somebody who may log in, or whom an external token names."""
+    """A user or superuser: stored here, or named by an external token."""
 
     id: str  # a UUIDv7, or the subject of an external token
     collection: Collection
     email: str
     name: str
     fields: dict[str, Any]
-    generation: int  # tokens of an older one have ended
+    generation: int  # tokens of an older generation are no longer valid
     created_at: datetime
     updated_at: datetime
 
@@ -50,18 +50,18 @@ def collection_of(name: str) -> Collection:
     try:
         return Collection(name)
     except ValueError:
-        known = " and ".join(Collection)
-        msg = f"there is no collection {str(name)[:100]!r}: there are {known}"
+        known = ", ".join(Collection)
+        msg = f"unknown collection {str(name)[:100]!r}; known collections: {known}"
         raise Invalid(msg) from None
 
 
 def folded(email: str) -> str:
-    """Return an e-mail address as it is stored and found: in lower case, however it was typed."""
+    """Return an e-mail address as it is stored and looked up: normalized, in lower case."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
 
 
 def email_of(text: str) -> str:
-    """Return an e-mail address as it is stored, if it is one."""
+    """Return an e-mail address as it is stored; raise Invalid if it is not one."""
     _check_text(text, "e-mail address", MOST_EMAIL)
     email = folded(text)
     if not _EMAIL.fullmatch(email):
@@ -71,7 +71,7 @@ def email_of(text: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return the name of an account or a key, if it can be stored."""
+    """Return the name of an account or a key; raise Invalid if it cannot be stored."""
     _check_text(text, "name", MOST_NAME)
     return text
 
@@ -79,37 +79,35 @@ def name_of(text: str) -> str:
 def fields_of(fields: Mapping[str, Any] | None) -> str:
     """Return the fields of an account as they are stored."""
     if fields is not None and not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = "the fields of an account are an object"
+        msg = f"the fields of an account must be an object, not {type(fields).__name__}"
         raise Invalid(msg)
     known: dict[Any, Any] = dict(fields or {})
     for name in known:
         if not isinstance(name, str) or not _FIELD.fullmatch(name):
-            msg = (
-                f"{str(name)[:100]!r} is not the name of a field: use letters, digits, underscores"
-            )
+            msg = f"{str(name)[:100]!r} is not a valid field name; use letters, digits, underscores"
             raise Invalid(msg)
         if name in RESERVED:
-            msg = f"{name} is not a field of your own: an account has one already"
+            msg = f"the field name {name!r} is reserved; choose another name"
             raise Invalid(msg)
     if not _shallow(known, MOST_DEPTH):
         msg = f"the fields are nested more than {MOST_DEPTH} levels deep"
         raise Invalid(msg)
     text = encode_json(known, 2**30, "fields")
     if len(text.encode()) > MOST_FIELDS:
-        msg = f"the fields of an account may have {MOST_FIELDS:,} bytes: store more elsewhere"
+        msg = f"the fields have more than {MOST_FIELDS:,} bytes; store larger data elsewhere"
         raise Invalid(msg)
     return text
 
 
 def _check_text(text: str, what: str, most: int) -> None:
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f"the {what} is text, not {type(text).__name__}"
+        msg = f"the {what} must be text, not {type(text).__name__}"
         raise Invalid(msg)
     if len(text) > most:
-        msg = f"the {what} has {len(text):,} characters, {most} are allowed"
+        msg = f"the {what} has {len(text):,} characters; at most {most} are allowed"
         raise Invalid(msg)
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        msg = f"the {what} holds a character that cannot be stored"
+        msg = f"the {what} contains a character that cannot be stored (NUL or a lone surrogate)"
         raise Invalid(msg)
 
 

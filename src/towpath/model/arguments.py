@@ -1,6 +1,6 @@
-"""The arguments of a task as they are stored: one JSON object, by the names of its parameters.
+"""The arguments of a task as they are stored: one JSON object, keyed by parameter name.
 
-Only what was given is stored, so a default that changes later is the new one when the job runs.
+Only the given arguments are stored, so a job runs with the defaults of the current code.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from towpath.model import payload
 
 
 class Signature:
-    """How a function is called and what it returns, checked by its annotations."""
+    """The parameters and the result of a function, checked against its annotations."""
 
     def __init__(self, function: Callable[..., object], injected: type) -> None:
         try:
@@ -26,12 +26,12 @@ class Signature:
             msg = f"{function.__qualname__}: {error}"
             raise InvalidArguments(msg) from error
         every = inspect.signature(function).parameters.values()
-        wanting = [nth for nth, each in enumerate(every) if hints.get(each.name) is injected]
-        if wanting not in ([], [0]):
-            msg = f"{function.__qualname__}: a {injected.__name__} is the first parameter"
+        injected_at = [nth for nth, each in enumerate(every) if hints.get(each.name) is injected]
+        if injected_at not in ([], [0]):
+            msg = f"{function.__qualname__}: the {injected.__name__} must be the first parameter"
             raise InvalidArguments(msg)
-        self.takes_context = bool(wanting)
-        own = list(every)[len(wanting) :]
+        self.takes_context = bool(injected_at)
+        own = list(every)[len(injected_at) :]
         self.name = function.__qualname__
         self._signature = inspect.Signature(own)
         self._by_name = all(each.kind in _NAMED for each in own)
@@ -40,9 +40,11 @@ class Signature:
             fields = [_field(each, hints.get(each.name, Any)) for each in own]
             shape = msgspec.defstruct("arguments", fields, kw_only=True, forbid_unknown_fields=True)
             self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
-            partly = [(name, _maybe(kind), msgspec.UNSET) for name, kind, *_ in fields]
-            some = msgspec.defstruct("arguments", partly, kw_only=True, forbid_unknown_fields=True)
-            self._some = msgspec.json.Decoder(some, dec_hook=_from_plain)
+            optional = [(name, _or_unset(kind), msgspec.UNSET) for name, kind, *_ in fields]
+            part = msgspec.defstruct(
+                "arguments", optional, kw_only=True, forbid_unknown_fields=True
+            )
+            self._partial = msgspec.json.Decoder(part, dec_hook=_from_plain)
             self._returned = msgspec.json.Decoder(
                 Any if returned in {typing.NoReturn, typing.Never} else returned,
                 dec_hook=_from_plain,
@@ -52,7 +54,7 @@ class Signature:
             raise InvalidArguments(msg) from error
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int) -> str:
-        """Return arguments as they are stored, or refuse them in the words of a wrong call."""
+        """Return arguments as they are stored; raise InvalidArguments if the call is wrong."""
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -65,25 +67,28 @@ class Signature:
     def encode_step(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int
     ) -> tuple[str, str | None]:
-        """Return arguments but for the first, and its name; all of them if there is no room."""
+        """Return the arguments behind the first, and the name of the first, which comes later.
+
+        If all parameters are given already, return all arguments and None.
+        """
         try:
             given = self._signature.bind(_LATER, *args, **kwargs).arguments
         except TypeError:
             return self.encode(args, kwargs, most), None
         name = next(iter(given))
         if given.pop(name) is not _LATER:
-            msg = f"{self.name}: a result is passed as the first argument, which must have a name"
+            msg = f"{self.name}: the first parameter takes a result, so it must have a name"
             raise InvalidArguments(msg)
         body = payload.encode_json(given, most, "payload", _encoder)
-        self._decoded(body, self._some)
+        self._decoded(body, self._partial)
         return body, name
 
     def decode(self, body: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return stored arguments as they are passed, or say why they fit no more."""
-        found = self._decoded(body)
+        """Return stored arguments as positional and named ones; raise if they no longer fit."""
+        named = self._decoded(body)
         if self._by_name:
-            return (), found
-        bound = inspect.BoundArguments(self._signature, OrderedDict(found))
+            return (), named
+        bound = inspect.BoundArguments(self._signature, OrderedDict(named))
         return bound.args, bound.kwargs
 
     def encode_result(self, result: object, most: int) -> str | None:
@@ -95,38 +100,38 @@ class Signature:
         try:
             return None if body is None else self._returned.decode(body)
         except (msgspec.DecodeError, ValueError, TypeError) as error:
-            msg = f"the result of {self.name} does not fit its annotation any more: {error}"
+            msg = f"the stored result of {self.name} does not fit its annotation: {error}"
             raise IncompatibleData(msg) from error
 
     def _decoded(
         self, body: str, decoder: msgspec.json.Decoder[Any] | None = None
     ) -> dict[str, Any]:
         try:
-            given = "{}" if body == "null" else body  # nothing was given
-            found = (decoder or self._arguments).decode(given)
+            given = "{}" if body == "null" else body  # the job was enqueued without a payload
+            arguments = (decoder or self._arguments).decode(given)
         except (msgspec.DecodeError, ValueError, TypeError) as error:
             msg = f"{self.name} cannot be called with these arguments: {error}"
             raise InvalidArguments(msg) from error
-        each = ((name, getattr(found, name)) for name in found.__struct_fields__)
+        each = ((name, getattr(arguments, name)) for name in arguments.__struct_fields__)
         return {name: value for name, value in each if value is not msgspec.UNSET}
 
 
 def _field(parameter: Parameter, annotation: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
     if parameter.kind is Parameter.VAR_POSITIONAL:
-        return parameter.name, _maybe(list[annotation]), msgspec.UNSET
+        return parameter.name, _or_unset(list[annotation]), msgspec.UNSET
     if parameter.kind is Parameter.VAR_KEYWORD:
-        return parameter.name, _maybe(dict[str, annotation]), msgspec.UNSET
+        return parameter.name, _or_unset(dict[str, annotation]), msgspec.UNSET
     if parameter.default is Parameter.empty:
         return parameter.name, annotation
-    return parameter.name, _maybe(annotation), msgspec.UNSET
+    return parameter.name, _or_unset(annotation), msgspec.UNSET
 
 
-def _maybe(annotation: Any) -> Any:
-    return Union[annotation, msgspec.UnsetType]  # noqa: UP007 - an annotation need not know the |
+def _or_unset(annotation: Any) -> Any:
+    return Union[annotation, msgspec.UnsetType]  # noqa: UP007 - an annotation may not support |
 
 
 def _to_plain(value: Any) -> Any:
-    """Return what pydantic's models stand for; msgspec knows all other common types."""
+    """Convert a pydantic model; msgspec converts all other common types itself."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     msg = f"a {type(value).__name__} cannot be stored"
@@ -141,5 +146,5 @@ def _from_plain(kind: Any, value: Any) -> Any:
 
 
 _NAMED: Final = frozenset({Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY})
-_LATER: Final = object()  # stands for the result of what comes before
+_LATER: Final = object()  # stands for the result of the previous step
 _encoder: Final = msgspec.json.Encoder(enc_hook=_to_plain)

@@ -20,8 +20,8 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
     factor: float = 4.0
     most: float = 86_400.0
     step: float = 0.0  # seconds that are added each time
-    jitter: float = 0.0  # the share of a wait by which chance makes it shorter or longer
-    waits: tuple[float, ...] = ()  # instead of a rule: one after the other, then the last for ever
+    jitter: float = 0.0  # the share of a wait by which it randomly varies, up or down
+    waits: tuple[float, ...] = ()  # instead of a rule: these waits in order, then always the last
 
     @classmethod
     def exponential(
@@ -44,18 +44,18 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
         most: Duration = "1d",
         jitter: float = 0,
     ) -> Self:
-        """Wait `first`, then longer by `step` each time (by `first`, unless told), up to `most`."""
+        """Wait `first`, then longer by `step` each time (default: `first`), up to `most`."""
         more = _seconds(first if step is None else step)
         return cls(_seconds(first), 1.0, _seconds(most), more, jitter).checked()
 
     @classmethod
     def constant(cls, wait: Duration, *, jitter: float = 0) -> Self:
-        """Wait equally long each time."""
+        """Wait the same time after each failure."""
         return cls(_seconds(wait), 1.0, _seconds(wait) * (1 + jitter), jitter=jitter).checked()
 
     @classmethod
     def listed(cls, waits: Sequence[Duration], *, jitter: float = 0) -> Self:
-        """Wait these times one after the other, then the last of them again and again."""
+        """Wait these times in order, then always the last of them."""
         each = tuple(_seconds(wait) for wait in waits)
         if not 0 < len(each) <= MOST_WAITS:
             msg = f"a backoff lists 1 to {MOST_WAITS} waits, not {len(each)}"
@@ -63,7 +63,7 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
         return cls(most=max(each) * (1 + jitter), jitter=jitter, waits=each).checked()
 
     def checked(self) -> Self:
-        """Return it, if every number in it makes sense."""
+        """Return the backoff itself; raise Invalid if a number in it is out of range."""
         for name in ("first", "most", "step"):
             _number(getattr(self, name), name)
         for wait in self.waits:
@@ -76,9 +76,9 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
         return self
 
     def seconds(self, failures: int, of: object = None) -> float:
-        """Return the wait after so many failures (1 is the first) of a job.
+        """Return the wait after the given number of failures (1 is the first) of a job.
 
-        Chance is the same for the same job and number, so that a word said twice is the same word.
+        The jitter depends only on the job and the number, so a repeated call gives the same wait.
         """
         wait = self._wait(failures)
         if self.jitter:
@@ -104,23 +104,23 @@ def _seconds(duration: Duration) -> float:
 
 def _number(seconds: float, name: str) -> None:
     if isinstance(seconds, str | timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f'{name} {seconds!r} is not seconds: use Backoff.exponential("5s") and the like'
+        msg = f'{name} {seconds!r} is not a number of seconds; use Backoff.exponential("5s")'
         raise Invalid(msg)
     microseconds(seconds, name)
 
 
 BackoffOption: TypeAlias = Backoff | Duration | Sequence[Duration]
-"""A rule, one wait for each time, or a list of waits."""
+"""A rule, one wait that is always the same, or a list of waits."""
 
 
 def backoff_of(given: object) -> Backoff:
-    """Read a backoff as callers may say it."""
+    """Read a backoff in any of the forms that callers may give."""
     if isinstance(given, Backoff):
         return given.checked()
     if isinstance(given, list | tuple):
         return Backoff.listed(cast("Sequence[Duration]", given))
     if callable(given):
-        msg = "a function is a task's own backoff, and is not stored: give it to @app.task()"
+        msg = "a backoff function cannot be stored with a job; pass it to @app.task(backoff=...)"
         raise Invalid(msg)
     return Backoff.constant(cast("Duration", given))
 

@@ -1,10 +1,10 @@
-"""How a job takes the results of those that it waited for."""
+"""How a job receives the results of the jobs that it waited for."""
 
 from msgspec import Struct
 
 
 class Takes(Struct, frozen=True, omit_defaults=True):
-    """Which argument gets what the jobs before it have returned."""
+    """The argument that receives the results of the previous jobs."""
 
     name: str
-    many: bool = False  # a list of all results, not the only one
+    many: bool = False  # it receives a list of all results, not one result

@@ -1,4 +1,4 @@
-"""Public ids: UUIDv7, time-ordered and made by the client, so that a repeated enqueue is known."""
+"""Public ids: UUIDv7, ordered by time; the client makes them, so a repeated enqueue is detected."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Instants and durations. Inside, both are whole microseconds; outside, datetime and timedelta."""
+"""Instants and durations: whole microseconds inside, datetime and timedelta in the public API."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from towpath.errors import Invalid
 Duration = timedelta | float | str
 """A timedelta, seconds, or text such as "250ms", "90s", "15m", "1h30m", "3d"."""
 
-FOREVER: Final = 2**62  # an instant that never comes, yet fits a signed 64-bit column
+FOREVER: Final = 2**62  # later than every instant, yet fits a signed 64-bit column
 LONGEST: Final = timedelta(days=36_500)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,11 +23,11 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 def microseconds(duration: Duration, name: str = "duration") -> int:
-    """Read a duration, which is never negative."""
+    """Return a duration in microseconds; raise Invalid if it is negative or too long."""
     try:
         us = _read(duration, name)
     except OverflowError:
-        us = -1  # it is beyond all bounds, even those of a float
+        us = -1  # out of range, as are all negative numbers
     if not 0 <= us <= LONGEST // _MICROSECOND:
         msg = f"{name} {duration!r} is not between 0 and {LONGEST.days} days"
         raise Invalid(msg)
@@ -48,16 +48,16 @@ def _read(duration: Duration, name: str) -> int:
 
 
 def instant(at: datetime, name: str = "run_at") -> int:
-    """Read a datetime, which must say its time zone."""
+    """Return a datetime as microseconds since 1970; it must have a time zone."""
     if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = f"{name} {at!r} is not a datetime"
         raise Invalid(msg)
     if at.tzinfo is None:
-        msg = f"{name} {at!r} has no time zone; use datetime.now(UTC) and the like"
+        msg = f"{name} {at!r} has no time zone; use an aware datetime such as datetime.now(UTC)"
         raise Invalid(msg)
     us = (at - _EPOCH) // _MICROSECOND
     if not 0 <= us <= _LATEST:
-        msg = f"{name} {at} is too far away"
+        msg = f"{name} {at} is not between the years 1970 and 2254"
         raise Invalid(msg)
     return us
 
@@ -65,7 +65,7 @@ def instant(at: datetime, name: str = "run_at") -> int:
 @lru_cache(256)  # the jobs of a batch share their instants
 def as_datetime(us: int) -> datetime:
     """Return the instant as an aware datetime in UTC."""
-    # A double holds microseconds exactly for centuries, and this is four times as quick as adding.
+    # A double is exact here (see _LATEST), and this is four times as fast as adding a timedelta.
     return datetime.fromtimestamp(us / 1e6, UTC)
 
 
@@ -76,7 +76,7 @@ def as_timedelta(us: int) -> timedelta:
 
 
 def spoken(duration: timedelta) -> str:
-    """Return a duration in the words of people, roughly: 250 ms, 12 s, 5 min, 3 h, 2 d."""
+    """Return a duration in its largest unit, rounded down: 250 ms, 12 s, 5 min, 3 h, 2 d."""
     seconds = duration.total_seconds()
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
         if seconds >= size:

@@ -1,4 +1,4 @@
-"""A job, and the right to run it."""
+"""A job, its lease, and the records of its runs."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -18,25 +18,25 @@ from towpath.model.states import STATUS, State, Status
 
 
 class Options(Struct, frozen=True, omit_defaults=True):
-    """How a job is run; stored with it only where it differs from these defaults."""
+    """How a job is run; an option is stored only if it differs from its default here."""
 
-    max_retries: int = 3  # the failure that reaches it is the last
-    max_crashes: int = 3  # workers it may take down with it
+    max_retries: int = 3  # the job is buried when its failures reach this number
+    max_crashes: int = 3  # the job is buried when the crashes of its workers reach this number
     timeout: float = 600.0  # seconds that one run may last
     retention: float = 259_200.0  # seconds that a finished job is kept
-    expires_after: float | None = None  # seconds since it was made: its first run begins no later
-    expires_at: int | None = None  # instead of that, an instant
+    expires_after: float | None = None  # seconds from enqueue to the latest begin of the first run
+    expires_at: int | None = None  # the same as an instant
     backoff: Backoff = DEFAULT
     limit: Limit | None = None
-    runs: Runs | None = None  # by whom it is run, if not by anybody once
-    takes: Takes | None = None  # which argument gets the results of those that it waits for
+    runs: Runs | None = None  # set if the job chooses its workers
+    takes: Takes | None = None  # the argument that receives the results of previous jobs
     headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
 
 
 class Job(Struct, frozen=True):
     """One piece of work, as it was when it was read."""
 
-    # Read from rows by position: so many names would take ten times as long.
+    # Made from rows by position: keyword arguments would take ten times as long.
 
     seq: int  # its number: allocation order, never reused
     id: UUID
@@ -49,7 +49,7 @@ class Job(Struct, frozen=True):
     ttr: timedelta
     options: Options
     created_at: datetime
-    run_at: datetime  # not before; between tries, the time of the next
+    run_at: datetime  # the earliest start; between two tries, that of the next one
     epoch: int = 0  # reservations so far
     retries: int = 0  # failures so far
     crashes: int = 0
@@ -58,23 +58,23 @@ class Job(Struct, frozen=True):
     buries: int = 0
     kicks: int = 0
     reserved_at: datetime | None = None
-    until: datetime | None = None  # the end of its lease, unless a session holds it
+    until: datetime | None = None  # the end of its lease; None if the lease belongs to a session
     cancel_requested: bool = False
     finished_at: datetime | None = None
     duration: timedelta | None = None
     result_body: str | None = None
     last_error: str | None = None
-    progress: float | None = None  # from 0 to 1, as its last run has said
+    progress: float | None = None  # from 0 to 1, reported by its last run
     progress_message: str | None = None
 
     @property
     def payload(self) -> Any:
-        """The data it was enqueued with."""
+        """The data that it was enqueued with."""
         return payload.decode(self.body, self.encoding)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it is too late to begin it, if it was not begun."""
+        """The latest begin of its first run; None if it does not expire."""
         if self.options.expires_at is not None:
             return as_datetime(self.options.expires_at)
         if self.options.expires_after is not None:
@@ -83,17 +83,17 @@ class Job(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What travels with it, beside its payload."""
+        """The headers that it was enqueued with."""
         return dict(self.options.headers)
 
     @property
     def returned(self) -> Any:
-        """What `complete` was told, or None."""
+        """The result that `complete` was given, or None."""
         return None if self.result_body is None else payload.decode(self.result_body, "json")
 
     @property
     def status(self) -> Status:
-        """Its state in coarser words."""
+        """Its status, which is coarser than its state."""
         return STATUS[self.state]
 
 
@@ -125,9 +125,9 @@ SHOWN: Final = {
 
 
 class UnreadableJob(Job, frozen=True, kw_only=True):
-    """A job that a newer version has written: where it lies is known, what it says is not.
+    """A job written by a newer version: its state can be read, its payload and options cannot.
 
-    Reading its payload or options raises IncompatibleData, so nobody runs it by guesses.
+    Reading these raises IncompatibleData, so that no worker runs the job on a guess.
     """
 
     why: str
@@ -139,9 +139,9 @@ class UnreadableJob(Job, frozen=True, kw_only=True):
 
     @property
     def expires_at(self) -> None:
-        """Say nothing: that stands in its options."""
+        """None: the expiry is part of the options."""
 
-    # Frozen, so that it is only ever read, as a property is.
+    # The struct is frozen, so a property may stand in for the field.
     @property  # type: ignore[misc]
     def options(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Raise IncompatibleData."""
@@ -151,17 +151,17 @@ class UnreadableJob(Job, frozen=True, kw_only=True):
 class Lease(Struct, frozen=True, kw_only=True):
     """The right to run one job for a while.
 
-    Every later word about the job presents it; a stale one is refused with LeaseLost.
+    Every later call about the job presents it; a stale lease is refused with LeaseLost.
     """
 
     job: Job
-    epoch: int  # grows with every reservation, never goes back: the fencing number
-    until: datetime | None  # None while a session holds it
+    epoch: int  # grows with every reservation, never decreases: the fencing number
+    until: datetime | None  # None if the lease belongs to a session
     session: int | None = None
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """A line that a running job has written."""
+    """A line of a running job's log."""
 
     epoch: int  # of the run that wrote it
     text: str
@@ -169,20 +169,20 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """What a running job has published."""
+    """An event that a running job has published."""
 
-    cursor: int  # its place among the events of this job
+    cursor: int  # its position among the events of this job
     epoch: int
     payload: Any
     at: datetime
 
 
 class FailureKind(StrEnum):
-    """Why a job has a failure on record."""
+    """The reason of a recorded failure."""
 
-    ERROR = "error"  # its run failed, or no run could read it
-    CRASH = "crash"  # its worker died, or fell silent
-    EXPIRED = "expired"  # its first run did not begin in time
+    ERROR = "error"  # the run failed, or the stored job could not be read
+    CRASH = "crash"  # the worker died or stopped reporting
+    EXPIRED = "expired"  # the first run did not begin before the job expired
     DEPENDENCY = "dependency"  # a job that it waits for failed, was cancelled or deleted
 
 

@@ -1,4 +1,4 @@
-"""API keys: secrets of programs, with scopes instead of rules."""
+"""API keys for programs, which have scopes instead of access rules."""
 
 import hashlib
 import secrets
@@ -12,7 +12,7 @@ from msgspec import Struct
 from towpath.errors import Invalid
 
 PREFIX: Final = "tow_"
-SHOWN: Final = 8  # characters of a secret by which people tell keys apart
+SHOWN: Final = 8  # characters of a secret that are kept to tell keys apart
 MOST_SECRET: Final = 200
 
 
@@ -26,16 +26,16 @@ class KeyScope(StrEnum):
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """A key, but for its secret, which nobody can read any more."""
+    """An API key without its secret, of which only a hash is stored."""
 
     id: str
     name: str
     prefix: str  # how its secret begins
     scopes: tuple[KeyScope, ...]
-    topics: tuple[str, ...]  # to which it is bound; none: all
+    topics: tuple[str, ...]  # the only topics it may use; empty: all topics
     created_at: datetime
     expires_at: datetime | None
-    last_used_at: datetime | None  # to the minute
+    last_used_at: datetime | None  # exact to a minute
 
 
 def new_secret() -> str:
@@ -44,19 +44,19 @@ def new_secret() -> str:
 
 
 def hashed(secret: str) -> str:
-    """Return what is stored of a secret: 32 random bytes are not guessed, a quick hash will do."""
+    """Return the hash that is stored; a fast one is enough, as a secret has 32 random bytes."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def scopes_of(names: Iterable[str]) -> tuple[KeyScope, ...]:
-    """Read the names of scopes, once each; there is at least one."""
+    """Return the scopes of these names without duplicates; raise Invalid if there is none."""
     names = (names,) if isinstance(names, str) else tuple(names)
     try:
-        found = tuple(dict.fromkeys(KeyScope(name) for name in names))
+        scopes = tuple(dict.fromkeys(KeyScope(name) for name in names))
     except ValueError as error:
-        msg = f"{error}: scopes are {', '.join(KeyScope)}"
+        msg = f"{error}; known scopes: {', '.join(KeyScope)}"
         raise Invalid(msg) from error
-    if not found:
-        msg = f"name at least one scope out of {', '.join(KeyScope)}"
+    if not scopes:
+        msg = f"name at least one scope; known scopes: {', '.join(KeyScope)}"
         raise Invalid(msg)
-    return found
+    return scopes

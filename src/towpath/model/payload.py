@@ -1,4 +1,4 @@
-"""Payloads as they are stored: JSON; raw bytes as the text that they are, or else as base64."""
+"""Payloads as they are stored: JSON; bytes as text if they are UTF-8, else as base64."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ class Encoding(StrEnum):
     BASE64 = "base64"  # any other bytes
 
 
-_JSON: Final = Encoding.JSON  # looked up once: an enum is slow at that
+_JSON: Final = Encoding.JSON  # looked up once, as the attributes of an enum are slow
 _TEXT: Final = Encoding.TEXT
 _BASE64: Final = Encoding.BASE64
 HIDDEN: Final = "•••"
@@ -29,7 +29,7 @@ _decoder: Final = msgspec.json.Decoder()
 
 
 def encode(payload: object, most: int) -> tuple[str, Encoding]:
-    """Return the body to store, or say why there is none."""
+    """Return the body to store and its encoding."""
     if isinstance(payload, (bytes, bytearray)):
         _check_size(len(payload), most)
         return _encode_bytes(payload)
@@ -39,7 +39,7 @@ def encode(payload: object, most: int) -> tuple[str, Encoding]:
 
 
 def _encode_bytes(raw: bytes | bytearray) -> tuple[str, Encoding]:
-    if 0 not in raw:  # which PostgreSQL cannot hold in a text
+    if 0 not in raw:  # PostgreSQL cannot store NUL in text
         with contextlib.suppress(UnicodeDecodeError):
             return raw.decode(), _TEXT
     return base64.b64encode(raw).decode("ascii"), _BASE64
@@ -64,7 +64,7 @@ def encode_json(
 
 
 def _checked_json(text: bytes, most: int) -> str:
-    """Return text that is JSON already."""
+    """Return text that is JSON already; raise InvalidPayload if it is not."""
     try:
         _decoder.decode(text)
         body = text.decode()
@@ -81,21 +81,22 @@ def decode(body: str, encoding: str) -> Any:
 
 
 def raw_bytes(body: str, encoding: str) -> bytes:
-    """Return the bytes that a body stands for; of JSON, those of its text."""
+    """Return the bytes that a body stands for; for JSON, those of its text."""
     return base64.b64decode(body) if encoding == _BASE64 else body.encode()
 
 
 def same(body: str, encoding: str, other: str, other_encoding: str) -> bool:
-    """Say whether two bodies are one payload, however they are encoded."""
+    """Say whether two bodies hold the same payload, even if their encodings differ."""
     if (encoding == _JSON) != (other_encoding == _JSON):
         return False
     return raw_bytes(body, encoding) == raw_bytes(other, other_encoding)
 
 
 def redacted(body: str, names: str, *, strict: bool = True) -> str:
-    """Return JSON with the values hidden of fields whose names end so, however they are written.
+    """Return JSON with the values hidden of all fields whose names end with one of `names`.
 
-    Other text is hidden as a whole; or, if this is not `strict`, only what looks like JSON.
+    Case and punctuation of the names do not matter. Text that is not JSON is hidden as a whole;
+    without `strict` only if it begins as JSON does.
     """
     ends = tuple(folded for name in names.split(",") if (folded := _folded(name)))
     try:
@@ -123,7 +124,7 @@ def _folded(name: str) -> str:
 
 
 def clean_text(text: str, most: int) -> str:
-    """Return text that every database can hold: no NUL, no lone surrogates, not endless."""
+    """Return text that every database can store: no NUL, no lone surrogates, not too long."""
     if len(text) > most:
         text = text[: most - 1] + "…"
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
@@ -144,7 +145,7 @@ def _finite(value: object) -> bool:
 def _check_size(size: int, most: int, what: str = "payload") -> None:
     if size > most:
         msg = (
-            f"the {what} has {size:,} bytes, {most:,} are allowed: store it elsewhere and "
-            f"give a reference, or raise max_{what}"
+            f"the {what} has {size:,} bytes; at most {most:,} are allowed. Store it elsewhere and "
+            f"pass a reference, or raise `max_{what}`"
         )
         raise PayloadTooLarge(msg)

@@ -1,4 +1,4 @@
-"""How an access rule is read: from its text to a tree. What the tree means is told in `rules`.
+"""The syntax of access rules: from text to a tree. `rules` gives the tree its meaning.
 
     rule       = [either]
     either     = both { "||" both }
@@ -7,7 +7,7 @@
     operand    = text | number | "true" | "false" | "null" | name [ ":" modifier ]
     operator   = [ "?" ] ( "=" | "!=" | ">" | ">=" | "<" | "<=" | "~" | "!~" )
 
-Blanks, line ends and `// comments` may stand between any two of them.
+Blanks, line ends and `// comments` are allowed between any two tokens.
 """
 
 import re
@@ -18,9 +18,9 @@ from typing import Final, Literal, NoReturn, TypeAlias
 from towpath.errors import InvalidRule
 
 LONGEST: Final = 4_000  # characters
-DEEPEST: Final = 50  # parentheses within each other
+DEEPEST: Final = 50  # nested parentheses
 REQUEST: Final = ("auth", "body", "query", "headers", "method", "context")
-PLAIN: Final = ("method", "context")  # parts of a request that have no parts themselves
+PLAIN: Final = ("method", "context")  # parts of a request that have no fields
 MACROS: Final = frozenset(
     f"@{name}"
     for name in (
@@ -42,14 +42,14 @@ MODIFIERS: Final[dict[str, Modifier]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that the rule itself says."""
+    """A value that is written in the rule."""
 
     value: str | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """A value that follows from what time it is."""
+    """A value that depends on the current time."""
 
     name: str
 
@@ -65,12 +65,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two operands and how they should be to each other."""
+    """Two operands and the operator that compares them."""
 
     left: "Operand"
     operator: str  # without its question mark
     right: "Operand"
-    any_of: bool = False  # one pair of a list is enough
+    any_of: bool = False  # with lists, one pair that holds is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPED: Final = re.compile(r"""\\(['"\\])""")
 _HINTS: Final = {
-    "&": ": two of them join",
-    "|": ": two of them join",
-    "/": ": two of them begin a comment",
-    ",": ": there are no functions",
-    "-": ": a name has letters, digits and _, which also stands for the - of a header",
+    "&": "; use && to join two conditions",
+    "|": "; use || to join two conditions",
+    "/": "; a comment begins with //",
+    ",": "; rules have no functions",
+    "-": "; names have letters, digits and _, also in place of the - of a header",
 }
 _UNSTORABLE: Final = re.compile(r"[\0\ud800-\udfff]")
 
@@ -119,16 +119,16 @@ class _Token:
 
     @property
     def shown(self) -> str:
-        """What a message says was found."""
+        """The end of a message that names this token."""
         return f"found {self.text[:30]!r}" if self.text else "found the end"
 
 
 def parse(text: str) -> Tree | None:
-    """Read a rule; None if there is nothing in it but blanks and comments."""
+    """Read a rule; None if it holds only blanks and comments."""
     if len(text) > LONGEST:
-        _refuse(LONGEST, f"a rule has at most {LONGEST:,} characters, this one has {len(text):,}")
+        _refuse(LONGEST, f"the rule has {len(text):,} characters; at most {LONGEST:,} are allowed")
     if bad := _UNSTORABLE.search(text):
-        _refuse(bad.start(), f"a database cannot store the character {bad[0]!r}")
+        _refuse(bad.start(), f"the character {bad[0]!r} cannot be stored; remove it")
     parser = _Parser([*_tokens(text), _Token("end", "", len(text))])
     return None if parser.token.kind == "end" else parser.whole()
 
@@ -137,10 +137,10 @@ def _tokens(text: str) -> Iterator[_Token]:
     position = 0
     while position < len(text):
         if not (match := _TOKEN.match(text, position)):
-            found = text[position]
-            if found in "'\"":
-                _refuse(position, f"the text that begins with {found} has no closing {found}")
-            _refuse(position, f"a rule cannot have {found!r} here{_HINTS.get(found, '')}")
+            character = text[position]
+            if character in "'\"":
+                _refuse(position, f"the text that begins here has no closing {character}")
+            _refuse(position, f"unexpected {character!r}{_HINTS.get(character, '')}")
         if match.lastgroup != "blank":
             yield _Token(str(match.lastgroup), match[0], position)
         position = match.end()
@@ -172,10 +172,10 @@ class _Parser:
         return token
 
     def _takes(self, text: str) -> bool:
-        """Step over a join or parenthesis, if it comes next."""
-        comes = self.token.text == text
-        self._next += comes
-        return comes
+        """Step over a join or parenthesis if it is the next token."""
+        is_next = self.token.text == text
+        self._next += is_next
+        return is_next
 
     def _either(self) -> Tree:
         parts = [self._both()]
@@ -194,7 +194,7 @@ class _Parser:
         if self._takes("("):
             self._depth += 1
             if self._depth > DEEPEST:
-                _refuse(position, f"parentheses stand at most {DEEPEST} deep within each other")
+                _refuse(position, f"parentheses may be nested at most {DEEPEST} levels deep")
             tree = self._either()
             if not self._takes(")"):
                 _refuse(self.token.position, f"expected && or || or ), {self.token.shown}")
@@ -208,15 +208,15 @@ class _Parser:
         _refuse(self.token.position, f"expected an operator such as = or !=, {self.token.shown}")
 
     def _comparison(self, left: Operand) -> Comparison:
-        said = self._take().text
-        operator = said.removeprefix("?")
+        written = self._take().text
+        operator = written.removeprefix("?")
         position = self.token.position
         right = self._operand()
         if operator.endswith("~") and isinstance(right, Constant):
-            wanted = right.value
-            if not isinstance(wanted, str) or not wanted:
-                _refuse(position, f"expected a text to look for after {said}, such as 'abc'")
-        return Comparison(left, operator, right, any_of=said != operator)
+            pattern = right.value
+            if not isinstance(pattern, str) or not pattern:
+                _refuse(position, f"expected a text to search for after {written}, such as 'abc'")
+        return Comparison(left, operator, right, any_of=written != operator)
 
     def _operand(self) -> Operand:
         token = self._take()
@@ -238,31 +238,31 @@ class _Parser:
     def _named(self, token: _Token) -> Operand:
         name, position = token.text, token.position
         if self.token.text == "(":
-            _refuse(position, f"rules have no functions such as {name}()")
+            _refuse(position, f"unknown function {name}(): rules have no functions")
         if name in MACROS:
             return Macro(name)
         name, _, modifier = name.partition(":")
         root, *path = name.split(".")
         if root == "@collection":
-            _refuse(position, "rules cannot look into collections: use @job.x or @request.auth.x")
+            _refuse(position, "rules cannot read collections; use @job.x or @request.auth.x")
         if not root.startswith("@"):
             meant = f"write @job.payload.{name}, or '{name}' for the text"
-            _refuse(position, f"there are no bare fields such as {name}: {meant}")
+            _refuse(position, f"unknown name {name}; {meant}")
         if root not in {"@request", "@job"}:
-            known = ", ".join(sorted(MACROS))
-            _refuse(position, f"{token.text} is none of @request.…, @job.…, {known}")
+            known = ", ".join(("@request.…", "@job.…", *sorted(MACROS)))
+            _refuse(position, f"unknown name {token.text}; known names: {known}")
         if not path or not all(path):
-            _refuse(position, f"{name} has no field behind a dot: write {root}.x")
+            _refuse(position, f"{name} lacks the name of a field; write {root}.x")
         if root == "@job":
             return Field("job", tuple(path), _modifier(token, modifier))
         _check_request(path, position)
         if path == ["context"]:
-            return Constant("default")  # the other contexts of PocketBase are not ours
+            return Constant("default")  # the only one of PocketBase's contexts that exists here
         return Field("request", tuple(path), _modifier(token, modifier))
 
 
 def _hint(token: _Token) -> str:
-    """Return what those mean who write rules as in another language."""
+    """Return the right operator for one of another language: `==` or `<>`."""
     meant = {"=": "equal is =", ">": "unequal is !="}.get(token.text)
     return f" ({meant})" if meant else ""
 
@@ -271,13 +271,13 @@ def _check_request(path: list[str], position: int) -> None:
     part = path[0]
     if part not in REQUEST:
         known = ", ".join(f"@request.{each}" for each in REQUEST)
-        _refuse(position, f"there is no @request.{part}: there are {known}")
+        _refuse(position, f"unknown name @request.{part}; known names: {known}")
     if part in PLAIN and len(path) > 1:
         _refuse(position, f"@request.{part} has no fields")
     if part not in PLAIN and len(path) == 1:
-        _refuse(position, f"@request.{part} has fields: write @request.{part}.x")
+        _refuse(position, f"@request.{part} lacks the name of a field; write @request.{part}.x")
     if part == "headers" and path[1] != path[1].lower():
-        _refuse(position, "headers are written in lower case, with _ for -: @request.headers.x_y")
+        _refuse(position, "write headers in lower case, with _ for -: @request.headers.x_y")
 
 
 def _modifier(token: _Token, modifier: str) -> Modifier:
@@ -285,9 +285,9 @@ def _modifier(token: _Token, modifier: str) -> Modifier:
     if position < 0:
         return ""
     if modifier == "changed":
-        _refuse(token.position + position, "there is no :changed, as jobs are not edited")
+        _refuse(token.position + position, "unknown modifier :changed; jobs are never edited")
     if modifier not in MODIFIERS:
         known = ", ".join(f":{each}" for each in MODIFIERS)
-        message = f"there is no modifier :{modifier[:30]}; one of {known} may come last"
+        message = f"unknown modifier :{modifier[:30]}; known modifiers, each at the end: {known}"
         _refuse(token.position + position, message)
     return MODIFIERS[modifier]

@@ -1,7 +1,7 @@
 r"""How two values compare in an access rule.
 
-Rules have no "not", so a comparison that is false never lets anybody in. What makes no sense is
-therefore false:
+Rules have no "not", so a comparison that is false never allows a request. A comparison that makes
+no sense is therefore false:
 
 | left and right                             | = and !=               | > >= < <=    | ~ and !~ |
 |--------------------------------------------|------------------------|--------------|----------|
@@ -15,8 +15,8 @@ therefore false:
 | true or false, and anything                | equal only to the same | false        | false    |
 | anything else: objects, lists in lists     | unequal                | false        | false    |
 
-`~` looks for a text in another, whatever the case of the letters a to z. In a text that stands in
-the rule, % is anything, and then the pattern is for the whole text; `\%` is a percent sign.
+`~` searches for a text in another and ignores the case of the letters a to z. In a text that is
+written in the rule, % matches anything, and then the whole text must match; `\%` is a percent sign.
 """
 
 import operator
@@ -37,7 +37,7 @@ _NUMBERS: Final = (int, float)
 
 
 def plain(value: object) -> object:
-    """Return the value as it is compared: nothing is an empty text, an instant is in UTC."""
+    """Return the value as it is compared: None becomes an empty text, an instant is in UTC."""
     if type(value) is str:
         return value
     if value is None:
@@ -48,12 +48,12 @@ def plain(value: object) -> object:
 
 
 def in_utc(at: datetime) -> datetime | None:
-    """Return the instant in UTC, which is also meant where no zone is said; None if it cannot."""
+    """Return the instant in UTC, which is also its default time zone; None if out of range."""
     if at.tzinfo is UTC:
         return at
     try:
         return at.replace(tzinfo=UTC) if at.utcoffset() is None else at.astimezone(UTC)
-    except OverflowError:  # in the first hours of the year 1 or the last of 9999
+    except OverflowError:  # in the first hours of the year 1 or the last hours of 9999
         return None
 
 
@@ -73,7 +73,7 @@ def _number(text: str) -> float | None:
 
 
 def _alike(one: object, other: object) -> tuple[object, object] | None:
-    """Bring two values to one kind; None if there is no such kind."""
+    """Convert two values to one type; None if there is no such type."""
     if isinstance(one, str):
         if isinstance(other, str):
             return _texts(one, other)
@@ -81,7 +81,7 @@ def _alike(one: object, other: object) -> tuple[object, object] | None:
     elif isinstance(other, str):
         other = _instant(other) if isinstance(one, datetime) else _number(other)
     if isinstance(one, bool) or isinstance(other, bool):
-        return None  # to Python, True is a 1
+        return None  # for Python, True is a number
     for kind in (_NUMBERS, datetime):
         if isinstance(one, kind) and isinstance(other, kind):
             return one, other
@@ -95,7 +95,7 @@ def _texts(one: str, other: str) -> tuple[object, object]:
 
 
 def _equal(one: object, other: object) -> bool:
-    if one == "" or other == "":  # the most common question is answered first
+    if one == "" or other == "":  # first, as it is the most common comparison
         return one == other
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
@@ -108,7 +108,7 @@ def _unequal(one: object, other: object) -> bool:
 
 
 def equal_fields(one: object, other: object) -> bool:
-    """Compare two fields: nobody's id, which is empty, is not the owner that a job lacks."""
+    """Compare two fields. Empty ones differ: an anonymous caller owns no job without an owner."""
     return one != "" and _equal(one, other)
 
 
@@ -123,7 +123,7 @@ def _ordered(sign: Callable[[Any, Any], bool]) -> Compare:
 
 
 def are_texts(one: object, other: object) -> bool:
-    """Say whether there is something to look in, and to look for."""
+    """Say whether both are texts that are not empty."""
     return isinstance(one, str) and isinstance(other, str) and one != "" and other != ""
 
 
@@ -136,7 +136,7 @@ def _lacks(one: object, other: object) -> bool:
 
 
 def matches(pattern: str) -> Compare:
-    """Return a test for a pattern. Its time grows with the length of the text, and no faster."""
+    """Return a test for a pattern. It takes time proportional to the length of the text."""
     pieces = [""]
     for part in _PATTERN.findall(folded(pattern)):
         if part == "%":
@@ -153,7 +153,7 @@ def matches(pattern: str) -> Compare:
             return False
         end = len(first)
         for piece in middle:
-            # The first place is the best one: it leaves the most to the pieces behind.
+            # The first match is the best one: it leaves the longest rest to the next pieces.
             start = text.find(piece, end)
             if start < 0:
                 return False
@@ -164,7 +164,7 @@ def matches(pattern: str) -> Compare:
 
 
 def folded(text: str) -> str:
-    """Return the text with A to Z in lower case; no look-alike, such as the Kelvin sign, is."""
+    """Return the text with A to Z in lower case; other letters (the Kelvin sign) are kept."""
     if text.isascii():
         return text.lower()
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")

@@ -1,8 +1,8 @@
-"""Access rules, in PocketBase's filter language: who may do what. No I/O, no clock, no `eval`.
+"""Access rules, in PocketBase's filter language. No I/O, no clock, no `eval`.
 
-`rule_syntax` reads a rule, `rule_values` says how two values compare. A list is compared item by
-item, each with each: all must hold, or one with a ? before the operator. An empty list is one empty
-item.
+`rule_syntax` reads a rule, `rule_values` compares two values. Of a list, every item is compared:
+all comparisons must hold, or one of them if the operator begins with ?. An empty list counts as
+one empty item.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +33,14 @@ from towpath.model.rule_values import (
     plain,
 )
 
-MOST_PAIRS: Final = 10_000  # in one comparison; more are false, as a caller may have sent them
+MOST_PAIRS: Final = 10_000  # in one comparison of lists, which the caller may have sent
 
 
 class RuleValues(Protocol):
-    """What the names in a rule stand for: values as in JSON, and datetimes."""
+    """The values of the names in a rule: JSON values and datetimes."""
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
-        """Return what is at `path` in the "request" or the "job"; None if it is not there."""
+        """Return the value at `path` in the "request" or the "job"; None if there is none."""
         ...
 
 
@@ -48,23 +48,23 @@ _Test: TypeAlias = Callable[[RuleValues, datetime], bool]
 _Value: TypeAlias = Callable[[RuleValues, datetime], object]
 
 
-def _nobody(_scope: RuleValues, _now: datetime) -> bool:
+def _never(_scope: RuleValues, _now: datetime) -> bool:
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may do something. Made by `Rule.parse`."""
+    """A condition on a request and a job. Made by `Rule.parse`."""
 
     text: str
     is_closed: bool = True  # for superusers only
-    is_public: bool = False  # for everybody: there is nothing to ask
-    job_fields: frozenset[str] = frozenset()  # of a single job, that it looks at
-    _test: _Test = field(default=_nobody, compare=False, repr=False)
+    is_public: bool = False  # it allows every request
+    job_fields: frozenset[str] = frozenset()  # the fields of a job that it reads
+    _test: _Test = field(default=_never, compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a rule. InvalidRule says what was expected, and where."""
+        """Read a rule. InvalidRule names the position and what was expected there."""
         tree = parse(text)
         if tree is None:
             return cls(text)
@@ -78,16 +78,16 @@ class Rule:
 
     @property
     def needs_job(self) -> bool:
-        """Whether it looks at a single job."""
+        """Whether it reads fields of a job."""
         return bool(self.job_fields)
 
     def allows(self, scope: RuleValues, now: datetime) -> bool:
-        """Say whether the rule holds. Whatever the values are, it says yes or no."""
+        """Say whether the rule holds. No value makes this raise."""
         return self._test(scope, now)
 
 
 class Names:
-    """A scope over mappings and lists. A job that is a function is asked for once, if at all."""
+    """Values in mappings and lists. If `job` is a function, it is called at most once."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Names:
         self._job = job
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
-        """Follow the path; through a list, it leads to what all the items have."""
+        """Follow the path; through a list, it gives the values of all its items."""
         if root == "request":
             return _at(self._request, path)
         if callable(self._job):
@@ -115,18 +115,18 @@ def _at(value: object, path: tuple[str, ...]) -> object:
 
 
 def _through(items: object, path: tuple[str, ...]) -> object:
-    # A loop over the path, not a call for each part of it: both may be a thousand deep.
+    # A loop, not recursion: the path and the value may both be a thousand levels deep.
     values: list[object] = [items]
     many = False
     for key in path:
-        found: list[object] = []
+        parts: list[object] = []
         for value in values:
             if _is_list(value) and not key.isdecimal():
                 many = True
-                found += [_part(item, key) for item in _items(value)]
+                parts += [_part(item, key) for item in _items(value)]
             else:
-                found.append(_part(value, key))
-        values = found
+                parts.append(_part(value, key))
+        values = parts
     return [item for value in values for item in _items(value)] if many else values[0]
 
 
@@ -139,7 +139,7 @@ def _part(value: object, key: str) -> object:
 
 
 def _items(value: object) -> Sequence[object]:
-    """Return what is to be compared: there is always something."""
+    """Return the values to compare; an empty list gives one None."""
     if _is_list(value):
         return value or (None,)
     return (value,)
@@ -154,7 +154,7 @@ def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
 
 
 _LISTS: Final = (list, tuple)
-_OBJECTS: Final = (dict, Mapping)  # a dict is known at once
+_OBJECTS: Final = (dict, Mapping)  # dict first: the check is faster
 
 
 def _job_fields(tree: Tree) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _job_fields(tree: Tree) -> Iterator[str]:
             return
 
 
-# A rule becomes one function, made of functions, so that a request does not walk the tree.
+# A rule is compiled to nested functions, so that a request does not walk the tree.
 
 
 def _compiled(tree: Tree) -> _Test:
@@ -238,18 +238,18 @@ def _value(operand: Operand) -> _Value:
             return lambda scope, _now: _length(scope.value(root, path))
         case Field(root, path, "lower"):
             return lambda scope, _now: _lower(scope.value(root, path))
-        case Field(root, path):  # also with :each, which says aloud what happens anyway
+        case Field(root, path):  # also with :each, which is the default
             return lambda scope, _now: scope.value(root, path)
 
 
 def _is_set(scope: RuleValues, root: str, path: tuple[str, ...]) -> bool:
-    """Say whether the field is there, even if it is null."""
+    """Say whether the field exists, even if it is null."""
     holder, key = scope.value(root, path[:-1]), path[-1]
     if _is_list(holder) and key.isdecimal():
         return int(key) < len(holder)
     if _is_list(holder) or _is_object(holder):
         return any(_is_object(each) and key in each for each in _items(holder))
-    return scope.value(root, path) is not None  # a scope that knows only the fields themselves
+    return scope.value(root, path) is not None  # the scope has values for whole paths only
 
 
 def _length(value: object) -> int:

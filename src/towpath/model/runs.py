@@ -1,4 +1,4 @@
-"""Jobs that several workers run, or only some of them."""
+"""Jobs that choose their workers: several of them, or only those with certain names."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,24 +7,24 @@ from msgspec import Struct
 
 
 class Runs(Struct, frozen=True, omit_defaults=True):
-    """By whom a job is run, stored with it and with each of its runs."""
+    """The workers that a job chooses; stored with the job and with each of its runs."""
 
-    workers: int = 1  # so many distinct ones are to succeed
-    only: tuple[str, ...] | None = None  # the names of those who may
-    ping_interval: float | None = None  # seconds from one sign of life of a run to the next
-    worker_timeout: float | None = None  # silent for so long, it is taken from its worker
-    max_unexpected_retries: int = 0  # by the same worker; more failed workers fail the job
-    unexpected_retry_delay: float = 0.0  # seconds before each of them
+    workers: int = 1  # the number of distinct workers that must succeed
+    only: tuple[str, ...] | None = None  # the names of the workers that may run it
+    ping_interval: float | None = None  # seconds between two pings of a run
+    worker_timeout: float | None = None  # seconds without a ping after which a run counts as lost
+    max_unexpected_retries: int = 0  # by one worker; also how many failed workers are allowed
+    unexpected_retry_delay: float = 0.0  # seconds before each of these retries
     of: int | None = None  # in a run: the number of the job
 
 
 class RunState(StrEnum):
-    """What one worker made of a job."""
+    """The state of one worker's run of a job."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    CRASHED = "crashed"  # the worker died or fell silent
+    CRASHED = "crashed"  # the worker died or stopped reporting
     CANCELLED = "cancelled"
 
 

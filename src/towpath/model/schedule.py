@@ -1,6 +1,6 @@
-"""Schedules: when a rule fires, and what is made of the fires that nobody was there to make.
+"""Schedules: when a rule fires, and what becomes of fires that were missed.
 
-Instants are whole microseconds since 1970. Nothing here knows what time it is.
+Instants are whole microseconds since 1970. Nothing here reads a clock.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from towpath.model import payload
 from towpath.model.instants import Duration, as_datetime, instant, microseconds
 
 CatchUp = Literal["skip", "latest", "all"]
-"""What is made of missed fires: nothing, one job for all of them, or a job for each."""
+"""What missed fires become: nothing, one job for all of them, or one job for each."""
 
 MOST_CAUGHT_UP: Final = 1_000  # fires of one schedule at once
-GRACE: Final = 60 * 10**6  # a fire is not missed before it is so late
+GRACE: Final = 60 * 10**6  # a fire counts as missed when it is this late
 SHORTEST: Final = 10**6
-CORRECTION: Final = 3 * 3600 * 10**6  # a clock that is set back by more was wrong
+CORRECTION: Final = 3 * 3600 * 10**6  # a clock that is set back further was wrong before
 
 _MINUTE: Final = 60 * 10**6
 _DAY: Final = timedelta(days=1)
@@ -33,10 +33,10 @@ _MOST_NAME: Final = 200
 
 
 class Every(Struct, frozen=True):
-    """Fires at each multiple of a duration since 1970, so that nobody's restart shifts it."""
+    """Fires at each multiple of a duration since 1970, so that a restart does not shift it."""
 
     us: int
-    follows_the_clock: ClassVar[bool] = True  # also where it is set back
+    follows_the_clock: ClassVar[bool] = True  # also when the clock is set back
 
     def after(self, at: int) -> int | None:
         """Return the first fire after an instant."""
@@ -44,11 +44,11 @@ class Every(Struct, frozen=True):
 
 
 class Cron(Struct, frozen=True):
-    """Fires when the clock on the wall of a time zone says so, as Debian's cron does.
+    """Fires by the local time of a time zone, as Debian's cron does.
 
-    A rule with a fixed time fires once a day: where the clock leaps over that time, at the end of
-    the leap; where it shows it twice, the first time. A rule whose minute or hour begins with *
-    follows the clock: not at all in a leap, twice where the clock goes back.
+    A rule with a fixed time fires once a day: if the clock skips that time, at the end of the gap;
+    if the clock shows it twice, the first time. A rule whose minute or hour begins with * follows
+    the clock: it does not fire in a gap, and fires twice if the clock goes back.
     """
 
     text: str
@@ -58,29 +58,29 @@ class Cron(Struct, frozen=True):
         """Return the first fire after an instant, or None if there is none in 50 years."""
         zone = zone_named(self.tz)
         since = as_datetime(at)
-        found: datetime | None = None
+        earliest: datetime | None = None
         for wall in CronSim(self.text, _earliest_wall(since, zone)):
             instants = self._instants(wall, zone)
-            later = (each for each in (*instants, found) if each and each > since)
-            found = min(later, default=None)
-            # Only the second pass of an hour that comes twice is overtaken by a later time.
-            if found and instants and instants[0] >= found:
+            later = (each for each in (*instants, earliest) if each and each > since)
+            earliest = min(later, default=None)
+            # A later local time is the earlier instant only in an hour that the clock repeats.
+            if earliest and instants and instants[0] >= earliest:
                 break
-        return None if found is None else instant(found)
+        return None if earliest is None else instant(earliest)
 
     def _instants(self, wall: datetime, zone: ZoneInfo) -> list[datetime]:
-        """Return when the clock on the wall shows a time, as far as the rule fires then."""
+        """Return the instants at which the rule fires for a local time: none, one or two."""
         first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
         second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
         if first < second:
             return [first, second] if self.follows_the_clock else [first]
         if first == second:
             return [first]
-        return [] if self.follows_the_clock else [_end_of_leap(wall, zone)]
+        return [] if self.follows_the_clock else [_end_of_gap(wall, zone)]
 
     @property
     def follows_the_clock(self) -> bool:
-        """Whether the rule fires again where the clock shows its times again."""
+        """Whether the rule fires again if the clock shows its times again."""
         minute, hour, *_ = self.text.split()
         return minute.startswith("*") or hour.startswith("*")
 
@@ -89,11 +89,11 @@ Rule = Every | Cron
 
 
 def next_fire(rule: Rule, now: int, last_at: int | None) -> int | None:
-    """Return the first fire after now, also where the clock was set back behind the last fire.
+    """Return the first fire after now, also if the clock was set back to before the last fire.
 
-    As in Debian's cron: a rule that follows the clock fires by the new time; one with a fixed time
-    does not fire again, unless the clock was wrong by more than three hours. A fire that was just
-    made is not repeated.
+    As in Debian's cron: a rule that follows the clock fires by the new time; a rule with a fixed
+    time does not fire again, unless the clock was wrong by more than three hours. The last fire
+    is never repeated.
     """
     if last_at is None or last_at <= now:
         return rule.after(now)
@@ -104,15 +104,15 @@ def next_fire(rule: Rule, now: int, last_at: int | None) -> int | None:
 
 
 def _earliest_wall(since: datetime, zone: ZoneInfo) -> datetime:
-    """Return a time on the wall that nothing after this instant comes before."""
-    # Where the clock goes back within the day, times that it has shown will be shown again.
+    """Return a local time that is not later than any local time after this instant."""
+    # If the clock goes back within a day, it shows some local times a second time.
     return min(
         since.astimezone(zone).replace(tzinfo=None),
         (since + _DAY).astimezone(zone).replace(tzinfo=None) - _DAY,
     ).replace(fold=0)
 
 
-def _end_of_leap(wall: datetime, zone: ZoneInfo) -> datetime:
+def _end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
     while True:
         at = wall.replace(tzinfo=zone).astimezone(UTC)
         if at.astimezone(zone).replace(tzinfo=None) == wall:
@@ -121,15 +121,15 @@ def _end_of_leap(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 class Due(NamedTuple):
-    """What is made of the fires of a schedule that are due."""
+    """What becomes of the due fires of a schedule."""
 
     fires: list[int]  # each becomes a job
-    older: bool  # more of them were missed than are caught up
+    older: bool  # older fires were dropped, as more were missed than MOST_CAUGHT_UP
     next_at: int | None
 
 
 def due(rule: Rule, catch_up: CatchUp, first: int, now: int) -> Due:
-    """Say what becomes of the fires from the first one that is due until now."""
+    """Return what becomes of the fires from the first due one until now."""
     next_at = rule.after(now)
     if catch_up == "all":
         fires = _last(rule, first, now, MOST_CAUGHT_UP + 1)
@@ -141,7 +141,7 @@ def due(rule: Rule, catch_up: CatchUp, first: int, now: int) -> Due:
 
 
 def _last(rule: Rule, first: int, now: int, most: int) -> list[int]:
-    """Return the last fires until now, without counting through a year of them."""
+    """Return the last `most` fires until now, without going through all fires of a year."""
     window = most * _MINUTE
     while now - window > first:
         fires = list(_fires(rule, now - window, now))
@@ -164,15 +164,15 @@ class Schedule(Struct, frozen=True, kw_only=True):
     name: str
     topic: str
     cron: str | None  # minute, hour, day, month and weekday
-    tz: str | None  # of a cron rule
+    tz: str | None  # of the cron rule
     every: timedelta | None  # instead of a cron rule
     catch_up: str
     body: str  # the payload as stored
     encoding: str
     paused: bool
     next_at: datetime | None  # when it fires next; None while it is paused
-    last_at: datetime | None  # when it was to fire last
-    error: str | None  # why it could not fire
+    last_at: datetime | None  # the time of its last fire
+    error: str | None  # why its last fire failed
 
     @property
     def payload(self) -> Any:
@@ -183,33 +183,34 @@ class Schedule(Struct, frozen=True, kw_only=True):
 def rule_of(cron: str | None, every: Duration | None, tz: str | None) -> Rule:
     """Read a rule: cron or every."""
     if (cron is None) == (every is None):
-        msg = "a schedule has a cron rule or every: " + ("give one" if cron is None else "not both")
+        both = "not both" if cron is not None else "one is required"
+        msg = f"a schedule takes `cron` or `every`: {both}"
         raise Invalid(msg)
     if every is None:
         return _cron(cron, "UTC" if tz is None else tz)
     if tz is not None:
-        msg = "every counts from 1970 in UTC; a time zone goes with a cron rule"
+        msg = "`tz` requires `cron`; `every` counts from 1970 in UTC"
         raise Invalid(msg)
     us = microseconds(every, "every")
     if us < SHORTEST:
-        msg = f"every {every!r} is less than a second"
+        msg = f"every {every!r} is less than a second; use a longer time"
         raise Invalid(msg)
     return Every(us)
 
 
 def _cron(text: Any, tz: Any) -> Cron:
     if not isinstance(text, str) or len(text.split()) != _FIELDS:
-        msg = f"cron {text!r} is not five fields: minute, hour, day, month, weekday"
+        msg = f"cron {text!r} must have five fields: minute, hour, day, month, weekday"
         raise Invalid(msg)
     rule = Cron(" ".join(text.split()), tz)
     zone_named(tz)
     try:
-        ever = rule.after(0)
-    except (CronSimError, AssertionError) as error:  # some nonsense it only asserts against
+        first = rule.after(0)
+    except (CronSimError, AssertionError) as error:  # cronsim raises either for a wrong text
         msg = f"cron {text!r} cannot be read: {error}"
         raise Invalid(msg) from error
-    if ever is None:
-        msg = f"cron {text!r} never fires"
+    if first is None:
+        msg = f"cron {text!r} never fires; check its day and month"
         raise Invalid(msg)
     return rule
 
@@ -220,32 +221,32 @@ def zone_named(tz: str) -> ZoneInfo:
     try:
         return ZoneInfo(tz)
     except (ValueError, TypeError, OSError, KeyError) as error:
-        msg = f"there is no time zone {tz!r}: use a name such as Europe/Zurich"
+        msg = f"unknown time zone {tz!r}; use a name such as Europe/Zurich"
         raise Invalid(msg) from error
 
 
 def catch_up_of(word: Any) -> CatchUp:
-    """Return what is made of missed fires if it is one of the words for that."""
+    """Return the value of `catch_up`; raise Invalid if it is unknown."""
     if word not in ("skip", "latest", "all"):
-        msg = f"catch_up is skip, latest or all, not {word!r}"
+        msg = f"catch_up must be skip, latest or all, not {word!r}"
         raise Invalid(msg)
-    found: CatchUp = word
-    return found
+    known: CatchUp = word
+    return known
 
 
 def name_of(name: Any) -> str:
-    """Return the name of a schedule if it can be one."""
+    """Return the name of a schedule; raise Invalid if it cannot be one."""
     if not isinstance(name, str) or not name or payload.clean_text(name, _MOST_NAME) != name:
-        msg = f"a schedule's name is text of 1 to {_MOST_NAME} characters, not {name!r}"
+        msg = f"the name of a schedule must be text of 1 to {_MOST_NAME} characters, not {name!r}"
         raise Invalid(msg)
     return name
 
 
 def fire_id(name: str, epoch: int, fire_at: int) -> UUID:
-    """Return the id of the job of one fire: always the same, so that there is never a second one.
+    """Return the id of the job of one fire: always the same, so that a fire never gets two jobs.
 
-    It is a UUIDv7 of the fire's time whose random bits are a hash. The schedule's epoch is part of
-    it: a clock that was set back may show the time of another fire again.
+    It is a UUIDv7 of the fire's time whose random bits are a hash. The hash includes the schedule's
+    epoch: after a clock was set back, another fire may have the same time.
     """
     random = int.from_bytes(sha256(f"{fire_at} {epoch} {name}".encode()).digest()[:10], "big")
     number = (max(fire_at, 0) // 1000) << 80 | random

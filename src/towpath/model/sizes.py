@@ -1,4 +1,4 @@
-"""Sizes as people write them: 512 MiB, 2 GiB, or a plain number of bytes."""
+"""Sizes in bytes, given as a number or as text such as "512 MiB"."""
 
 import re
 from typing import Final
@@ -15,6 +15,6 @@ def size_in_bytes(size: Size, name: str) -> int:
     """Return a size in bytes."""
     parts = re.fullmatch(r"(\d+)\s*([a-z]*)", str(size).strip().lower())
     if isinstance(size, bool) or parts is None or parts[2] not in UNITS or not int(parts[1]):
-        msg = f'{name} {size!r} is not a size: use a number of bytes, or text such as "512MiB"'
+        msg = f'{name} {size!r} is not a size; use a number of bytes, or text such as "512MiB"'
         raise Invalid(msg)
     return int(parts[1]) * UNITS[parts[2]]

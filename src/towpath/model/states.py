@@ -1,7 +1,7 @@
 """The life of a job, as one table.
 
-A job's state is the table in which its ticket lies. Nothing else decides which state may follow
-which; `tests/behaviour/test_transitions.py` tries every action in every state on every database.
+A job's state is the table in which its ticket lies. TRANSITIONS alone defines the allowed actions;
+`tests/behaviour/test_transitions.py` tries every action in every state on every database.
 """
 
 from enum import StrEnum
@@ -15,13 +15,13 @@ class State(StrEnum):
     READY = "ready"  # waiting for a worker
     BLOCKED = "blocked"  # waiting for its limit or for other jobs
     RESERVED = "reserved"  # leased to a worker
-    COMPLETED = "completed"  # finished well
-    BURIED = "buried"  # failed for good, or put aside; waits for somebody to act
+    COMPLETED = "completed"  # finished with success
+    BURIED = "buried"  # failed for the last time, or put aside; needs a kick or a requeue
     CANCELLED = "cancelled"  # stopped on request
 
 
 class Status(StrEnum):
-    """What people ask of a job: coarser than its state."""
+    """A summary of a job's state, for people."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -35,7 +35,7 @@ class Action(StrEnum):
 
     PROMOTE = "promote"  # its time has come
     PARK = "park"  # its limit is reached
-    UNPARK = "unpark"  # its limit has room again
+    UNPARK = "unpark"  # its limit allows it again
     RESERVE = "reserve"
     PICK = "pick"  # reserve by number
     COMPLETE = "complete"
@@ -45,7 +45,7 @@ class Action(StrEnum):
     POSTPONE = "postpone"  # release with a delay
     BURY = "bury"
     RESCUE = "rescue"  # its lease ended
-    DISCARD = "discard"  # delete with a lease: done and gone without a trace
+    DISCARD = "discard"  # delete with a lease; no record is kept
     KICK = "kick"
     REQUEUE = "requeue"
     CANCEL = "cancel"

@@ -1,4 +1,4 @@
-"""Tokens: what a login hands out. Signed, not secret; whether one has been ended is stored."""
+"""Tokens that a login returns: signed, not encrypted. The database knows which are revoked."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -15,11 +15,11 @@ ALGORITHM: Final = "HS256"
 MOST_TOKEN: Final = 8 * 1024  # characters
 
 
-Whole = Annotated[int, Meta(ge=0, le=2**40)]  # fits a column, as microseconds too
+Whole = Annotated[int, Meta(ge=0, le=2**40)]  # seconds; fits a column in microseconds too
 
 
 class Claims(Struct, frozen=True):
-    """What a token says. Instants are seconds since 1970."""
+    """The claims of a token. Instants are seconds since 1970."""
 
     sub: UUID
     col: Collection
@@ -27,24 +27,24 @@ class Claims(Struct, frozen=True):
     jti: UUID
     iat: Whole
     exp: Whole
-    login: UUID | None = None  # tokens of the version before do not name theirs
-    until: Whole = 0  # when the last of its login's tokens so far expires
+    login: UUID | None = None  # missing in tokens of the previous version
+    until: Whole = 0  # when the last token of this login so far expires
 
     @property
     def of_login(self) -> UUID:
-        """The login that it stems from, however often it was refreshed."""
+        """The id of its login, which a refresh keeps."""
         return self.login or self.jti
 
     @property
     def login_expires(self) -> int:
-        """When the last token of its login so far expires; one before may live longer than this."""
+        """When the last token of its login so far expires; that may be an earlier token."""
         return max(self.exp, self.until)
 
 
 def signed(
     account: Account, secret: str, now: int, lifetime: int, before: Claims | None = None
 ) -> str:
-    """Return a new token for an account: one that begins a login, or follows another.
+    """Return a new token for an account; it begins a login, or continues that of `before`.
 
     Instants and durations are microseconds.
     """
@@ -64,16 +64,16 @@ def signed(
 
 
 def read(token: str, secret: str, now: int) -> Claims:
-    """Return what a token of ours says, unless it was tampered with or has expired."""
-    # Not by PyJWT's own clock: time is the database's.
+    """Return the claims of a token of ours; raise InvalidToken if it is forged or expired."""
+    # PyJWT's own clock is not used: time comes from the database.
     claims = decoded(token, secret, (ALGORITHM,), {f"verify_{x}": False for x in _OURS})
     try:
-        found = msgspec.convert(claims, Claims)
+        ours = msgspec.convert(claims, Claims)
     except msgspec.ValidationError as error:
-        raise _refused("it is not one of ours") from error
-    if found.exp * 10**6 <= now:
-        raise _refused("it has expired: log in again")
-    return found
+        raise _refused("another server issued it") from error
+    if ours.exp * 10**6 <= now:
+        raise _refused("it has expired; log in again")
+    return ours
 
 
 def decoded(
@@ -83,19 +83,19 @@ def decoded(
     options: Mapping[str, Any],
     **checks: Any,
 ) -> dict[str, Any]:
-    """Return the claims of a token whose signature is right."""
+    """Return the claims of a token; raise InvalidToken if its signature is wrong."""
     jwt = pyjwt()
     try:
         check_size(token)
         return dict(jwt.decode(token, key, list(algorithms), options=dict(options), **checks))
     except jwt.ExpiredSignatureError as error:
-        raise _refused("it has expired: log in again") from error
+        raise _refused("it has expired; log in again") from error
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         raise _refused("its signature or its form is wrong") from error
 
 
 def is_ours(token: str) -> bool:
-    """Say whether a token claims to be one of ours, whoever has signed it."""
+    """Say whether a token has the form of one of ours; its signature is not checked."""
     try:
         check_size(token)
         claims = pyjwt().decode(token, options={"verify_signature": False})
@@ -105,15 +105,15 @@ def is_ours(token: str) -> bool:
 
 
 def check_size(token: str) -> None:
-    """Refuse what is no token before anybody reads it."""
+    """Refuse a token that is too long before it is parsed."""
     if not isinstance(token, str) or len(token) > MOST_TOKEN:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise _refused("it is too long to be one")
+        raise _refused("it is too long")
 
 
 def pyjwt() -> Any:
     """Return PyJWT, if it is installed."""
     try:
-        import jwt  # noqa: PLC0415 - an extra that jobs do without
+        import jwt  # noqa: PLC0415 - an extra that jobs do not need
     except ImportError as error:
         msg = "tokens need PyJWT: pip install 'towpath[server]'"
         raise ExtraMissing(msg) from error

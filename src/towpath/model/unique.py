@@ -1,19 +1,17 @@
-"""What an enqueue does when an unfinished job holds its key."""
+"""What an enqueue does if an unfinished job already has its key."""
 
 from enum import StrEnum
 
 
 class Unique(StrEnum):
-    """What becomes of the job that holds the key.
+    """What becomes of the existing job with the key.
 
-    A job that runs already lets go of the key and goes on; the new job may run beside it. A limit
-    with a concurrency of 1 keeps them apart.
+    A job that is running loses the key and goes on; the new job may run at the same time. A limit
+    with a concurrency of 1 prevents that.
     """
 
-    SKIP = "skip"  # it stands, and nothing is stored
-    REPLACE = "replace"  # it is cancelled, or asked to stop if it runs; the new one is stored
-    UPDATE = (
-        "update"  # it gets the new content and keeps its place; if it runs, a new one is stored
-    )
-    DEBOUNCE = "debounce"  # it gets the new content and its delay begins again; likewise
-    CLEAR = "clear"  # it stands; without one, finished jobs of the key are forgotten first
+    SKIP = "skip"  # the existing job is kept, and nothing is stored
+    REPLACE = "replace"  # it is cancelled, or asked to stop if it runs; the new job is stored
+    UPDATE = "update"  # it gets the new content; if it runs, the new job is stored instead
+    DEBOUNCE = "debounce"  # as `update`, and its delay begins again
+    CLEAR = "clear"  # as `skip`; if there is none, finished jobs of the key are deleted first
