@@ -205,7 +205,7 @@ def test_a_line_is_text_and_not_endless(app):
         ctx.log("x" * 100_000 if number else number)
 
     with working(app):
-        assert "0 is not text" in ended(app, work.enqueue(0)).last_error
+        assert "must be text, not 0" in ended(app, work.enqueue(0)).last_error
         job = work.enqueue(1)
         job.result(20)
     assert [len(line.text) for line in app.jobs.logs(job)] == [8_000]
@@ -445,20 +445,20 @@ def test_without_its_lease_nothing_is_kept(app, colour, lease, end):
         ({"progress": 1.1}, "is not a number from 0 to 1"),
         ({"progress": float("nan")}, "is not a number from 0 to 1"),
         ({"progress": "half"}, "is not a number from 0 to 1"),
-        ({"progress": 0.5, "message": 7}, "7 is not text"),
-        ({"message": "half"}, "a message is about progress: give both"),
-        ({"lines": ["good", b"bad"]}, "b'bad' is not text"),
-        ({"lines": "good"}, "lines 'good' is not a list"),
-        ({"lines": None}, "lines None is not a list"),
-        ({"events": {"a": 1}}, "is not a list"),
+        ({"progress": 0.5, "message": 7}, "must be text, not 7"),
+        ({"message": "half"}, "`message` requires `progress`"),
+        ({"lines": ["good", b"bad"]}, "must be text, not b'bad'"),
+        ({"lines": "good"}, "lines must be a list, not 'good'"),
+        ({"lines": None}, "lines must be a list, not None"),
+        ({"events": {"a": 1}}, "events must be a list"),
         ({"events": [1, object()]}, "the payload is not JSON"),
         ({"events": [float("inf")]}, "NaN and Infinity are not JSON"),
-        ({"events": ["x" * 2**20]}, "bytes, 1,048,576 are allowed"),
+        ({"events": ["x" * 2**20]}, "bytes; at most 1,048,576 are allowed"),
         ({"said": -1, "lines": ["good"]}, "said -1 is not a whole number from 0"),
         ({"said": 2**31, "lines": ["good"]}, "is not a whole number from 0"),
         ({"said": 0.5, "lines": ["good"]}, "is not a whole number from 0"),
         ({"said": -1, "progress": 0.5}, "is not a whole number from 0"),
-        ({}, "nothing is said: give progress, lines or events"),
+        ({}, "nothing to add; pass `progress`, `lines` or `events`"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_kept(app, colour, lease, words, complaint):
@@ -469,7 +469,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_kept(app, colour, lease, 
 
 
 def test_only_a_lease_has_something_to_say(app, colour, lease):
-    with pytest.raises(Invalid, match="needs a lease, as `reserve` returns it"):
+    with pytest.raises(Invalid, match="expected a lease, as `reserve` returns it"):
         colour(app).jobs.say(lease.job, said=0, progress=1)
 
 
@@ -481,7 +481,7 @@ def test_what_is_said_with_a_lease_is_within_the_same_bounds(make_app, monkeypat
 
     app.jobs.say(lease, said=0, progress=1, message="\0" + "x" * 10_000)
     app.jobs.say(lease, said=0, lines=["y" * 10_000, "b", "c", "\ud800", "d" * 10_000])
-    with pytest.raises(Invalid, match="100 are allowed"):
+    with pytest.raises(Invalid, match="at most 100 are allowed"):
         app.jobs.say(lease, said=5, events=["x" * 99])
 
     lines, events, _, message = heard(app, lease.job)
@@ -693,7 +693,7 @@ def test_a_task_that_is_called_has_a_context_without_a_job(app):
         ctx.publish(number)
         ctx.touch()
         assert (ctx.tries, ctx.cancelled) == (0, False)
-        with pytest.raises(Conflict, match="there is no job"):
+        with pytest.raises(Conflict, match="it has no job"):
             _ = ctx.job
         return number * 2
 

@@ -51,17 +51,17 @@ def test_a_healthy_database_has_no_problem(live):
 
 @pytest.mark.usefixtures("untouched")
 def test_looking_makes_no_tables(live):
-    assert found(live, "schema") == [("problem", "our tables are not there")]
-    assert found(live, "schema") == [("problem", "our tables are not there")]
+    assert found(live, "schema") == [("problem", "Towpath's tables do not exist")]
+    assert found(live, "schema") == [("problem", "Towpath's tables do not exist")]
     assert not found(live, "workers")
 
 
 def test_ready_jobs_that_nobody_serves_are_a_problem(app, clock):
     app.jobs.enqueue_many("mail", [1, 2])
     clock.advance(60)
-    assert found(app, "workers") == [("ok", "0 live, no ready job waits for longer than 1 min")]
+    assert found(app, "workers") == [("ok", "0 live, no ready job has waited longer than 1 min")]
     clock.advance(1)
-    told = "nobody works on mail (2 ready, the oldest for 1 min)"
+    told = "no worker serves mail (2 ready, the oldest for 1 min)"
     assert found(app, "workers") == [("problem", told)]
     assert found(app, "workers", patience="10m")[0][0] == "ok"
 
@@ -78,7 +78,7 @@ def test_a_late_topic_that_somebody_serves_is_a_warning(app, clock):
     app.jobs.reserve("post")  # by hand, without a session
 
     idle, behind = found(app, "workers")
-    assert idle == ("problem", "nobody works on fax (1 ready, the oldest for 1 min)")
+    assert idle == ("problem", "no worker serves fax (1 ready, the oldest for 1 min)")
     assert behind[0] == "warning"
     assert "mail (2 ready, the oldest for 1 min), post (1 ready" in behind[1]
 
@@ -89,7 +89,7 @@ def test_a_silent_worker_serves_nothing(app, clock):
     clock.advance(91)
 
     assert found(app, "workers")[0][0] == "problem"
-    told = "silent workers not called dead: vm:1 (1 min)"
+    told = "workers are silent but not declared dead: vm:1 (1 min)"
     assert found(app, "upkeep") == [("problem", told)]
 
 
@@ -98,7 +98,7 @@ def test_the_oldest_of_any_priority_counts(app, clock):
     clock.advance(120)
     app.jobs.enqueue("mail", priority=10)
 
-    told = "nobody works on mail (2 ready, the oldest for 2 min)"
+    told = "no worker serves mail (2 ready, the oldest for 2 min)"
     assert found(app, "workers") == [("problem", told)]
     [topic] = app.topics.stats()
     assert topic.oldest_at == app.jobs.list()[-1].created_at
@@ -109,12 +109,12 @@ def test_delayed_jobs_and_leases_that_nobody_looks_after_are_a_problem(app, cloc
     app.jobs.enqueue("post", delay=10)
     app.jobs.reserve("mail")
     clock.advance(70)
-    assert found(app, "upkeep") == [("ok", "what is due is done in time")]
+    assert found(app, "upkeep") == [("ok", "no due work is late")]
     clock.advance(1)
 
     assert found(app, "upkeep") == [
-        ("problem", "due and not made ready: post (1, by 1 min)"),
-        ("problem", "leases not taken back: mail (1, by 1 min)"),
+        ("problem", "delayed jobs are due but not ready: post (1, by 1 min)"),
+        ("problem", "leases have ended but are not taken back: mail (1, by 1 min)"),
     ]
     app.upkeep.run()
     assert found(app, "upkeep")[0][0] == "ok"
@@ -145,8 +145,8 @@ def test_clocks_that_differ_are_a_warning(make_app, colour, seconds, way):
 @pytest.mark.parametrize(
     ("row", "verdict", "told"),
     [
-        ("(99, 99, 0)", "problem", "version 99 needs code of 99"),
-        ("(99, 1, 0)", "ok", "version 99 and can still be used by this Towpath"),
+        ("(99, 99, 0)", "problem", "version 99 requires code of version 99"),
+        ("(99, 1, 0)", "ok", "version 99, newer than this code, which can still use it"),
     ],
 )
 def test_a_newer_schema_is_named(live, row, verdict, told):
@@ -248,7 +248,7 @@ def test_an_old_transaction_is_named_with_its_process(on_file, postgres):
         assert "postgres, forgotten" in message
         assert "idle in transaction: select 'left open'" in message
         told = found(on_file, "transactions", patience="1h")
-        assert told == [("ok", "none is open for longer than 1 h")]
+        assert told == [("ok", "no transaction is open for longer than 1 h")]
 
 
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
@@ -265,7 +265,7 @@ def test_a_role_is_told_what_it_may_not_see_and_do(make_app, colour, postgres, p
             assert (verdict, "more" in told) == ("problem", True)
             hidden = found(guest, "transactions")[-1]
             assert hidden[0] == "warning"
-            assert "cannot be looked at" in hidden[1]
+            assert "cannot be inspected" in hidden[1]
             for right in ("update, delete", "insert"):
                 assert found(guest, "rights")[0][0] == "problem"
                 admin.execute(f"grant {right} on all tables in schema {postgres_schema} to {role}")
@@ -297,7 +297,7 @@ def test_a_schedule_that_nobody_fires_is_a_problem(app, clock):
     clock.advance("5m")
 
     [check] = found(app, "upkeep")
-    assert check == ("problem", "schedules that did not fire: often (late by 4 min)")
+    assert check == ("problem", "schedules did not fire: often (late by 4 min)")
 
     app.upkeep.run()
     assert found(app, "upkeep")[0][0] == "ok"

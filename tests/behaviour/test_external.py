@@ -228,7 +228,7 @@ def test_an_issuer_that_fails_does_not_take_known_keys_away(told_by, issuer, mon
     issuer.status = 500
     with pytest.raises(InvalidToken):
         told_by(here, by_key(RSA, "unknown", "RS256"))
-    assert "could not be fetched" in caplog.text
+    assert "could not fetch the public keys" in caplog.text
     told_by(here, by_key(RSA, "rsa", "RS256"))
 
 

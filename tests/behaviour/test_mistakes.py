@@ -27,7 +27,7 @@ def test_a_verb_of_a_lease_says_so_when_it_is_given_something_else(app, verb, gi
     job = app.jobs.enqueue("mail")
     leases = app.jobs.reserve("mail")
 
-    with pytest.raises(Invalid, match="needs a lease, as `reserve` returns it"):
+    with pytest.raises(Invalid, match="expected a lease, as `reserve` returns it"):
         getattr(app.jobs, verb)(job if given == "job" else leases)
 
 
@@ -40,9 +40,9 @@ def test_a_failure_needs_an_error(app):
 
 
 def test_an_unknown_option_is_answered_with_those_that_there_are(app):
-    with pytest.raises(Invalid, match=r"there is no prioriy: use .*priority"):
+    with pytest.raises(Invalid, match=r"unknown option `prioriy`; known options: .*priority"):
         app.jobs.enqueue("mail", prioriy=1)
-    with pytest.raises(Invalid, match=r"there is no state: use .*status"):
+    with pytest.raises(Invalid, match=r"unknown option `state`; known options: .*status"):
         app.jobs.list(state="buried")
 
 

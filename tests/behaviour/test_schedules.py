@@ -803,7 +803,7 @@ def test_two_schedules_of_one_name_are_refused(code):
 
     code.schedule(every="5m")(report)
     code.schedule(every="5m")(report)  # a module that is loaded twice
-    with pytest.raises(Conflict, match="there is another schedule 'report' already"):
+    with pytest.raises(Conflict, match="another schedule is named 'report' already; pass `name=`"):
         code.schedule(every="5m")(report, "DE")
 
 

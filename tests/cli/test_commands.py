@@ -330,7 +330,7 @@ def test_the_doctor_ends_with_1_where_there_is_a_problem(app, towpath):
     [told] = [check for check in found["checks"] if check["verdict"] == "problem"]
     assert told["name"] == "workers"
     shown = towpath("doctor", "--patience", "10ms", code=1).stdout
-    assert "nobody works on mail" in shown
+    assert "no worker serves mail" in shown
     assert "→ start a worker" in shown
 
 

@@ -524,12 +524,12 @@ def test_a_rule_for_enqueue_sees_the_job_that_is_to_be(web, ada):
 
 @pytest.mark.parametrize("rule", ["@job.statsu = 1", "@job.run_at < @now", "@job.userId = 1"])
 def test_a_field_that_no_job_has_is_refused_when_a_rule_is_saved(web, rule):
-    with pytest.raises(InvalidRule, match="there is no @job"):
+    with pytest.raises(InvalidRule, match="unknown field @job"):
         web.app.access.set(manage_rule=rule)
 
 
 def test_a_work_rule_cannot_ask_what_is_not_known_before_a_job_is_reserved(web):
-    with pytest.raises(InvalidRule, match="topic alone"):
+    with pytest.raises(InvalidRule, match=r"a work_rule may use only @job\.topic"):
         web.app.access.set(work_rule="@job.payload.region = @request.auth.region")
 
 

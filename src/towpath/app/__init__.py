@@ -1,1 +1,1 @@
-"""The public API: an app, its jobs and its queues. Each verb is one call of one operation."""
+"""The public API: an app, its jobs and its queues. Each verb runs one operation."""

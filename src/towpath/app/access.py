@@ -1,4 +1,4 @@
-"""The verbs of access: rules, and the version that tells a cache to look again."""
+"""The verbs of access: the rules of the HTTP API, and the version by which caches see changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -22,17 +22,17 @@ RULES: Final = ("enqueue_rule", "manage_rule", "work_rule")
 class AccessChanges(TypedDict, total=False):
     """What `set` can change."""
 
-    enqueue_rule: str  # who may enqueue
-    manage_rule: str  # who may look at jobs, requeue, cancel, kick and delete them
-    work_rule: str  # who may reserve jobs and settle them
+    enqueue_rule: str  # allows a caller to enqueue
+    manage_rule: str  # allows a caller to read, requeue, cancel, kick and delete jobs
+    work_rule: str  # allows a caller to reserve jobs and to complete, fail or release them
     access_rule: str  # sets enqueue_rule and manage_rule
-    http_enabled: bool  # False: only superusers are let in
-    allowed_topics: Iterable[str]  # that others than superusers may enqueue; none: all
-    topics: Mapping[str, Mapping[str, str | None] | None]  # their own rules; None: none any more
+    http_enabled: bool  # False: only superusers may use the API
+    allowed_topics: Iterable[str]  # topics that users may enqueue to; empty: all topics
+    topics: Mapping[str, Mapping[str, str | None] | None]  # rules of a topic; None removes them
 
 
 class AccessVerbs:
-    """Who may do what over HTTP."""
+    """Read and change the access rules of the HTTP API."""
 
     def __init__(self, app: "App", wakeups: Wakeups) -> None:
         self._app = app
@@ -43,19 +43,19 @@ class AccessVerbs:
         return await self._app.arun(access.get())
 
     async def aset(self, **changes: Unpack[AccessChanges]) -> Access:
-        """Change what is named, and leave the rest. A rule that cannot be read is refused.
+        """Change the given settings and keep the others. InvalidRule if a rule cannot be read.
 
-        `topics` replaces the rules of the topics that it names; None takes those of a topic away.
+        `topics` replaces the rules of the topics that it names; None removes those of a topic.
         """
         return await self._app.arun(access.change(_changing(changes)))
 
     @property
     def known(self) -> Access | None:
-        """The rules as they are now, if that is known without a look at the database."""
+        """The current rules if they are in memory, else None."""
         return self._current.known
 
     async def current(self) -> Access:
-        """Return the rules as they are now; changes by other processes ring within moments."""
+        """Return the current rules; a change by another process arrives within moments."""
         return await self._current.get()
 
     async def aversion(self) -> int:
@@ -69,9 +69,9 @@ class AccessVerbs:
         return self._app.run(access.get())
 
     def set(self, **changes: Unpack[AccessChanges]) -> Access:
-        """Change what is named, and leave the rest. A rule that cannot be read is refused.
+        """Change the given settings and keep the others. InvalidRule if a rule cannot be read.
 
-        `topics` replaces the rules of the topics that it names; None takes those of a topic away.
+        `topics` replaces the rules of the topics that it names; None removes those of a topic.
         """
         return self._app.run(access.change(_changing(changes)))
 
@@ -81,11 +81,11 @@ class AccessVerbs:
 
 
 def check_rule(name: str, text: str) -> str:
-    """Return a rule that can be read; `name` says which one it is where it cannot."""
+    """Return a rule; raise InvalidRule with its `name` if it cannot be read."""
     from towpath.model.rules import Rule  # noqa: PLC0415 - an app without a server has no rules
 
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f"{name} is text, not {type(text).__name__}"
+        msg = f"{name} must be text, not {type(text).__name__}"
         raise Invalid(msg)
     try:
         rule = Rule.parse(text)
@@ -94,12 +94,12 @@ def check_rule(name: str, text: str) -> str:
         raise InvalidRule(msg, error.position, name) from error
     for field in sorted(rule.job_fields - JOB_FIELDS):
         position = text.find(f"@job.{field}")
-        msg = f"{name}: position {position}: there is no @job.{field}: {_meant(field)}"
+        msg = f"{name}: position {position}: unknown field @job.{field}; {_meant(field)}"
         raise InvalidRule(msg, position, name)
     if name.endswith("work_rule") and rule.job_fields - {"topic"}:
         msg = (
-            f"{name}: position {text.find('@job.')}: which job is reserved is not known before: of "
-            "@job, a work_rule can ask for the topic alone"
+            f"{name}: position {text.find('@job.')}: a work_rule may use only @job.topic, as the "
+            "job is not known before it is reserved"
         )
         raise InvalidRule(msg, text.find("@job."), name)
     return text
@@ -107,15 +107,16 @@ def check_rule(name: str, text: str) -> str:
 
 def _meant(field: str) -> str:
     close = get_close_matches(field, JOB_FIELDS, 1)
-    return f"did you mean @job.{close[0]}?" if close else "its data are in @job.payload"
+    return f"did you mean @job.{close[0]}?" if close else "the job's data is in @job.payload"
 
 
 def _changing(given: AccessChanges) -> Callable[[Access], Access]:
-    """Check what was said; return how it changes what is stored."""
+    """Check the changes; return a function that applies them to the stored rules."""
     changes = dict(cast("Mapping[str, Any]", given))
     unknown = changes.keys() - AccessChanges.__annotations__.keys()
     if unknown:
-        msg = f"unknown settings of access: {', '.join(sorted(unknown))}"
+        known = ", ".join(sorted(AccessChanges.__annotations__))
+        msg = f"unknown access settings: {', '.join(sorted(unknown))}; known settings: {known}"
         raise Invalid(msg)
     if "access_rule" in changes:
         rule = changes.pop("access_rule")
@@ -124,33 +125,33 @@ def _changing(given: AccessChanges) -> Callable[[Access], Access]:
         if name in changes:
             check_rule(name, changes[name])
     if not isinstance(changes.get("http_enabled", True), bool):
-        msg = "http_enabled is true or false"
+        msg = f"http_enabled must be true or false, not {changes['http_enabled']!r}"
         raise Invalid(msg)
     if "allowed_topics" in changes:
         changes["allowed_topics"] = _topics(changes["allowed_topics"])
     overrides = _overrides(changes.pop("topics", {}))
 
-    def changed(found: Access) -> Access:
-        topics = {**found.topics, **overrides}
+    def changed(stored: Access) -> Access:
+        topics = {**stored.topics, **overrides}
         kept = {topic: rules for topic, rules in topics.items() if rules is not None}
-        return replace(found, **changes, topics=kept)
+        return replace(stored, **changes, topics=kept)
 
     return changed
 
 
 def _topics(names: object) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
-        msg = "allowed_topics is a list of topics"
+        msg = f"allowed_topics must be a list of topics, not {names!r}"
         raise Invalid(msg)
     return tuple(dict.fromkeys(checked(name) for name in cast("Iterable[str]", names)))
 
 
 def _overrides(topics: object) -> dict[str, TopicAccess | None]:
     if not isinstance(topics, Mapping):
-        msg = "topics is an object: the rules of each topic by its name"
+        msg = "topics must be an object: the rules of each topic under its name"
         raise Invalid(msg)
-    found = cast("Mapping[str, object]", topics)
-    return {checked(topic): _override(topic, rules) for topic, rules in found.items()}
+    by_topic = cast("Mapping[str, object]", topics)
+    return {checked(topic): _override(topic, rules) for topic, rules in by_topic.items()}
 
 
 def _override(topic: str, rules: object) -> TopicAccess | None:
@@ -159,14 +160,16 @@ def _override(topic: str, rules: object) -> TopicAccess | None:
     if not isinstance(rules, Mapping):
         if rules is None:
             return None
-        msg = f"the rules of topic {topic} are an object, or null"
+        msg = f"the rules of topic {topic} must be an object or null"
         raise Invalid(msg)
-    found = cast("Mapping[str, Any]", rules)
-    unknown = sorted(str(name) for name in found if name not in RULES)
+    by_name = cast("Mapping[str, Any]", rules)
+    unknown = sorted(str(name) for name in by_name if name not in RULES)
     if unknown:
-        msg = f"topic {topic} has no {', '.join(unknown)}: its rules are {', '.join(RULES)}"
+        msg = (
+            f"unknown rules of topic {topic}: {', '.join(unknown)}; known rules: {', '.join(RULES)}"
+        )
         raise Invalid(msg)
-    own = {name: rule for name, rule in found.items() if rule is not None}
+    own = {name: rule for name, rule in by_name.items() if rule is not None}
     return TopicAccess(
         **{name: check_rule(f"topics.{topic}.{name}", rule) for name, rule in own.items()}
     )

@@ -1,4 +1,4 @@
-"""The verbs of accounts: who may log in, and with which tokens."""
+"""The verbs of accounts: users and superusers, their passwords and tokens."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +24,7 @@ MOST_OFFSET: Final = 2**62
 
 
 class Accounts:
-    """Users and superusers: their passwords, and the tokens that a login hands out."""
+    """Users and superusers: their passwords, and the tokens that a login returns."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
@@ -40,15 +40,15 @@ class Accounts:
         fields: Mapping[str, Any] | None = None,
         connection: object = None,
     ) -> Account:
-        """Add an account to `users` or `_superusers`. AccountExists if its address is taken.
+        """Add an account to `users` or `_superusers`. AccountExists if the address is in use.
 
-        Addresses are stored in lower case. `fields` are its own and can be used in rules.
+        Addresses are stored in lower case. Rules can use the account's `fields`.
         """
         new, hash = _new(collection, email, name, fields), _hash(password)
         return await self._app.arun(accounts.create(new, await hashing.arun(hash)), connection)
 
     async def acreate_first(self, email: str, password: str) -> Account:
-        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
+        """Add the first superuser; InvalidState if there is one. One of several calls succeeds."""
         new, hash = _new(Collection.SUPERUSERS, email), _hash(password)
         return await self._app.arun(accounts.create(new, await hashing.arun(hash), first=True))
 
@@ -70,50 +70,50 @@ class Accounts:
         name: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Account:
-        """Change what is given; a field of None is taken away. A new password ends every token."""
-        place, changes = _place(collection, id), _changes(email, name, fields)
+        """Change the given values; a field of None is removed. A new password ends all tokens."""
+        key, changes = _key(collection, id), _changes(email, name, fields)
         hash = None if password is None else await hashing.arun(_hash(password))
-        return await self._app.arun(accounts.update(*place, changes, hash))
+        return await self._app.arun(accounts.update(*key, changes, hash))
 
     async def adelete(self, collection: str, id: str) -> None:
-        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
-        await self._app.arun(accounts.delete(*_place(collection, id)))
+        """Delete an account and end its tokens. Conflict if it is the last superuser."""
+        await self._app.arun(accounts.delete(*_key(collection, id)))
 
     async def alogin(
         self, collection: str, email: str, password: str, *, client: str = ""
     ) -> tuple[Account, str]:
         """Return the account and a token.
 
-        LoginRefused, whatever was wrong; TooManyLogins after too many failures with this address
-        or from this client (its network address), which a success forgives.
+        LoginRefused if the address or the password is wrong; TooManyLogins after too many failures
+        with this address or from this client (its network address). A success resets the count.
         """
-        place = collection_of(collection), _typed(email)
-        costs = logins.charges(*place, client)
-        found = await self._app.arun(logins.attempt(*place, costs))
-        who, rehashed = await hashing.arun(partial(_let_in, found, password))
+        key = collection_of(collection), _normalized(email)
+        costs = logins.charges(*key, client)
+        candidate = await self._app.arun(logins.attempt(*key, costs))
+        account, rehashed = await hashing.arun(partial(_authenticated, candidate, password))
         if rehashed:
-            who = await self._app.arun(logins.rehash(who, rehashed))
-        return await self._app.arun(logins.succeed(who, costs, self._lifetime))
+            account = await self._app.arun(logins.rehash(account, rehashed))
+        return await self._app.arun(logins.succeed(account, costs, self._lifetime))
 
     async def atoken(self, account: Account) -> str:
         """Return a new token for an account."""
         return await self._app.arun(accounts.sign(account, self._lifetime))
 
     async def averify(self, token: str) -> Account:
-        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
+        """Return the account of a token; InvalidToken if it is wrong, expired or revoked."""
         return await self._app.arun(accounts.verify(token))
 
     async def arefresh(self, token: str) -> tuple[Account, str]:
-        """Return the account of a token and a new one of the same login; the old one holds too."""
+        """Return the account of a token and a new token of its login; the old one stays valid."""
         return await self._app.arun(accounts.refresh(token, self._lifetime))
 
     async def arevoke(self, token: str) -> None:
-        """Log out: end a token, and all that were refreshed from the same login."""
+        """Log out: end a token and all other tokens of its login."""
         await self._app.arun(accounts.revoke(token, self._lifetime))
 
     async def arevoke_all(self, account: Account) -> None:
         """End every token of an account."""
-        await self._app.arun(accounts.end_tokens(*_place(account.collection, account.id)))
+        await self._app.arun(accounts.end_tokens(*_key(account.collection, account.id)))
 
     async def alist(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
         """Read accounts, the oldest first."""
@@ -131,15 +131,15 @@ class Accounts:
         fields: Mapping[str, Any] | None = None,
         connection: object = None,
     ) -> Account:
-        """Add an account to `users` or `_superusers`. AccountExists if its address is taken.
+        """Add an account to `users` or `_superusers`. AccountExists if the address is in use.
 
-        Addresses are stored in lower case. `fields` are its own and can be used in rules.
+        Addresses are stored in lower case. Rules can use the account's `fields`.
         """
         new, hash = (_new(collection, email, name, fields), _hash(password))
         return self._app.run(accounts.create(new, hashing.run(hash)), connection)
 
     def create_first(self, email: str, password: str) -> Account:
-        """Add a superuser if there is none; else InvalidState. Of several at once, one succeeds."""
+        """Add the first superuser; InvalidState if there is one. One of several calls succeeds."""
         new, hash = (_new(Collection.SUPERUSERS, email), _hash(password))
         return self._app.run(accounts.create(new, hashing.run(hash), first=True))
 
@@ -161,50 +161,50 @@ class Accounts:
         name: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Account:
-        """Change what is given; a field of None is taken away. A new password ends every token."""
-        place, changes = (_place(collection, id), _changes(email, name, fields))
+        """Change the given values; a field of None is removed. A new password ends all tokens."""
+        key, changes = (_key(collection, id), _changes(email, name, fields))
         hash = None if password is None else hashing.run(_hash(password))
-        return self._app.run(accounts.update(*place, changes, hash))
+        return self._app.run(accounts.update(*key, changes, hash))
 
     def delete(self, collection: str, id: str) -> None:
-        """Forget an account and end its tokens. The last superuser cannot be deleted: Conflict."""
-        self._app.run(accounts.delete(*_place(collection, id)))
+        """Delete an account and end its tokens. Conflict if it is the last superuser."""
+        self._app.run(accounts.delete(*_key(collection, id)))
 
     def login(
         self, collection: str, email: str, password: str, *, client: str = ""
     ) -> tuple[Account, str]:
         """Return the account and a token.
 
-        LoginRefused, whatever was wrong; TooManyLogins after too many failures with this address
-        or from this client (its network address), which a success forgives.
+        LoginRefused if the address or the password is wrong; TooManyLogins after too many failures
+        with this address or from this client (its network address). A success resets the count.
         """
-        place = (collection_of(collection), _typed(email))
-        costs = logins.charges(*place, client)
-        found = self._app.run(logins.attempt(*place, costs))
-        who, rehashed = hashing.run(partial(_let_in, found, password))
+        key = (collection_of(collection), _normalized(email))
+        costs = logins.charges(*key, client)
+        candidate = self._app.run(logins.attempt(*key, costs))
+        account, rehashed = hashing.run(partial(_authenticated, candidate, password))
         if rehashed:
-            who = self._app.run(logins.rehash(who, rehashed))
-        return self._app.run(logins.succeed(who, costs, self._lifetime))
+            account = self._app.run(logins.rehash(account, rehashed))
+        return self._app.run(logins.succeed(account, costs, self._lifetime))
 
     def token(self, account: Account) -> str:
         """Return a new token for an account."""
         return self._app.run(accounts.sign(account, self._lifetime))
 
     def verify(self, token: str) -> Account:
-        """Return the account of a token; InvalidToken if it is wrong, expired, ended or revoked."""
+        """Return the account of a token; InvalidToken if it is wrong, expired or revoked."""
         return self._app.run(accounts.verify(token))
 
     def refresh(self, token: str) -> tuple[Account, str]:
-        """Return the account of a token and a new one of the same login; the old one holds too."""
+        """Return the account of a token and a new token of its login; the old one stays valid."""
         return self._app.run(accounts.refresh(token, self._lifetime))
 
     def revoke(self, token: str) -> None:
-        """Log out: end a token, and all that were refreshed from the same login."""
+        """Log out: end a token and all other tokens of its login."""
         self._app.run(accounts.revoke(token, self._lifetime))
 
     def revoke_all(self, account: Account) -> None:
         """End every token of an account."""
-        self._app.run(accounts.end_tokens(*_place(account.collection, account.id)))
+        self._app.run(accounts.end_tokens(*_key(account.collection, account.id)))
 
     def list(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
         """Read accounts, the oldest first."""
@@ -225,7 +225,7 @@ def _new(
 
 def _changes(email: str | None, name: str | None, fields: Mapping[str, Any] | None) -> Changes:
     if fields is not None:
-        model.fields_of(fields)  # as far as that can be said without those that stay
+        model.fields_of(fields)  # the store checks them again, joined with the existing fields
     return Changes(
         email=None if email is None else model.email_of(email),
         name=None if name is None else model.name_of(name),
@@ -234,34 +234,35 @@ def _changes(email: str | None, name: str | None, fields: Mapping[str, Any] | No
 
 
 def _hash(password: str) -> Callable[[], str]:
-    """Check a new password; return what hashes it."""
+    """Check a new password; return a function that hashes it."""
     return partial(passwords.hashed, passwords.checked(password))
 
 
-def _typed(email: str) -> str:
-    """Return an e-mail address as it may be stored; whatever else was typed is nobody's."""
+def _normalized(email: str) -> str:
+    """Return an e-mail address as it is stored; if it is not one, text that no account has."""
     try:
         return model.email_of(email)
     except Invalid:
         return ""
 
 
-def _let_in(who: LoginCandidate | None, password: str) -> tuple[LoginCandidate, str | None]:
-    """Return who has said the right password, and its new hash where the old one is outdated."""
-    right = passwords.matches(None if who is None else who.password, password)
-    if who is None or not right:
+def _authenticated(candidate: LoginCandidate | None, password: str) -> tuple[LoginCandidate, str | None]:
+    """Check the password; return the account, and a new hash if its hash is outdated."""
+    right = passwords.matches(None if candidate is None else candidate.password, password)
+    if candidate is None or not right:
         raise logins.refused()
-    return who, passwords.hashed(password) if passwords.is_outdated(who.password) else None
+    outdated = passwords.is_outdated(candidate.password)
+    return candidate, passwords.hashed(password) if outdated else None
 
 
 def _get(collection: str, id_or_email: str) -> Operation[Account]:
     known = collection_of(collection)
     if isinstance(id_or_email, str) and "@" in id_or_email:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        return accounts.get_by_email(known, _typed(id_or_email))
-    return accounts.get(*_place(known, id_or_email))
+        return accounts.get_by_email(known, _normalized(id_or_email))
+    return accounts.get(*_key(known, id_or_email))
 
 
-def _place(collection: str, id: str) -> tuple[Collection, UUID]:
+def _key(collection: str, id: str) -> tuple[Collection, UUID]:
     known = collection_of(collection)
     try:
         return known, UUID(id)
@@ -276,6 +277,6 @@ def _list(collection: str, limit: int, offset: int) -> Operation[list[Account]]:
         ("offset", offset, 0, MOST_OFFSET),
     ):
         if not isinstance(value, int) or not least <= value <= most:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            msg = f"{name} is a number from {least} to {most}"
+            msg = f"{name} must be a number from {least} to {most}, not {value!r}"
             raise Invalid(msg)
     return accounts.list_accounts(collection_of(collection), limit, offset)

@@ -1,4 +1,4 @@
-"""App: one database and what is done with it."""
+"""App: one database and the verbs on it."""
 
 import asyncio
 import contextlib
@@ -44,11 +44,11 @@ from towpath.store import schema, sessions, stats
 
 T = TypeVar("T")
 
-PATIENCE: Final = 5.0  # seconds that a close waits for what is under way
+PATIENCE: Final = 5.0  # seconds that a close waits for calls in progress
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
-    """What a restart found. Nothing lives only in memory, so there is nothing left to load."""
+    """The unfinished jobs after a restart. Nothing is kept only in memory, so none is missing."""
 
     ready: int
     delayed: int
@@ -60,9 +60,9 @@ class Recovery(Struct, frozen=True, kw_only=True):
 class App:
     """One database, and the jobs in it.
 
-    Nothing is opened before first use, and it is safe to fork; on memory:// a forked child begins
-    with an empty database. Every verb has an async twin whose name begins with a: `enqueue` and
-    `aenqueue`.
+    The app opens nothing before its first use, and it is safe to fork; with memory:// a forked
+    child begins with an empty database. Every verb has an async twin whose name begins with a:
+    `enqueue` and `aenqueue`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class App:
         **given: Any,
     ) -> None:
         self._migrating = Lock()
-        self.stands_still = False  # in a test, which says when jobs run
+        self.stands_still = False  # set by the test kit: jobs run only when the test runs them
         self.middleware = Middleware()
         self.tasks = Tasks(self)
         self.attach(
@@ -86,7 +86,7 @@ class App:
         begin_anew_after_fork(self)
 
     def attach(self, url: str, settings: Settings, clock: Clock | None) -> None:
-        """Work on this database from here on; one that was attached before is not closed."""
+        """Use this database from now on; a database attached before is not closed."""
         self.url = url
         self.settings = settings
         self._database, self._wakeups = open_database(
@@ -99,8 +99,8 @@ class App:
         )
         self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False
-        self._table_makers: set[object] = set()  # who make or change our tables just now
-        self._migrated_in_passing = False  # in a transaction of a caller, who may roll back
+        self._migrations: set[object] = set()  # one object for each migration in progress
+        self._migrated_in_passing = False  # in a caller's transaction, which may be rolled back
         self.storing = Enqueueing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
@@ -113,19 +113,19 @@ class App:
         self.upkeep = Upkeep(self)
 
     def start_again(self) -> None:
-        """Begin anew in a forked child; what the app is made of does so by itself."""
+        """Reset the app's own state in a forked child; its parts reset theirs."""
         self._migrating = Lock()
-        self._table_makers.clear()
-        self._migrated = False  # a database in memory stays with the parent: the child's is empty
+        self._migrations.clear()
+        self._migrated = False  # with memory:// the child has a new, empty database
 
     def queue(self, topic: str) -> Queue:
-        """Return the delay-queue door to a topic."""
+        """Return the delay-queue verbs of a topic."""
         return Queue(self, topic, self._room)
 
     def task(self, *wrong: Never, **options: Unpack[TaskOptions]) -> Decorator:
         """Make a task of a function: its calls can be enqueued as jobs."""
         if wrong:
-            msg = "write `@app.task()`, with parentheses: options come before the function"
+            msg = "write `@app.task()` with parentheses, and pass options by name"
             raise Invalid(msg)
         return Decorator(self.tasks, options)
 
@@ -139,18 +139,18 @@ class App:
         catch_up: CatchUp = "latest",
         **options: Unpack[EnqueueOptions],
     ) -> Declaration:
-        """Enqueue a task by a rule: cron in a time zone, or every so often. Stored by `declare`.
+        """Enqueue a task by a rule: `cron` in a time zone, or `every`. Stored by `declare`.
 
-        A decorator above `@app.task()`; `app.schedule(…, name=…)(task, …)` also gives arguments.
-        The job's `run_at` is the time of the fire. Missed fires are caught up by one job, or with
-        catch_up="skip" by none, with "all" by one each, of which there are 1,000 at most.
+        A decorator above `@app.task()`; `app.schedule(…, name=…)(task, …)` also passes arguments.
+        The job's `run_at` is the time of the fire. Missed fires become one job; with
+        catch_up="skip" none; with "all" one job each, at most 1,000.
         """
         return self.schedules.declaration(name, rule_of(cron, every, tz), catch_up, options)
 
     def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
         """Call a generator function around every enqueue, with the topic and the headers.
 
-        What it puts into the headers travels with the jobs.
+        The headers that it adds are stored with the jobs.
         """
         self.middleware.add_around_enqueue(function)
         return function
@@ -161,7 +161,7 @@ class App:
         return function
 
     def run(self, operation: Operation[T], connection: object = None) -> T:
-        """Run an operation, in the caller's transaction if one is given."""
+        """Run an operation; with a connection, in that connection's transaction."""
         if connection is not None:
             self._wakeups.check_open()
             return run_borrowed(self._ready_for(operation), connection, self._borrower)
@@ -170,7 +170,7 @@ class App:
         return self._database.run(operation)
 
     async def arun(self, operation: Operation[T], connection: object = None) -> T:
-        """Run an operation, in the caller's transaction if one is given."""
+        """Run an operation; with a connection, in that connection's transaction."""
         if connection is not None:
             self._wakeups.check_open()
             return await arun_borrowed(self._ready_for(operation), connection, self._borrower)
@@ -179,94 +179,94 @@ class App:
         return await self._database.arun(operation)
 
     def migrate(self) -> None:
-        """Make sure that our tables are here and up to date."""
+        """Create or update Towpath's tables if needed."""
         with self._migrating:
             if self._migrated:
                 return
             if not self._database.run(schema.is_current()):
                 if not self.settings.migrate:
                     self._database.run(schema.require_current())
-                with self._making_tables():
+                with self._migration():
                     self._database.run(schema.migrate())
             self._migrated = True
 
     async def amigrate(self) -> None:
-        """Make sure that our tables are here and up to date."""
+        """Create or update Towpath's tables if needed."""
         if self._migrated:
             return
         if not await self._database.arun(schema.is_current()):
             if not self.settings.migrate:
                 await self._database.arun(schema.require_current())
-            with self._making_tables():
+            with self._migration():
                 await self._database.arun(schema.migrate())
         self._migrated = True
 
     def probe(self) -> None:
-        """Write something and take it back; raise what keeps the database from taking writes."""
+        """Write and roll back; raise the error if the database does not accept writes."""
         self.run(sessions.probe_write(new_number()))
 
     async def aprobe(self) -> None:
-        """Write something and take it back; raise what keeps the database from taking writes."""
+        """Write and roll back; raise the error if the database does not accept writes."""
         await self.arun(sessions.probe_write(new_number()))
 
     def recovery(self) -> Recovery:
-        """Say what is stored and unfinished; after a restart it is all there, as it was."""
+        """Count the stored, unfinished jobs; a restart loses none of them."""
         return _recovery(self.run(stats.overall()))
 
     async def arecovery(self) -> Recovery:
-        """Say what is stored and unfinished; after a restart it is all there, as it was."""
+        """Count the stored, unfinished jobs; a restart loses none of them."""
         return _recovery(await self.arun(stats.overall()))
 
     def wait_for_recovery(self, timeout: float | None = None) -> Recovery:  # noqa: ARG002 - never long
-        """Return when every job of before the restart can be reserved, which is at once."""
+        """Return when all jobs from before the restart can be reserved, which is at once."""
         return self.recovery()
 
     def doctor(self, patience: Duration = 60) -> list[Check]:
-        """Look for what is wrong with the database, and for jobs that wait longer than `patience`.
+        """Check the database, and look for jobs that have waited longer than `patience`.
 
-        Looking changes nothing: tables that are missing are not made.
+        The checks change nothing: missing tables are not created.
         """
         doctor = Doctor(self._database, self.url, self.settings, microseconds(patience))
         return list(doctor.checks())
 
     async def adoctor(self, patience: Duration = 60) -> list[Check]:
-        """Look for what is wrong with the database, and for jobs that wait longer than `patience`.
+        """Check the database, and look for jobs that have waited longer than `patience`.
 
-        Looking changes nothing: tables that are missing are not made.
+        The checks change nothing: missing tables are not created.
         """
         return await asyncio.to_thread(self.doctor, patience)
 
     def backup(self, target: str | Path) -> None:
-        """Copy the SQLite file as it is at one instant, while everybody goes on with their work.
+        """Copy the SQLite file as it is at one instant; other processes can keep writing.
 
-        The copy is whole and on the disk when this returns, or it is not there.
+        The copy is complete and on disk when this returns; after an error there is no copy.
         """
         if not isinstance(self._database, SqliteDatabase) or self._database.path is None:
-            msg = f"{self.database} is not a SQLite file: use what its own server has for that"
+            msg = f"{self.database} is not a SQLite file; use the backup tool of the database"
             raise Invalid(msg)
         self._database.backup(Path(target))
 
     async def abackup(self, target: str | Path) -> None:
-        """Copy the SQLite file as it is at one instant, while everybody goes on with their work."""
+        """Copy the SQLite file as it is at one instant; other processes can keep writing."""
         await asyncio.to_thread(self.backup, target)
 
     async def aquiet(self) -> None:
-        """Wait until what this event loop has asked for is done, even if nobody waits for it."""
+        """Wait for all operations that this event loop has started, also abandoned ones."""
         await self._database.aquiet()
 
     def reconnect(self) -> None:
-        """Cut every connection: whoever waits for an answer asks again on a new one.
+        """Close every connection: calls that wait for an answer are repeated on a new one.
 
-        What may not be repeated raises DatabaseUnavailable, as after any loss of a connection.
-        While our tables are being made or changed it does nothing: that may take its time.
+        A call that may not be repeated raises DatabaseUnavailable, as after any lost connection.
+        During a migration this does nothing, as a migration may take long.
         """
-        if not self._table_makers:
+        if not self._migrations:
             self._database.reconnect()
 
     def close(self, patience: float = PATIENCE) -> None:
-        """Finish what is under way and close every connection. The app cannot be used again.
+        """Finish the calls in progress and close every connection. The app cannot be used again.
 
-        What a server has not answered after `patience` seconds is given up.
+        A call that a server has not answered after `patience` seconds is abandoned.
         """
         left = _countdown(patience)
         self.upkeep.stop(left())
@@ -307,7 +307,7 @@ class App:
         await self.aclose()
 
     def _forget_tables(self) -> None:
-        """Have the next call look whether our tables are here."""
+        """Make the next call check the tables again."""
         self._migrated = False
 
     def _tell(self, changed: Changed[Any]) -> None:
@@ -319,22 +319,22 @@ class App:
         self._wakeups.ring(changed.wakeups)
 
     @contextlib.contextmanager
-    def _making_tables(self) -> Generator[None]:
-        maker = object()  # a set is safe for threads where a count is not
-        self._table_makers.add(maker)
+    def _migration(self) -> Generator[None]:
+        migration = object()  # a set is thread-safe without a lock, a counter is not
+        self._migrations.add(migration)
         try:
             yield
         except DatabaseDenied as error:
             msg = (
-                "the tables of Towpath are not there and this role may not create them: run "
-                f"`towpath migrate` as one that may, or grant it ({error})"
+                "Towpath's tables do not exist or are too old, and this role may not change them; "
+                f"run `towpath migrate` as a role that may, or grant it the right ({error})"
             )
             raise SchemaMissing(msg) from error
         finally:
-            self._table_makers.discard(maker)
+            self._migrations.discard(migration)
 
     def _ready_for(self, operation: Operation[T]) -> Operation[T]:
-        """Migrate first if need be, in the caller's own transaction."""
+        """Return the operation, with a migration before it in the same transaction if needed."""
         if self._migrated:
             return operation
 
@@ -344,7 +344,7 @@ class App:
                     yield from schema.require_current().start()
                 self._migrated_in_passing = True
                 yield from schema.migrate().start()
-            elif not self._migrated_in_passing:  # else a rollback may take our tables away again
+            elif not self._migrated_in_passing:  # else a rollback may remove the tables again
                 self._migrated = True
             return (yield from operation.start())
 
@@ -352,12 +352,12 @@ class App:
 
 
 def _countdown(seconds: float) -> Callable[[], float]:
-    """Return what says how many of these seconds are left."""
+    """Return a function that gives the seconds that are left."""
     until = time.monotonic() + seconds
     return lambda: max(0.0, until - time.monotonic())
 
 
-def _recovery(found: Stats) -> Recovery:
+def _recovery(counts: Stats) -> Recovery:
     return Recovery(
-        ready=found.ready, delayed=found.delayed, reserved=found.reserved, buried=found.buried
+        ready=counts.ready, delayed=counts.delayed, reserved=counts.reserved, buried=counts.buried
     )

@@ -1,4 +1,4 @@
-"""What callers may say: checked before anything is stored."""
+"""Checks of the values that callers pass, before anything is stored."""
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -30,40 +30,40 @@ from towpath.store.stats import MOST_MINUTES
 PRIORITY: Final = 50
 MOST_PRIORITY: Final = 2**32 - 1
 MOST_KEY: Final = 255
-MOST_HEADERS: Final = 8_000  # characters, in all
+MOST_HEADERS: Final = 8_000  # characters of all names and values
 MOST_PAGE: Final = 1_000
-FOREVER: Final = 10.0**9  # seconds
+NO_TIMEOUT: Final = 10.0**9  # seconds
 
 JobRef = Job | UUID | str
-"""A job, by itself or by its id."""
+"""A job or its id."""
 
 
 class EnqueueOptions(TypedDict, total=False):
     """How a job is enqueued, apart from its topic and payload."""
 
     id: UUID  # makes a repeated enqueue harmless
-    priority: int  # 0 is the most urgent; 50 unless told
-    delay: Duration  # not before so long from now
+    priority: int  # 0 is the most urgent; default 50
+    delay: Duration  # the time from now until the job may run
     run_at: datetime  # instead of a delay, with its time zone
-    expires_after: Duration  # not begun so long from now, it is cancelled, in its turn at latest
-    expires_at: datetime  # instead of that, with its time zone
+    expires_after: Duration  # a job that has not begun this long from now is cancelled
+    expires_at: datetime  # instead of expires_after, with its time zone
     ttr: Duration  # how long a lease without a session lives, unless it is touched
-    key: str  # while an unfinished job of the topic has it, that job is returned and none is stored
-    unique: Unique | str  # ...or that job gives way: replace, update, debounce; or clear
-    max_retries: int  # failures: the one that reaches it buries the job, so 0 is as 1
-    max_crashes: int  # workers that it may take down with it
+    key: str  # if an unfinished job of the topic has this key, that job is returned instead
+    unique: Unique | str  # what becomes of that job: skip, replace, update, debounce or clear
+    max_retries: int  # the job is buried when its failures reach this number; 0 means 1
+    max_crashes: int  # the job is buried when the crashes of its workers reach this number
     timeout: Duration  # how long one run by a worker may last
-    retention: Duration  # how long it is kept when it has finished
-    workers: int  # so many distinct workers are to succeed
-    only_workers: "Iterable[str]"  # the names of those who may run it
-    ping_interval: Duration  # how often a run by name shows that it lives
-    worker_timeout: Duration  # silent for so long, a run is taken from its worker
-    max_unexpected_retries: int  # by the same worker at once; more failed workers fail the job
-    unexpected_retry_delay: Duration  # before each of those
-    after: "Iterable[JobRef]"  # waits in `blocked` until these have completed
-    limit: Limit | None  # with which other jobs it shares how many run at once, or how often
-    backoff: BackoffOption  # the pause after each failure; 1 min, 4 min, 16 min … unless told
-    headers: Mapping[str, str]  # what travels with the job, beside its payload
+    retention: Duration  # how long the finished job is kept
+    workers: int  # the number of distinct workers that must succeed
+    only_workers: "Iterable[str]"  # the names of the workers that may run it
+    ping_interval: Duration  # the time between two pings of a run
+    worker_timeout: Duration  # the time without a ping after which a run counts as lost
+    max_unexpected_retries: int  # by one worker; also how many failed workers are allowed
+    unexpected_retry_delay: Duration  # the pause before each of these retries
+    after: "Iterable[JobRef]"  # the job is blocked until these jobs have completed
+    limit: Limit | None  # bounds how many jobs of its key run at once, or how often one starts
+    backoff: BackoffOption  # the pause after each failure; default 1 min, 4 min, 16 min …
+    headers: Mapping[str, str]  # metadata that is stored with the job, beside its payload
 
 
 class Filters(TypedDict, total=False):
@@ -72,19 +72,19 @@ class Filters(TypedDict, total=False):
     topic: str | None  # of this topic
     status: Status | str | None  # pending, processing, completed, failed or cancelled
     key: str | None  # with this key
-    text: str | None  # anywhere in the payload
-    before: Job | int | None  # older than this one, or its number: the last of the page before
-    limit: int  # 50 unless told, 1,000 at most
-    offset: int  # so many are left out
+    text: str | None  # with this text anywhere in the payload
+    before: Job | int | None  # older than this job or number, the last of the previous page
+    limit: int  # at most so many jobs; default 50, maximum 1,000
+    offset: int  # the number of jobs to skip
 
 
 def page(given: Filters) -> lookup.Page:
-    """Check what a caller wants to see."""
+    """Check the filters of a list; return the page to read."""
     refuse_unknown(given.keys(), Filters.__optional_keys__)
     topic, status = given.get("topic"), given.get("status")
     text, before, key = given.get("text"), given.get("before"), given.get("key")
     if status is not None and status not in set(Status):
-        msg = f"{status!r} is not a status: use {', '.join(Status)}"
+        msg = f"unknown status {status!r}; known statuses: {', '.join(Status)}"
         raise Invalid(msg)
     return lookup.Page(
         topic=None if topic is None else checked(topic),
@@ -98,7 +98,7 @@ def page(given: Filters) -> lookup.Page:
 
 
 class Defaults(Struct, frozen=True):
-    """What a job has unless its caller says otherwise."""
+    """The options of a job if the caller does not give them."""
 
     ttr: int
     max_payload: int
@@ -106,7 +106,7 @@ class Defaults(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Read the settings once."""
+        """Read the defaults from the settings."""
         options = Options(
             max_retries=count(settings.max_retries, "max_retries"),
             max_crashes=count(settings.max_crashes, "max_crashes"),
@@ -118,7 +118,7 @@ class Defaults(Struct, frozen=True):
 def new_jobs(
     topic: str, payloads: Iterable[object], given: EnqueueOptions, defaults: Defaults
 ) -> list[NewJob]:
-    """Check what a caller wants to store, before anything is stored."""
+    """Check the payloads and options of new jobs."""
     shared = _shared(topic, given, defaults)
     id, most = given.get("id"), defaults.max_payload
     new: list[NewJob] = []
@@ -128,13 +128,13 @@ def new_jobs(
             NewJob(id=uuid7() if id is None else _uuid(id), body=body, encoding=encoding, **shared)
         )
     if id is not None and len(new) > 1:
-        msg = "one id cannot name several jobs"
+        msg = "`id` cannot be used for several jobs; enqueue them one by one"
         raise Invalid(msg)
     return new
 
 
 def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, Any]:
-    """Return what all jobs of one call have in common."""
+    """Return the values that all jobs of one call share."""
     shared: dict[str, Any] = {
         "topic": checked(topic),
         "priority": PRIORITY,
@@ -145,7 +145,7 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
         return shared
     refuse_unknown(given.keys(), EnqueueOptions.__optional_keys__)
     if "delay" in given and "run_at" in given:
-        msg = "give a delay or run_at, not both"
+        msg = "pass `delay` or `run_at`, not both"
         raise Invalid(msg)
     if "priority" in given:
         shared["priority"] = priority_of(given["priority"])
@@ -164,9 +164,9 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
 def change_of(
     *, delay: Duration | None = None, run_at: datetime | None = None, priority: int | None = None
 ) -> JobChange:
-    """Return what is to become different of a job; something has to."""
+    """Return the change of a job; raise Invalid if nothing would change."""
     if delay is not None and run_at is not None:
-        msg = "give a delay or run_at, not both"
+        msg = "pass `delay` or `run_at`, not both"
         raise Invalid(msg)
     change = JobChange(
         priority=None if priority is None else priority_of(priority),
@@ -174,50 +174,50 @@ def change_of(
         run_at=None if run_at is None else instant(run_at),
     )
     if change == JobChange():
-        msg = "nothing is to change: give a delay, run_at or a priority"
+        msg = "nothing to change; pass `delay`, `run_at` or `priority`"
         raise Invalid(msg)
     return change
 
 
 def unique_of(given: EnqueueOptions) -> Unique:
-    """Return what becomes of the job that holds the key."""
+    """Return what becomes of an unfinished job with the same key."""
     if "unique" not in given:
         return Unique.SKIP
     try:
         unique = Unique(given["unique"])
     except ValueError as error:
-        msg = f"unique is one of {', '.join(Unique)}, not {given['unique']!r}"
+        msg = f"unknown value of `unique`: {given['unique']!r}; known values: {', '.join(Unique)}"
         raise Invalid(msg) from error
     if unique is not Unique.SKIP and given.get("key") is None:
-        msg = f"unique={str(unique)!r} is about a key: give one"
+        msg = f"unique={str(unique)!r} requires `key`"
         raise Invalid(msg)
     if unique is Unique.DEBOUNCE and not ("delay" in given or "run_at" in given):
-        msg = "debounce needs a delay, which every further call begins anew"
+        msg = "unique='debounce' requires `delay` or `run_at`"
         raise Invalid(msg)
     return unique
 
 
 def parents_of(given: EnqueueOptions) -> list[UUID]:
-    """Return the jobs that a job is to wait for."""
+    """Return the ids of the jobs that a job waits for."""
     if "after" not in given:
         return []
     after = given["after"]
     if isinstance(after, str | Job | UUID):
-        msg = "after is a list of jobs"
+        msg = f"`after` must be a list of jobs, not {after!r}"
         raise Invalid(msg)
     if "unique" in given:
-        msg = "a job that waits for others cannot also take the place of one: give after or unique"
+        msg = "pass `after` or `unique`, not both"
         raise Invalid(msg)
     return list(dict.fromkeys(job_id(job) for job in after))
 
 
 def job_id(job: JobRef) -> UUID:
-    """Return the id of a job, however it is named."""
+    """Return the id of a job that is given as a job, a UUID or text."""
     return job.id if isinstance(job, Job) else _uuid(job)
 
 
 def seq_of(seq: Any) -> int:
-    """Return the number of a job if it is one."""
+    """Return the number of a job; raise Invalid if it is not one."""
     if not isinstance(seq, int) or isinstance(seq, bool) or not 0 <= seq < 2**63:
         msg = f"{seq!r} is not the number of a job"
         raise Invalid(msg)
@@ -225,10 +225,11 @@ def seq_of(seq: Any) -> int:
 
 
 def refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
-    """Name the words that nobody understands."""
-    unknown = given - known
+    """Raise Invalid if an option is unknown."""
+    unknown = ", ".join(f"`{name}`" for name in sorted(given - known))
     if unknown:
-        msg = f"there is no {', '.join(sorted(unknown))}: use {', '.join(sorted(known))}"
+        plural = "s" if "," in unknown else ""
+        msg = f"unknown option{plural} {unknown}; known options: {', '.join(sorted(known))}"
         raise Invalid(msg)
 
 
@@ -236,7 +237,7 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
     named = cast("Mapping[str, Any]", given)
     changes = {name: _READ[name](named[name]) for name in _READ.keys() & named.keys()}
     if changes.keys() >= _EXPIRY:
-        msg = "give expires_after or expires_at, not both"
+        msg = "pass `expires_after` or `expires_at`, not both"
         raise Invalid(msg)
     limit = given.get("limit")
     if limit is not None:
@@ -257,26 +258,29 @@ _RUNS: Final = frozenset({
 
 def _runs(given: EnqueueOptions) -> Runs:
     if given.get("limit") is not None or "after" in given or given.keys() & _EXPIRY:
-        msg = "a job that chooses its workers has no limit, no expiry, and waits for no others"
+        msg = "a job that chooses its workers cannot have `limit`, `after` or an expiry"
         raise Invalid(msg)
     only = given.get("only_workers")
     if isinstance(only, str):
-        msg = "only_workers is a list of names"
+        msg = f"`only_workers` must be a list of names, not {only!r}"
         raise Invalid(msg)
     names = None if only is None else tuple(dict.fromkeys(map(worker_of, only)))
-    ping, silent = given.get("ping_interval"), given.get("worker_timeout")
-    if (ping is None) != (silent is None) or names == ():
-        msg = "give ping_interval and worker_timeout together, and only_workers at least one name"
+    if names == ():
+        msg = "`only_workers` is empty; name at least one worker"
         raise Invalid(msg)
-    pinged = None if ping is None else microseconds(ping, "ping_interval") / 1e6
+    ping, silent = given.get("ping_interval"), given.get("worker_timeout")
+    if (ping is None) != (silent is None):
+        msg = "pass `ping_interval` and `worker_timeout` together"
+        raise Invalid(msg)
+    interval = None if ping is None else microseconds(ping, "ping_interval") / 1e6
     timeout = None if silent is None else microseconds(silent, "worker_timeout") / 1e6
-    if pinged is not None and timeout is not None and not 0 < pinged < timeout:
-        msg = f"ping_interval {ping!r} is not more than 0 and less than worker_timeout {silent!r}"
+    if interval is not None and timeout is not None and not 0 < interval < timeout:
+        msg = f"ping_interval {ping!r} is not between 0 and worker_timeout {silent!r}"
         raise Invalid(msg)
     return Runs(
         workers=at_least_one(given.get("workers", 1), "workers"),
         only=names,
-        ping_interval=pinged,
+        ping_interval=interval,
         worker_timeout=timeout,
         max_unexpected_retries=count(given.get("max_unexpected_retries", 0), "retries"),
         unexpected_retry_delay=microseconds(given.get("unexpected_retry_delay", 0)) / 1e6,
@@ -284,15 +288,13 @@ def _runs(given: EnqueueOptions) -> Runs:
 
 
 def worker_of(name: Any) -> str:
-    """Return the name of a worker if it is one that every database can hold."""
+    """Return the name of a worker; raise Invalid if it cannot be stored."""
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= MOST_KEY
         or clean_text(name, MOST_KEY) != name
     ):
-        msg = (
-            f"{str(name)[:MOST_KEY]!r} is not the name of a worker: use 1 to {MOST_KEY} characters"
-        )
+        msg = f"{str(name)[:MOST_KEY]!r} is not a valid worker name; use 1 to {MOST_KEY} characters"
         raise Invalid(msg)
     return name
 
@@ -300,15 +302,15 @@ def worker_of(name: Any) -> str:
 def _ttr(ttr: Duration) -> int:
     us = microseconds(ttr, "ttr")
     if not us:
-        msg = "a ttr of 0 would hand the job out again at once"
+        msg = "ttr must be more than 0; with 0 the lease would end at once"
         raise Invalid(msg)
     return us
 
 
 def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
-    """Return headers if they are a little text."""
+    """Return headers; raise Invalid unless they are short text."""
     if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f"headers {headers!r} are not a mapping from text to text"
+        msg = f"headers must be a mapping from text to text, not {headers!r}"
         raise Invalid(msg)
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -316,7 +318,7 @@ def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
             raise Invalid(msg)
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MOST_HEADERS:
-        msg = f"the headers have {size:,} characters, {MOST_HEADERS:,} are allowed"
+        msg = f"the headers have {size:,} characters; at most {MOST_HEADERS:,} are allowed"
         raise Invalid(msg)
     return {clean_text(name, size): clean_text(value, size) for name, value in headers.items()}
 
@@ -326,12 +328,12 @@ def _limit(limit: Any) -> Limit:
         msg = f"{limit!r} is not a Limit with a key"
         raise Invalid(msg)
     if limit.concurrency is None and limit.pace is None:
-        msg = f"the limit {limit.key!r} limits nothing: give it a concurrency or a rate"
+        msg = f"the limit {limit.key!r} has no bound; set its `concurrency` or its `rate`"
         raise Invalid(msg)
     if limit.concurrency is not None:
         at_least_one(limit.concurrency, "concurrency")
     at_least_one(limit.burst, "burst")
-    microseconds((limit.pace or 0) * limit.burst / 1e6, "the time that a burst stands for,")
+    microseconds((limit.pace or 0) * limit.burst / 1e6, "the time of a burst,")
     return limit
 
 
@@ -346,7 +348,7 @@ def _uuid(text: UUID | str) -> UUID:
 
 
 def priority_of(priority: Any) -> int:
-    """Return a priority if it is one."""
+    """Return a priority; raise Invalid if it is out of range."""
     if not isinstance(priority, int) or isinstance(priority, bool):
         msg = f"priority {priority!r} is not a whole number"
         raise Invalid(msg)
@@ -366,38 +368,38 @@ def _key(key: Any) -> str | None:
 
 
 def count(number: Any, name: str, most: int = 2**31 - 1) -> int:
-    """Return a whole number from 0 if it is one."""
+    """Return a whole number from 0 to `most`; raise Invalid if it is not one."""
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
-        msg = f"{name} {number!r} is not a whole number from 0"
+        msg = f"{name} {number!r} is not a whole number from 0 to {most}"
         raise Invalid(msg)
     return number
 
 
 def at_least_one(number: int, name: str) -> int:
-    """Return a whole number from 1 if it is one."""
+    """Return a whole number from 1; raise Invalid if it is not one."""
     if count(number, name) < 1:
-        msg = f"{name} is at least 1"
+        msg = f"{name} must be at least 1"
         raise Invalid(msg)
     return number
 
 
 def past_minutes(minutes: int) -> int:
-    """Return a number of minutes if outcomes are known by the minute for so long."""
+    """Return a number of minutes; raise Invalid beyond the time that has counts by the minute."""
     if at_least_one(minutes, "minutes") > MOST_MINUTES:
-        msg = f"minutes {minutes} is more than {MOST_MINUTES}: older outcomes are only summed up"
+        msg = f"minutes {minutes} is more than {MOST_MINUTES}; older outcomes are kept as sums only"
         raise Invalid(msg)
     return minutes
 
 
 def seconds(timeout: float | None) -> float:
     """Return a timeout in seconds."""
-    return FOREVER if timeout is None else microseconds(timeout, "timeout") / 1e6
+    return NO_TIMEOUT if timeout is None else microseconds(timeout, "timeout") / 1e6
 
 
 def peekable(state: State | str) -> State:
-    """Return a state that can be peeked at."""
+    """Return a state that `peek` supports."""
     if state not in {State.READY, State.DELAYED, State.BURIED}:
-        msg = f"peek looks at ready, delayed or buried jobs, not {state!r}"
+        msg = f"peek supports the states ready, delayed and buried, not {state!r}"
         raise Invalid(msg)
     return State(state)
 

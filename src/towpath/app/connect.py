@@ -1,4 +1,4 @@
-"""From a URL to a database and its wakeups. The only module that knows every kind."""
+"""From a URL to a database and its wakeups. Only this module knows every kind of database."""
 
 import re
 from collections.abc import Callable
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Database(Protocol):
-    """Anything that can run an operation, blocking or not."""
+    """A database that runs operations, blocking or async."""
 
     @property
     def dialect(self) -> Dialect | None:
-        """What a borrowed connection to it must speak; None if no other connection sees it."""
+        """The dialect of a borrowed connection; None if no other connection can reach it."""
         ...
 
     def run(self, operation: Operation[T]) -> T:
@@ -35,15 +35,15 @@ class Database(Protocol):
         ...
 
     async def aquiet(self) -> None:
-        """Wait until what this loop has asked for is done, even if nobody waits for it."""
+        """Wait for all operations that this event loop has started, also abandoned ones."""
         ...
 
     def reconnect(self) -> None:
-        """Cut the connections, so that whoever waits for an answer asks again on a new one."""
+        """Close the connections; calls that wait for an answer are repeated on new ones."""
         ...
 
     def close(self, patience: float) -> None:
-        """Close it; a server is given so many seconds to finish what is under way."""
+        """Close it; a server gets `patience` seconds to answer the calls in progress."""
         ...
 
 
@@ -54,9 +54,9 @@ def open_database(
     on_commit: OnCommit,
     on_leave: Callable[[], None],
 ) -> tuple[Database, Wakeups]:
-    """Return the database that a URL names, and its wakeups. Nothing is opened yet.
+    """Return the database of a URL, and its wakeups. Nothing is opened yet.
 
-    `on_leave` is called when a file was deleted or replaced: in the next one anything may be.
+    `on_leave` is called when the file was deleted or replaced: the next file may lack the tables.
     """
 
     def heard(bell: Callable[[], Bell], *, announces: bool = False) -> Wakeups:
@@ -72,38 +72,38 @@ def open_database(
     if scheme in {"postgresql", "postgres"}:
         postgres = _postgres(url, settings, clock, on_commit)
         return postgres, heard(lambda: PostgresBell(url, settings), announces=True)
-    msg = f"{_shown(url)} is not a database: use sqlite:///app.db, memory:// or postgresql://…"
+    msg = f"{_shown(url)} is not a database; use sqlite:///app.db, memory:// or postgresql://…"
     raise InvalidUrl(msg)
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown."""
+    """Return a URL without its passwords."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     options = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
     netloc = f"{user.partition(':')[0]}{at}{hosts}"
-    # Not by urlunsplit, which would take slashes away from sqlite:///app.db and memory://.
+    # urlunsplit would remove slashes from sqlite:///app.db and memory://.
     return f"{parts.scheme}://{netloc}{parts.path}{'?' if options else ''}{urlencode(options)}"
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the file that a SQLite URL names."""
-    # As elsewhere, three slashes lead to a relative path and four to an absolute one.
+    """Return the file of a SQLite URL."""
+    # By common convention three slashes begin a relative path and four an absolute one.
     parts = urlsplit(url)
     path = unquote(parts.path[1:])
     if path == ":memory:":
-        msg = f"{url!r} would be another database for each connection: use memory://"
+        msg = f"{url!r} would be a separate database for each connection; use memory://"
         raise InvalidUrl(msg)
     if not url[7:].startswith("///") or not path or parts.query:
-        msg = "this is not a SQLite URL: use sqlite:///relative.db or sqlite:////absolute.db"
+        msg = "this is not a SQLite URL; use sqlite:///relative.db or sqlite:////absolute.db"
         raise InvalidUrl(msg)
     return Path(path)
 
 
 def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCommit) -> Database:
     try:
-        import psycopg  # noqa: PLC0415 - an extra that SQLite does without
-        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - likewise
+        import psycopg  # noqa: PLC0415 - an extra that SQLite does not need
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
 
         from towpath.database.postgres_lanes import PostgresDatabase  # noqa: PLC0415 - needs the extra
     except ImportError as error:
@@ -113,12 +113,12 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         parts = None
-    # A password with a slash in it would make a port of itself, or leave its @ to the database.
+    # If the password contains a slash, part of it ends up in the port or in the database name.
     port = str((parts or {}).get("port") or "")
     if parts is None or "@" in urlsplit(url).path or not re.fullmatch(r"[\d,]*", port):
-        # Not in the words of the driver, which may quote a part of the password.
+        # The driver's own message may quote a part of the password.
         msg = (
-            "this is not a PostgreSQL URL (not shown, for it may hold a password): use "
+            "this is not a PostgreSQL URL (not shown, as it may contain a password); use "
             "postgresql://user:password@host:port/database, and %2F for a slash in the password"
         )
         raise InvalidUrl(msg)
@@ -126,6 +126,6 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
 
 
 def _shown(url: str) -> str:
-    """Return what may be shown of a URL that is wrong: anything more may be a password."""
+    """Return the part of a wrong URL that may be shown: the rest may contain a password."""
     scheme, slashes, _ = str(url).partition("://")
     return f"a URL that begins with {scheme[:20]}://" if slashes and scheme.isalnum() else "this"

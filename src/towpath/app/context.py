@@ -1,4 +1,4 @@
-"""What a running task may know of its job, and say about it."""
+"""The context of a running task: its job, and the output that it adds to the job."""
 
 import asyncio
 from collections import deque
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_LINE: Final = 8_000  # characters of one line, or of a message about progress
-RUNS: Final = 32  # bits of a note's number that count within one run
+MOST_LINE: Final = 8_000  # characters of a log line or of a progress message
+RUNS: Final = 32  # bits of a note's number that count the notes of one run
 
 
 class Unwritten:
-    """Notes of one kind in line, no more of them than the database would keep."""
+    """Notes of one kind that wait to be written, at most as many as the database keeps."""
 
     __slots__ = ("_size", "notes")
 
@@ -34,7 +34,7 @@ class Unwritten:
         self._size = 0  # characters
 
     def add(self, note: Note, *, before: bool = False) -> None:
-        """Add at the end or before all others; of too many, the oldest is dropped."""
+        """Add a note at the end or the front; if there are too many, drop the oldest."""
         (self.notes.appendleft if before else self.notes.append)(note)
         self._size += len(note.text or "")
         while len(self.notes) > MOST[note.kind] or self._size > MOST_BYTES[note.kind]:
@@ -42,60 +42,60 @@ class Unwritten:
 
 
 class Notes:
-    """What a running job has said and nobody has written yet. Any thread may add to it."""
+    """The output of a running job that is not written yet. Any thread may add to it."""
 
-    __slots__ = ("_count", "_lease", "_lines", "_lock", "_lost", "_on_news")
+    __slots__ = ("_count", "_lease", "_lock", "_lost", "_on_news", "_unwritten")
 
     def __init__(self, lease: Lease, on_news: "Callable[[Notes], object]") -> None:
         self._lease = lease
         self._on_news = on_news
         self._lock = Lock()
-        self._lines: dict[Kind, Unwritten] = {}
+        self._unwritten: dict[Kind, Unwritten] = {}
         self._count = 0
         self._lost = False
 
     def __len__(self) -> int:
-        """Count the kinds of which something is not written yet."""
-        return len(self._lines)
+        """Count the kinds that have unwritten notes."""
+        return len(self._unwritten)
 
     def add(self, kind: Kind, text: str | None, share: float | None = None) -> None:
-        """Have something written soon; LeaseLost once it is known that it cannot be."""
+        """Add a note, to be written soon; LeaseLost if the lease is known to be lost."""
         with self._lock:
             if self._lost:
-                msg = f"the lease of job {self._lease.job.id} ended; stop working on it"
+                msg = f"the lease of job {self._lease.job.id} has ended; stop working on it"
                 raise LeaseLost(msg)
             self._count += 1
             epoch = self._lease.epoch
             no = 0 if kind is Kind.PROGRESS else _number(epoch, self._count)
-            is_first = not self._lines
+            is_first = not self._unwritten
             seq = self._lease.job.seq
             note = Note(seq=seq, epoch=epoch, kind=kind, no=no, share=share, text=text)
-            self._lines.setdefault(kind, Unwritten()).add(note)
+            self._unwritten.setdefault(kind, Unwritten()).add(note)
         if is_first:
             self._on_news(self)
 
     def take(self) -> list[Note]:
-        """Return what is to be written now."""
+        """Remove and return the notes to write."""
         with self._lock:
-            lines, self._lines = self._lines, {}
-        return [note for line in lines.values() for note in line.notes]
+            unwritten, self._unwritten = self._unwritten, {}
+        return [note for each in unwritten.values() for note in each.notes]
 
     def put_back(self, notes: Iterable[Note]) -> None:
-        """Keep for later what could not be written."""
+        """Put back notes that could not be written, before the newer ones."""
         with self._lock:
             for note in reversed(list(notes)):
-                self._lines.setdefault(note.kind, Unwritten()).add(note, before=True)
+                self._unwritten.setdefault(note.kind, Unwritten()).add(note, before=True)
 
     def lose(self) -> None:
-        """Take nothing more: the lease has ended."""
+        """Refuse further notes: the lease has ended."""
         self._lost = True
 
 
 class Context:
-    """Given to a task whose first parameter is annotated with it.
+    """Passed to a task whose first parameter is annotated with it.
 
-    What a job says of itself is written together, ten times a second and before its outcome, so it
-    may be said often and in both colours; a run that dies loses what it said in its last moment.
+    Progress, log lines and events are written in batches, ten times a second and before the
+    outcome, so a task may add many of them. A run that crashes loses its last batch.
     """
 
     def __init__(
@@ -111,61 +111,61 @@ class Context:
 
     @property
     def job(self) -> Job:
-        """The job that runs, as it was when it was reserved."""
+        """The running job, as it was when it was reserved."""
         if self._lease is None:
-            msg = "this task was called and runs here and now: there is no job"
+            msg = "this task was called directly, so it has no job; enqueue it to get one"
             raise Conflict(msg)
         return self._lease.job
 
     @property
     def tries(self) -> int:
-        """How often it has failed before."""
+        """How often the job has failed before."""
         return 0 if self._lease is None else self._lease.job.retries
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was asked to stop. Blocking code has to look; a task is interrupted."""
+        """Whether the job was asked to stop. An async task is interrupted; others must check."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """Say that the job was asked to stop."""
+        """Mark the job as asked to stop."""
         self._cancelled = True
 
     def progress(self, share: float, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1."""
+        """Report the progress of the job, from 0 to 1."""
         share = _share(share)
-        self._say(Kind.PROGRESS, None if message is None else _line(message), share)
+        self._add(Kind.PROGRESS, None if message is None else _line(message), share)
 
     async def aprogress(self, share: float, message: str | None = None) -> None:
-        """Say how far the job is, and let others run."""
+        """Report the progress of the job, and let the event loop run other tasks."""
         self.progress(share, message)
         await asyncio.sleep(0)
 
     def log(self, text: str) -> None:
-        """Keep a line with the job; of very many, the oldest are dropped."""
-        self._say(Kind.LINE, _line(text))
+        """Add a line to the job's log; beyond a limit the oldest lines are dropped."""
+        self._add(Kind.LINE, _line(text))
 
     async def alog(self, text: str) -> None:
-        """Keep a line with the job, and let others run."""
+        """Add a line to the job's log, and let the event loop run other tasks."""
         self.log(text)
         await asyncio.sleep(0)
 
     def publish(self, payload: object) -> None:
-        """Keep an event with the job, for `app.jobs.events`; of very many, the oldest go."""
-        self._say(Kind.EVENT, _event(payload, self.app.settings.max_payload))
+        """Add an event for `app.jobs.events`; beyond a limit the oldest events are dropped."""
+        self._add(Kind.EVENT, _event(payload, self.app.settings.max_payload))
 
     async def apublish(self, payload: object) -> None:
-        """Keep an event with the job, and let others run."""
+        """Add an event, and let the event loop run other tasks."""
         self.publish(payload)
         await asyncio.sleep(0)
 
     def touch(self) -> None:
-        """Make sure that the job is still ours, and extend its lease; LeaseLost if it is not."""
+        """Extend the lease; LeaseLost if it has ended."""
         if self._lease is not None:
             self._touched(self.app.jobs.touch(self._lease))
 
     async def atouch(self) -> None:
-        """Make sure that the job is still ours, and extend its lease; LeaseLost if it is not."""
+        """Extend the lease; LeaseLost if it has ended."""
         if self._lease is not None:
             self._touched(await self.app.jobs.atouch(self._lease))
 
@@ -173,22 +173,22 @@ class Context:
         if lease.job.cancel_requested:
             self.cancel()
 
-    def _say(self, kind: Kind, text: str | None, share: float | None = None) -> None:
+    def _add(self, kind: Kind, text: str | None, share: float | None = None) -> None:
         if self.notes is not None:
             self.notes.add(kind, text, share)
 
 
 class Words(TypedDict, total=False):
-    """What a run says of itself at once."""
+    """The output of a run that one call of `say` adds."""
 
-    progress: float | None  # how far it is, from 0 to 1
+    progress: float | None  # from 0 to 1
     message: str | None  # about the progress
-    lines: Iterable[str]  # kept with the job, for `logs`
-    events: Iterable[object]  # kept with the job, for `events`
+    lines: Iterable[str]  # stored with the job, for `logs`
+    events: Iterable[object]  # stored with the job, for `events`
 
 
 def notes_of(lease: Lease, said: int, words: Words, max_payload: int) -> list[Note]:
-    """Check what a run says, behind so many lines and events that it has said before."""
+    """Check the output of a run; `said` lines and events of it have been sent before."""
     refuse_unknown(words.keys(), Words.__optional_keys__)
     lines, events = words.get("lines", ()), words.get("events", ())
     texts = [(Kind.LINE, _line(line)) for line in _several(lines, "lines")]
@@ -203,23 +203,23 @@ def notes_of(lease: Lease, said: int, words: Words, max_payload: int) -> list[No
         text = None if message is None else _line(message)
         notes.append(note(kind=Kind.PROGRESS, no=0, share=_share(progress), text=text))
     elif message is not None:
-        msg = "a message is about progress: give both"
+        msg = "`message` requires `progress`"
         raise Invalid(msg)
     if not notes:
-        msg = "nothing is said: give progress, lines or events"
+        msg = "nothing to add; pass `progress`, `lines` or `events`"
         raise Invalid(msg)
     return notes
 
 
 def _number(epoch: int, nth: int) -> int:
-    """Return the number of the nth note of a run, behind those of all runs before it."""
-    # Over HTTP anybody may say any epoch: it will be refused, and must not break the statement.
+    """Return the number of the nth note of a run; it is higher than those of earlier runs."""
+    # A client may send any epoch. The statement refuses it later, but it must fit the column.
     return ((epoch << RUNS) + nth) % 2**63
 
 
 def _several(words: Iterable[T], name: str) -> Iterable[T]:
     if isinstance(words, str | bytes | Mapping) or not isinstance(words, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = f"{name} {words!r} is not a list"
+        msg = f"{name} must be a list, not {words!r}"
         raise Invalid(msg)
     return words
 
@@ -233,7 +233,7 @@ def _share(share: Any) -> float:
 
 def _line(text: Any) -> str:
     if not isinstance(text, str):
-        msg = f"{text!r} is not text"
+        msg = f"a line or message must be text, not {text!r}"
         raise Invalid(msg)
     return clean_text(text, MOST_LINE)
 
@@ -243,18 +243,18 @@ def _event(payload: object, max_payload: int) -> str:
 
 
 class Retry(Exception):
-    """Raised by a task: try again after a while. It counts as a failure, so that it ends."""
+    """Raised by a task to run again after a while. It counts as a failure, so retries end."""
 
     def __init__(self, after: Duration | None = None) -> None:
-        super().__init__("the task asked to be tried again")
+        super().__init__("the task asked for a retry")
         if after is not None:
-            microseconds(after, "after")  # a wrong one is seen where it is said
+            microseconds(after, "after")  # a wrong value fails here, inside the task
         self.after = after
 
 
 class Cancel(Exception):
-    """Raised by a task: the job is not to be done after all."""
+    """Raised by a task to cancel its job."""
 
 
 class Bury(Exception):
-    """Raised by a task: no further try; somebody has to look at it."""
+    """Raised by a task to bury its job: no retry until a person kicks or requeues it."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PutOptions(TypedDict, total=False):
-    """How a job is put, apart from its payload."""
+    """The options of `put`."""
 
     id: UUID
     priority: int
@@ -37,7 +37,7 @@ class PutOptions(TypedDict, total=False):
 
 
 class Queue:
-    """One topic, by beanstalkd's verbs."""
+    """One topic, with beanstalkd's verbs."""
 
     def __init__(self, app: "App", topic: str, room: Waiters) -> None:
         self._app = app
@@ -57,15 +57,15 @@ class Queue:
         timeout: float | None = None,
         topics: Iterable[str] | None = None,
     ) -> "Reservation":
-        """Take the most urgent ready job, of this topic or of those named.
+        """Take the most urgent ready job of this topic, or of `topics`.
 
-        Waits up to `timeout` seconds (None: for ever), then raises ReserveTimeout.
+        Waits up to `timeout` seconds (None: without a limit), then raises ReserveTimeout.
         """
         leases = await self._app.jobs.areserve(topics or [self.topic], timeout=timeout)
         return self._reservation(leases, timeout)
 
     async def akick(self, limit: int = 1) -> int:
-        """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
+        """Make buried jobs ready, in the order they were buried; if none is, delayed jobs."""
         return await self._app.jobs.akick(self.topic, limit)
 
     async def akick_job(self, job: JobRef) -> Job:
@@ -73,7 +73,7 @@ class Queue:
         return await self._app.jobs.akick_job(job)
 
     async def adelete(self, job: JobRef) -> None:
-        """Forget a job that is not reserved."""
+        """Delete a job that is not reserved."""
         await self._app.jobs.adelete(job)
 
     async def apeek(self, job: JobRef) -> Job:
@@ -82,15 +82,15 @@ class Queue:
 
     async def apeek_ready(self) -> Job:
         """Read the next ready job."""
-        return self._found(await self._app.jobs.apeek(self.topic, State.READY), State.READY)
+        return self._required(await self._app.jobs.apeek(self.topic, State.READY), State.READY)
 
     async def apeek_delayed(self) -> Job:
         """Read the delayed job that is due first."""
-        return self._found(await self._app.jobs.apeek(self.topic, State.DELAYED), State.DELAYED)
+        return self._required(await self._app.jobs.apeek(self.topic, State.DELAYED), State.DELAYED)
 
     async def apeek_buried(self) -> Job:
         """Read the job that was buried first."""
-        return self._found(await self._app.jobs.apeek(self.topic, State.BURIED), State.BURIED)
+        return self._required(await self._app.jobs.apeek(self.topic, State.BURIED), State.BURIED)
 
     async def astats(self) -> TopicStats:
         """Count the jobs of this topic."""
@@ -113,7 +113,7 @@ class Queue:
             raise ReserveTimeout(msg)
         return Reservation(self._app, leases[0])
 
-    def _found(self, job: Job | None, state: State) -> Job:
+    def _required(self, job: Job | None, state: State) -> Job:
         if job is None:
             msg = f"topic {self.topic!r} has no {state} job"
             raise NotFound(msg)
@@ -132,15 +132,15 @@ class Queue:
     def reserve(
         self, timeout: float | None = None, topics: Iterable[str] | None = None
     ) -> "Reservation":
-        """Take the most urgent ready job, of this topic or of those named.
+        """Take the most urgent ready job of this topic, or of `topics`.
 
-        Waits up to `timeout` seconds (None: for ever), then raises ReserveTimeout.
+        Waits up to `timeout` seconds (None: without a limit), then raises ReserveTimeout.
         """
         leases = self._app.jobs.reserve(topics or [self.topic], timeout=timeout)
         return self._reservation(leases, timeout)
 
     def kick(self, limit: int = 1) -> int:
-        """Make buried jobs ready, in bury order; if none is buried, delayed ones."""
+        """Make buried jobs ready, in the order they were buried; if none is, delayed jobs."""
         return self._app.jobs.kick(self.topic, limit)
 
     def kick_job(self, job: JobRef) -> Job:
@@ -148,7 +148,7 @@ class Queue:
         return self._app.jobs.kick_job(job)
 
     def delete(self, job: JobRef) -> None:
-        """Forget a job that is not reserved."""
+        """Delete a job that is not reserved."""
         self._app.jobs.delete(job)
 
     def peek(self, job: JobRef) -> Job:
@@ -157,15 +157,15 @@ class Queue:
 
     def peek_ready(self) -> Job:
         """Read the next ready job."""
-        return self._found(self._app.jobs.peek(self.topic, State.READY), State.READY)
+        return self._required(self._app.jobs.peek(self.topic, State.READY), State.READY)
 
     def peek_delayed(self) -> Job:
         """Read the delayed job that is due first."""
-        return self._found(self._app.jobs.peek(self.topic, State.DELAYED), State.DELAYED)
+        return self._required(self._app.jobs.peek(self.topic, State.DELAYED), State.DELAYED)
 
     def peek_buried(self) -> Job:
         """Read the job that was buried first."""
-        return self._found(self._app.jobs.peek(self.topic, State.BURIED), State.BURIED)
+        return self._required(self._app.jobs.peek(self.topic, State.BURIED), State.BURIED)
 
     def stats(self) -> TopicStats:
         """Count the jobs of this topic."""
@@ -181,7 +181,7 @@ class Queue:
 
 
 class Reservation:
-    """A reserved job and the verbs of its holder."""
+    """A reserved job and the verbs that need its lease."""
 
     def __init__(self, app: "App", lease: Lease) -> None:
         self._app = app
@@ -203,11 +203,11 @@ class Reservation:
         return self.lease.job.payload
 
     async def adelete(self) -> None:
-        """Done, and gone without a trace."""
+        """Finish and delete it; no record is kept."""
         await self._app.jobs.adelete(self.lease)
 
     async def arelease(self, delay: Duration = 0, priority: int | None = None) -> None:
-        """Give it back."""
+        """Give it back; this does not count as a failure."""
         await self._app.jobs.arelease(self.lease, delay, priority)
 
     async def abury(self, priority: int | None = None) -> None:
@@ -215,7 +215,7 @@ class Reservation:
         await self._app.jobs.abury(self.lease, priority)
 
     async def atouch(self) -> None:
-        """Ask for more time, within the limits of the settings."""
+        """Extend the lease, within the limits of the settings."""
         answered((await self._app.arun(self._touching()))[0])
 
     def _touching(self) -> Operation[list[Answer[tuple[int | None, bool]]]]:
@@ -236,11 +236,11 @@ class Reservation:
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def delete(self) -> None:
-        """Done, and gone without a trace."""
+        """Finish and delete it; no record is kept."""
         self._app.jobs.delete(self.lease)
 
     def release(self, delay: Duration = 0, priority: int | None = None) -> None:
-        """Give it back."""
+        """Give it back; this does not count as a failure."""
         self._app.jobs.release(self.lease, delay, priority)
 
     def bury(self, priority: int | None = None) -> None:
@@ -248,70 +248,70 @@ class Reservation:
         self._app.jobs.bury(self.lease, priority)
 
     def touch(self) -> None:
-        """Ask for more time, within the limits of the settings."""
+        """Extend the lease, within the limits of the settings."""
         answered(self._app.run(self._touching())[0])
 
 
 class Queues:
-    """What a server of delay queues needs beyond the verbs of jobs."""
+    """Verbs that a delay-queue server needs besides those of jobs."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
 
     async def acounts(self, topic: str | None = None) -> list[QueueCounts]:
-        """Count the unfinished jobs of each topic, or of one; what is due is ready."""
+        """Count the unfinished jobs of each topic, or of one; a due job counts as ready."""
         return await self._app.arun(_counts(topic))
 
     async def alook(self, seq: int) -> JobAt | None:
-        """Read the job of this number and the clock, or None."""
+        """Read the job with this number and the clock; None if there is no such job."""
         return await self._app.arun(delay_queue.look(seq_of(seq)))
 
     async def acome_due(self, topics: str | Iterable[str]) -> None:
-        """Put in line what is due in these topics; a reservation does so by itself."""
+        """Make due jobs of these topics ready; `reserve` does this itself."""
         due = bring_into_line(all_checked(topics))
         while await self._app.arun(due):
             pass
 
     async def apick(self, seq: int, session: int | None = None) -> Lease:
-        """Lease the ready, delayed or buried job of this number until its ttr."""
+        """Lease the ready, delayed or buried job with this number for its ttr."""
         return answered((await self._app.arun(_pick(seq, session)))[0])
 
     async def adelete_many(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Done, and gone without a trace; return the leases that were lost."""
+        """Finish and delete jobs, without a record; return the leases that were lost."""
         answers = await self._app.arun(_discard(leases))
         return outcomes.lost(leases, answers)
 
     async def agive_back(self, leases: Sequence[Lease]) -> None:
-        """Make jobs ready again, as if they had not been reserved; what was lost is left alone."""
+        """Make jobs ready again as if they had not been reserved; skip the leases that are lost."""
         await self._app.arun(_give_back(leases))
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def counts(self, topic: str | None = None) -> list[QueueCounts]:
-        """Count the unfinished jobs of each topic, or of one; what is due is ready."""
+        """Count the unfinished jobs of each topic, or of one; a due job counts as ready."""
         return self._app.run(_counts(topic))
 
     def look(self, seq: int) -> JobAt | None:
-        """Read the job of this number and the clock, or None."""
+        """Read the job with this number and the clock; None if there is no such job."""
         return self._app.run(delay_queue.look(seq_of(seq)))
 
     def come_due(self, topics: str | Iterable[str]) -> None:
-        """Put in line what is due in these topics; a reservation does so by itself."""
+        """Make due jobs of these topics ready; `reserve` does this itself."""
         due = bring_into_line(all_checked(topics))
         while self._app.run(due):
             pass
 
     def pick(self, seq: int, session: int | None = None) -> Lease:
-        """Lease the ready, delayed or buried job of this number until its ttr."""
+        """Lease the ready, delayed or buried job with this number for its ttr."""
         return answered(self._app.run(_pick(seq, session))[0])
 
     def delete_many(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Done, and gone without a trace; return the leases that were lost."""
+        """Finish and delete jobs, without a record; return the leases that were lost."""
         answers = self._app.run(_discard(leases))
         return outcomes.lost(leases, answers)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """Make jobs ready again, as if they had not been reserved; what was lost is left alone."""
+        """Make jobs ready again as if they had not been reserved; skip the leases that are lost."""
         self._app.run(_give_back(leases))
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a database, and with how its jobs are served. Looking changes nothing."""
+"""Checks of a database, and of the workers and upkeep of its jobs. They change nothing."""
 
 import os
 import re
@@ -21,31 +21,31 @@ from towpath.model.sessions import Session
 from towpath.model.stats import TopicStats
 from towpath.operation import Operation
 from towpath.settings import Settings
-from towpath.store import doctor as asked
+from towpath.store import doctor as facts
 from towpath.store import retention, schema, sessions, stats
 from towpath.store.doctor import Late, Transaction
 
 T = TypeVar("T")
 
 OLDEST: Final = {"postgres": (14,), "sqlite": (3, 35)}  # versions that work
-SKEW: Final = 2_000_000  # microseconds between two clocks that are worth a word
-LOCK_PATIENCE: Final = 1.0  # seconds in which a write lock should be had
+SKEW: Final = 2_000_000  # microseconds between two clocks that are reported
+LOCK_PATIENCE: Final = 1.0  # seconds to wait for a write lock
 LITTLE_DISK: Final = 2**30  # bytes
 NO_DISK: Final = 100 * 2**20
-NAMED: Final = 3  # of many, the others are counted
+NAMED: Final = 3  # items of a list that are named; the others are counted
 DURABLE: Final = {"on", "local", "remote_write", "remote_apply"}
 
 
 class Verdict(StrEnum):
-    """How something is."""
+    """The result of a check."""
 
     OK = "ok"
-    WARNING = "warning"  # it works, and may not for long or not as promised
+    WARNING = "warning"  # it works, but maybe not for long or not as promised
     PROBLEM = "problem"  # it does not work
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """One check and its result."""
 
     name: str
     verdict: Verdict
@@ -54,7 +54,7 @@ class Check(Struct, frozen=True, kw_only=True):
 
 
 class Doctor:
-    """Looks at a database, in an order in which each check may rely on those before."""
+    """Checks a database; each check may rely on those before it."""
 
     def __init__(self, database: Database, url: str, settings: Settings, patience: int) -> None:
         self._database = database
@@ -65,51 +65,49 @@ class Doctor:
         self._now = 0  # the database's clock
 
     def checks(self) -> Iterator[Check]:
-        """Look at everything; what cannot be looked at is a problem."""
-        found = list(self._tried("database", self._server))
-        yield from found
-        if any(check.verdict is Verdict.PROBLEM for check in found):
+        """Run all checks; a check that raises an error is a problem."""
+        first = list(self._tried("database", self._server))
+        yield from first
+        if any(check.verdict is Verdict.PROBLEM for check in first):
             return
         yield from self._tried("clock", self._clock)
         yield from self._tried("transactions", self._transactions)
         if self._file:
             yield from self._tried("disk", lambda: self._disk(self._file or Path()))
-        found = list(self._tried("schema", self._schema))
-        yield from found
-        if any(check.verdict is Verdict.PROBLEM for check in found):
+        tables = list(self._tried("schema", self._schema))
+        yield from tables
+        if any(check.verdict is Verdict.PROBLEM for check in tables):
             return
         yield from self._tried("rights", self._rights)
         yield from self._tried("workers", self._workers)
         yield from self._tried("upkeep", self._upkeep)
 
-    def _tried(self, name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    def _tried(self, name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         try:
-            yield from look()
+            yield from checks()
         except (TowpathError, OSError) as error:
             yield problem(name, " ".join(str(error).split()))
 
-    def _ask(self, operation: Operation[T]) -> T:
+    def _run(self, operation: Operation[T]) -> T:
         return self._database.run(operation)
 
-    # ------------------------------------------------------------ the database itself
-
     def _server(self) -> Iterator[Check]:
-        server = self._ask(asked.server())
+        server = self._run(facts.server())
         postgres = self._database.dialect == "postgres"
         kind = "PostgreSQL" if postgres else "SQLite"
         oldest = OLDEST["postgres" if postgres else "sqlite"]
-        said = f"{without_password(self._url)}, {kind} {server.version}"
+        message = f"{without_password(self._url)}, {kind} {server.version}"
         if tuple(map(int, re.findall(r"\d+", server.version))) < oldest:
             wanted = ".".join(map(str, oldest))
-            yield problem("database", f"{said} is too old", f"upgrade it to {wanted} or newer")
+            yield problem("database", f"{message} is too old", f"upgrade it to {wanted} or newer")
         elif server.standby:
-            yield problem("database", f"{said}, a standby", "connect to the primary")
+            yield problem("database", f"{message}, a standby", "connect to the primary")
         else:
-            yield ok("database", said)
+            yield ok("database", message)
         yield self._durability(server, postgres=postgres)
 
-    def _durability(self, server: asked.DatabaseFacts, *, postgres: bool) -> Check:
-        lossy = "a power failure may take the last commits"
+    def _durability(self, server: facts.DatabaseFacts, *, postgres: bool) -> Check:
+        lossy = "a power failure may lose the last commits"
         if postgres and server.log != "on":
             risk = "a power failure may destroy the database: fsync is off"
             return warning("durability", risk, "set fsync = on")
@@ -117,149 +115,150 @@ class Doctor:
             risk = f"{lossy}: synchronous_commit is {server.commits}"
             return warning("durability", risk, "set synchronous_commit = on for this role")
         if self._file and server.log != "wal":
-            risk = f"readers and writers wait for each other: journal_mode is {server.log}"
+            risk = f"readers and writers block each other: journal_mode is {server.log}"
             return warning("durability", risk, "move the file to a local disk")
         if self._file and server.commits != "full":
             return warning("durability", f"{lossy}: durability is normal", "set durability = full")
         if not postgres and not self._file:
-            return warning("durability", "everything is lost with the process", "name a file")
-        return ok("durability", "what is committed with these settings survives a power failure")
+            lost = "all jobs are lost when the process ends"
+            return warning("durability", lost, "use a file: sqlite:///app.db")
+        return ok("durability", "a commit with these settings survives a power failure")
 
     def _clock(self) -> Iterator[Check]:
         before = machine_clock()
-        self._now = self._ask(retention.clock())
-        # By so much at least, wherever in the meantime the database has looked at its clock.
+        self._now = self._run(retention.clock())
+        # The least possible difference, as the database read its clock at some time in between.
         skew = max(before - self._now, self._now - machine_clock(), 0)
         if skew < SKEW:
             yield ok("clock", "the database and this machine agree")
             return
         way = "behind" if self._now < before else "ahead of"
-        said = f"the database's clock is {spoken(as_timedelta(skew))} {way} this machine's"
-        yield warning("clock", said, "jobs go by the database's: set both by NTP")
+        message = f"the database's clock is {spoken(as_timedelta(skew))} {way} this machine's"
+        yield warning("clock", message, "jobs use the database's clock; set both by NTP")
 
     def _transactions(self) -> Iterator[Check]:
         if self._file:
             if lockable(self._file, LOCK_PATIENCE):
-                yield ok("transactions", "a write lock was had within a second")
+                yield ok("transactions", "a write lock was acquired within a second")
             else:
-                said = "another process holds the write lock, and no other process can write"
-                advice = (
-                    f"end its transaction, or it: `lsof {self._file} {self._file}-turn` shows it"
-                )
-                yield problem("transactions", said, advice)
+                message = "another process holds the write lock, and no other process can write"
+                files = f"{self._file} {self._file}-turn"
+                advice = f"end its transaction or the process; `lsof {files}` shows which it is"
+                yield problem("transactions", message, advice)
             return
-        found = self._ask(asked.transactions(self._patience))
-        hidden = sum(each.state is None for each in found)
-        for each in [each for each in found if each.state][:NAMED]:
+        old = self._run(facts.transactions(self._patience))
+        hidden = sum(each.state is None for each in old)
+        for each in [each for each in old if each.state][:NAMED]:
             yield _old(each)
-        if not any(each.state for each in found):
-            yield ok("transactions", f"none is open for {self._waited}")
+        if not any(each.state for each in old):
+            yield ok("transactions", f"no transaction is open for {self._waited}")
         if hidden:
-            said = f"{hidden} connections of other roles cannot be looked at"
-            yield warning("transactions", said, "grant pg_read_all_stats to this role")
+            message = f"{hidden} connections of other roles cannot be inspected"
+            yield warning("transactions", message, "grant pg_read_all_stats to this role")
 
     def _disk(self, file: Path) -> Iterator[Check]:
         free = shutil.disk_usage(file.parent).free
-        said = f"{free / 2**30:.1f} GiB are free"
+        message = f"{free / 2**30:.1f} GiB are free"
         if free < NO_DISK:
-            yield problem("disk", said, "free some space: soon nothing can be stored")
+            yield problem("disk", message, "free some space; soon no job can be stored")
         elif free < LITTLE_DISK:
-            yield warning("disk", said, "free some space")
+            yield warning("disk", message, "free some space")
         else:
-            yield ok("disk", said)
-
-    # ------------------------------------------------------------ our tables
+            yield ok("disk", message)
 
     def _schema(self) -> Iterator[Check]:
-        found = self._ask(schema.applied())
-        if found is None:
-            yield problem("schema", "our tables are not there", "run `towpath migrate`")
-        elif found.oldest > schema.VERSION:
-            said = f"version {found.version} needs code of {found.oldest}; this is {schema.VERSION}"
-            yield problem("schema", said, "upgrade this Towpath")
-        elif found.version < schema.VERSION:
-            said = f"version {found.version}; this Towpath knows {schema.VERSION}"
-            yield problem("schema", said, "run `towpath migrate`")
+        applied = self._run(schema.applied())
+        if applied is None:
+            yield problem("schema", "Towpath's tables do not exist", "run `towpath migrate`")
+        elif applied.oldest > schema.VERSION:
+            message = (
+                f"version {applied.version} requires code of version {applied.oldest} or newer; "
+                f"this code has {schema.VERSION}"
+            )
+            yield problem("schema", message, "upgrade Towpath in this process")
+        elif applied.version < schema.VERSION:
+            message = f"version {applied.version}; this code requires version {schema.VERSION}"
+            yield problem("schema", message, "run `towpath migrate`")
         else:
-            newer = " and can still be used by this Towpath"
-            said = f"version {found.version}"
-            yield ok("schema", said + newer * (found.version > schema.VERSION))
+            newer = ", newer than this code, which can still use it"
+            message = f"version {applied.version}"
+            yield ok("schema", message + newer * (applied.version > schema.VERSION))
 
     def _rights(self) -> Iterator[Check]:
         files = (*self._files(), self._file.parent, lock_file(self._file)) if self._file else ()
         if closed := [str(file) for file in files if file.exists() and not may(file, os.W_OK)]:
-            said = f"this user may not write {some(closed)}"
-            yield problem("rights", said, "run it as their owner, or change their rights")
-        elif denied := self._ask(asked.denied_tables()):
-            said = f"this role may not read and write {some(denied)}"
-            yield problem("rights", said, "grant select, insert, update, delete on them")
+            message = f"this user may not write {some(closed)}"
+            yield problem("rights", message, "run as the owner of the files, or change their mode")
+        elif denied := self._run(facts.denied_tables()):
+            message = f"this role may not read and write {some(denied)}"
+            yield problem("rights", message, "grant select, insert, update, delete on them")
         elif shown := [str(file) for file in self._files() if file.stat().st_mode & stat.S_IROTH]:
-            said = (
+            message = (
                 f"every user of this machine may read password hashes and payloads in {some(shown)}"
             )
-            yield warning("rights", said, f"run `chmod o-rwx {' '.join(shown)}`")
+            yield warning("rights", message, f"run `chmod o-rwx {' '.join(shown)}`")
         else:
-            yield ok("rights", "every table may be read and written")
+            yield ok("rights", "all tables can be read and written")
 
     def _files(self) -> list[Path]:
-        """Return the files of SQLite that hold data."""
+        """Return SQLite's files that hold data."""
         if not self._file:
             return []
-        real = self._file.resolve()  # its log lies beside it, not beside a link to it
+        real = self._file.resolve()  # the log is beside the file, not beside a link to it
         files = [Path(f"{real}{end}") for end in ("", "-wal", "-shm")]
         return [file for file in files if file.exists()]
 
-    # ------------------------------------------------------------ how jobs are served
-
     def _workers(self) -> Iterator[Check]:
-        everybody = self._ask(sessions.list_sessions())
-        live = [each for each in everybody if not self._is_silent(each)]
+        live = [each for each in self._run(sessions.list_sessions()) if not self._is_silent(each)]
         served = {topic for each in live for topic in each.topics}
         late = [
             each
-            for each in self._ask(stats.by_topic())
+            for each in self._run(stats.by_topic())
             if not each.paused and self._wait_of(each) > self._patience
         ]
-        # Somebody without a session may serve it too: then it holds a lease now and then.
+        # A worker without a session may serve a topic too: then the topic has a leased job.
         idle = [each for each in late if each.topic not in served and not each.reserved]
         behind = [each for each in late if each not in idle]
         if idle:
-            said = f"nobody works on {some(map(self._said_of, idle))}"
-            yield problem("workers", said, "start a worker for it, or pause it")
+            message = f"no worker serves {some(map(self._backlog, idle))}"
+            yield problem("workers", message, "start a worker for the topic, or pause it")
         if behind:
-            said = f"workers fall behind on {some(map(self._said_of, behind))}"
-            yield warning("workers", said, "start more, or raise their concurrency")
+            message = f"workers fall behind on {some(map(self._backlog, behind))}"
+            yield warning("workers", message, "start more workers, or raise their concurrency")
         if not late:
-            yield ok("workers", f"{len(live)} live, no ready job waits for {self._waited}")
+            yield ok("workers", f"{len(live)} live, no ready job has waited {self._waited}")
 
     def _upkeep(self) -> Iterator[Check]:
-        advice = "start a worker, or call app.upkeep.start() in a process that stays"
-        overdue = self._ask(asked.overdue(self._patience))
-        ended = self._ask(asked.ended_leases(self._patience))
-        unfired = self._ask(asked.late_schedules(self._patience))
-        silent = [each for each in self._ask(sessions.list_sessions()) if self._is_silent(each)]
+        advice = "start a worker, or call app.upkeep.start() in a long-running process"
+        overdue = self._run(facts.overdue(self._patience))
+        ended = self._run(facts.ended_leases(self._patience))
+        unfired = self._run(facts.late_schedules(self._patience))
+        silent = [each for each in self._run(sessions.list_sessions()) if self._is_silent(each)]
         if overdue:
-            yield problem("upkeep", f"due and not made ready: {some(map(_late, overdue))}", advice)
+            message = f"delayed jobs are due but not ready: {some(map(_late, overdue))}"
+            yield problem("upkeep", message, advice)
         if ended:
-            yield problem("upkeep", f"leases not taken back: {some(map(_late, ended))}", advice)
+            message = f"leases have ended but are not taken back: {some(map(_late, ended))}"
+            yield problem("upkeep", message, advice)
         if unfired:
             which = (f"{each.topic} (late by {spoken(each.by)})" for each in unfired)
-            yield problem("upkeep", f"schedules that did not fire: {some(which)}", advice)
+            yield problem("upkeep", f"schedules did not fire: {some(which)}", advice)
         if silent:
             names = (f"{each.worker} ({spoken(each.silent)})" for each in silent)
-            yield problem("upkeep", f"silent workers not called dead: {some(names)}", advice)
+            message = f"workers are silent but not declared dead: {some(names)}"
+            yield problem("upkeep", message, advice)
         if not (overdue or ended or unfired or silent):
-            yield ok("upkeep", "what is due is done in time")
+            yield ok("upkeep", "no due work is late")
 
     def _is_silent(self, session: Session) -> bool:
-        # Upkeep needs a while to see that a session is silent, so not at once.
+        # Upkeep takes a while to notice that a session is silent.
         allowed = self._settings.dead_after + self._patience / 1e6
         return session.silent.total_seconds() > allowed
 
     def _wait_of(self, topic: TopicStats) -> int:
         return self._now - int(topic.oldest_at.timestamp() * 1e6) if topic.oldest_at else 0
 
-    def _said_of(self, topic: TopicStats) -> str:
+    def _backlog(self, topic: TopicStats) -> str:
         waits = spoken(as_timedelta(self._wait_of(topic)))
         return f"{topic.topic} ({topic.ready} ready, the oldest for {waits})"
 
@@ -269,22 +268,22 @@ class Doctor:
 
 
 def ok(name: str, message: str) -> Check:
-    """Return that something is well."""
+    """Return a check that found nothing wrong."""
     return Check(name=name, verdict=Verdict.OK, message=message)
 
 
 def warning(name: str, message: str, advice: str) -> Check:
-    """Return that something may not go well for long, or not as promised."""
+    """Return a check that found something that may fail soon or breaks a promise."""
     return Check(name=name, verdict=Verdict.WARNING, message=message, advice=advice)
 
 
 def problem(name: str, message: str, advice: str | None = None) -> Check:
-    """Return that something does not work; an error brings its own advice."""
+    """Return a check that found something that does not work; an error contains its advice."""
     return Check(name=name, verdict=Verdict.PROBLEM, message=message, advice=advice)
 
 
 def some(things: Iterable[str]) -> str:
-    """Name the first few."""
+    """Name the first few and count the others."""
     names = list(things)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
@@ -293,15 +292,15 @@ def some(things: Iterable[str]) -> str:
 def _old(transaction: Transaction) -> Check:
     age = spoken(transaction.age) if transaction.age else "?"
     if transaction.pid is None:
-        said = f"{transaction.application!r} is prepared for {age} and not committed"
-        return warning("transactions", said, "commit prepared or rollback prepared it")
-    who = f"{transaction.user}, {transaction.application or 'no application_name'}"
-    said = f"open for {age}: process {transaction.pid} ({who}), {transaction.state}"
+        message = f"{transaction.application!r} has been prepared for {age} and is not committed"
+        return warning("transactions", message, "run `commit prepared` or `rollback prepared`")
+    client = f"{transaction.user}, {transaction.application or 'no application_name'}"
+    message = f"open for {age}: process {transaction.pid} ({client}), {transaction.state}"
     query = " ".join((transaction.query or "").split())
     return warning(
         "transactions",
-        f"{said}: {query}",
-        f"end it, or `select pg_terminate_backend({transaction.pid})`: reserving slows down",
+        f"{message}: {query}",
+        f"end it, or run `select pg_terminate_backend({transaction.pid})`; it slows down reserve",
     )
 
 

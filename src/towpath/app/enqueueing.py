@@ -1,4 +1,4 @@
-"""From what callers want stored to the operation that stores it."""
+"""Chooses the operation that stores jobs."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ from towpath.store.unique import enqueue_over
 
 
 class Enqueueing:
-    """Chooses how jobs are stored: by their options, and by the limits of the settings."""
+    """Chooses the operation by the options of the jobs and the limits of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -28,7 +28,7 @@ class Enqueueing:
     def stored(
         self, topic: str, payloads: Iterable[object], options: EnqueueOptions
     ) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of one topic and the same options."""
+        """Return the operation that stores jobs of one topic with the same options."""
         new = new_jobs(topic, payloads, options, self._defaults)
         unique, after = unique_of(options), parents_of(options)
         if unique is not Unique.SKIP:
@@ -45,19 +45,19 @@ class Enqueueing:
         middleware: Middleware,
         around: ExitStack,
     ) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of any kind, all of them or none; enter what is around each."""
+        """Return the operation that stores all jobs or none; enter each job's middleware."""
         given = list(calls)
-        if middleware.is_around:  # or each of thousands would be entered and left in vain
+        if middleware.is_around:  # without middleware, thousands of empty contexts are saved
             given = [
                 (topic, payload, around.enter_context(middleware.around_enqueue(topic, options)))
                 for topic, payload, options in given
             ]
         nodes: list[Node] = []
-        may_clash = False  # an id may be stored already, with other content
-        # What follows each other and differs in the payload alone is checked once.
+        may_clash = False  # an id may exist already, with other content
+        # Neighbours with the same topic and options are checked together.
         for (topic, options), alike in groupby(given, itemgetter(0, 2)):
             if "unique" in options:
-                msg = "a job that may take the place of another is enqueued by itself"
+                msg = "`unique` cannot be used in enqueue_all; enqueue this job separately"
                 raise Invalid(msg)
             payloads = [payload for _, payload, _ in alike]
             after = parents_of(options)
@@ -67,33 +67,34 @@ class Enqueueing:
         if any(node.new.options.runs for node in nodes):
             if any(node.after for node in nodes):
                 msg = (
-                    "jobs that choose their workers and jobs that wait for others: store them apart"
+                    "jobs that choose their workers and jobs with `after` cannot be stored "
+                    "together; enqueue them separately"
                 )
                 raise Invalid(msg)
             if may_clash:
-                return enqueue_flow(nodes, self.each)  # which stores all or none
+                return enqueue_flow(nodes, self.each)  # stores all or none
         elif may_clash or any(node.after for node in nodes):
             return self.flow(nodes)
         return self.each([node.new for node in nodes])
 
     def each(self, new: Sequence[NewJob]) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of different options."""
+        """Return the operation that stores jobs with different options."""
         some_offered = any(job.options.runs for job in new)
         enqueued = self._enqueued
         return enqueue_offered(new, enqueued) if some_offered else enqueued(new)
 
     def flow(self, nodes: Sequence[Node]) -> Operation[list[Answer[Job]]]:
-        """Return what stores jobs of which some wait for others."""
+        """Return the operation that stores jobs of which some wait for others."""
         return enqueue_flow(nodes, self._enqueued)
 
     def step(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
-        """Return a job that is not stored yet, to be stored with others."""
+        """Return a job of a flow, to be stored with the others."""
         if options.keys() & {"unique", "after"}:
-            msg = "a step of a flow has no unique or after of its own"
+            msg = "a step of a flow cannot have `unique` or `after`; remove them"
             raise Invalid(msg)
         [new] = new_jobs(topic, (payload,), options, self._defaults)
         if new.options.runs:
-            msg = "a step of a flow does not choose its workers: enqueue it by itself, with after"
+            msg = "a step of a flow cannot choose its workers; enqueue it separately with `after`"
             raise Invalid(msg)
         return new
 

@@ -1,4 +1,4 @@
-"""External tokens: users whom somebody else has let in, by a shared secret or by public keys."""
+"""External tokens: users of another server, which signs by a shared secret or a private key."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ from towpath.settings import Settings
 
 log: Final = logging.getLogger("towpath")
 
-PUBLIC: Final = ("RS256", "PS256", "ES256", "EdDSA")  # of keys that anybody may read
-SHARED: Final = "HS256"  # only ever with our secret: with a public key anybody could sign
-FRESH: Final = 300.0  # seconds for which keys are not asked for again
-REST: Final = 60.0  # seconds between two fetches, whatever keys are named
+PUBLIC: Final = ("RS256", "PS256", "ES256", "EdDSA")  # algorithms that verify by a public key
+SHARED: Final = "HS256"  # only with the shared secret: a public key is known to everyone
+FRESH: Final = 300.0  # seconds for which fetched keys count as current
+REST: Final = 60.0  # seconds between two fetches, even if tokens name unknown keys
 REST_AFTER_FAILURE: Final = 5.0
 FETCH_TIMEOUT: Final = 5.0
 LEEWAY: Final = 10  # seconds by which clocks may differ
@@ -29,7 +29,7 @@ Fetched = dict[str, Any]
 
 
 class External:
-    """Tells users by tokens that were signed elsewhere."""
+    """Verifies tokens that another server has signed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -37,11 +37,11 @@ class External:
 
     @property
     def is_set_up(self) -> bool:
-        """Say whether there is anything by which a token could be told."""
+        """Whether the settings name a secret or a URL of keys."""
         return bool(self._settings.jwt_secret or self._settings.jwt_jwks_url)
 
     def verify(self, token: str) -> Account:
-        """Return the user whom a token names; InvalidToken if it does not hold."""
+        """Return the user of a token; InvalidToken if it is not valid."""
         kid, algorithm = self._header(token)
         if kid is None:
             return self._account(token, self._settings.jwt_secret, algorithm)
@@ -51,7 +51,7 @@ class External:
         return self._account(token, self._keys.named(kid), algorithm)
 
     async def averify(self, token: str) -> Account:
-        """Return the user whom a token names; InvalidToken if it does not hold."""
+        """Return the user of a token; InvalidToken if it is not valid."""
         kid, algorithm = self._header(token)
         if kid is None:
             return self._account(token, self._settings.jwt_secret, algorithm)
@@ -61,19 +61,19 @@ class External:
         return self._account(token, self._keys.named(kid), algorithm)
 
     def _header(self, token: str) -> tuple[str | None, str]:
-        """Return the name of a token's public key, if it needs one, and its algorithm."""
+        """Return the name of a token's public key (None: the shared secret) and its algorithm."""
         check_size(token)
         jwt = pyjwt()
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise _refused("its form is wrong") from error
+            raise _refused("it is malformed") from error
         kid, algorithm = header.get("kid"), header.get("alg")
         if algorithm == SHARED and self._settings.jwt_secret:
             return None, SHARED
         if algorithm in PUBLIC and self._settings.jwt_jwks_url and isinstance(kid, str):
             return kid, algorithm
-        raise _refused("it is signed in a way that is not accepted here")
+        raise _refused(f"signature algorithm {str(algorithm)[:20]!r} is not accepted here")
 
     def _account(self, token: str, key: Any, algorithm: str) -> Account:
         issuer, audience = self._settings.jwt_issuer, self._settings.jwt_audience
@@ -87,8 +87,8 @@ class External:
             leeway=LEEWAY,
         )
         id = claims.pop("sub")
-        if not isinstance(id, str) or not 0 < len(id) <= MOST_ID:  # an empty id is nobody's
-            raise _refused("it names nobody")
+        if not isinstance(id, str) or not 0 < len(id) <= MOST_ID:  # rules treat "" as anonymous
+            raise _refused(f"its claim `sub` is not text of 1 to {MOST_ID} characters")
         email, name, at = claims.get("email"), claims.get("name"), claims.get("iat")
         since = as_datetime(int(at) * 10**6 if isinstance(at, int) else 0)
         return Account(
@@ -96,7 +96,7 @@ class External:
             collection=Collection.USERS,
             email=email if isinstance(email, str) else "",
             name=name if isinstance(name, str) else "",
-            # A claim named like a field that every account has would hide it from the rules.
+            # A claim with a reserved name would hide the account's own value from the rules.
             fields={claim: value for claim, value in claims.items() if claim not in RESERVED},
             generation=0,
             created_at=since,
@@ -105,7 +105,7 @@ class External:
 
 
 class PublicKeys:
-    """The public keys at a URL: fetched in a thread, and seldom, whatever tokens say."""
+    """The public keys at a URL: fetched in a thread, and seldom, whatever keys tokens name."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -115,14 +115,14 @@ class PublicKeys:
         self._fetch: Future[None] | None = None
 
     def named(self, kid: str) -> Any:
-        """Return a key, or refuse the token that names it."""
-        found = self._known.get(kid)
-        if found is None:
-            raise _refused("its key is not known")
-        return found
+        """Return a key; raise InvalidToken if it is unknown."""
+        key = self._known.get(kid)
+        if key is None:
+            raise _refused("its key is unknown")
+        return key
 
     def fetching(self, kid: str) -> "Future[None] | None":
-        """Return what to wait for before this key is looked up: a fetch of all, if one is due."""
+        """Return the fetch of all keys to wait for before this key is looked up, or None."""
         now = time.monotonic()
         known = kid in self._known
         with self._lock:
@@ -131,7 +131,7 @@ class PublicKeys:
             ):
                 self._fetch = Future()
                 Thread(target=self._go, args=(self._fetch,), daemon=True).start()
-            # Who has a key need not wait for newer ones.
+            # A known key is used at once, while newer keys are fetched.
             return None if known else self._fetch
 
     def _go(self, fetch: "Future[None]") -> None:
@@ -139,8 +139,8 @@ class PublicKeys:
         try:
             self._known = self._fetched()
             rest = REST
-        except Exception as error:  # noqa: BLE001 - whatever is there, the keys of before hold
-            log.warning("the keys at %s could not be fetched: %s", self._url, error)
+        except Exception as error:  # noqa: BLE001 - after any error the old keys stay in use
+            log.warning("could not fetch the public keys from %s: %s", self._url, error)
         with self._lock:
             now = time.monotonic()
             self._rest_until = now + rest

@@ -1,10 +1,10 @@
-"""Flows: calls of tasks of which some wait for others, stored all at once.
+"""Flows: calls of tasks of which some wait for others, stored together.
 
-`(fetch.s(url) | parse.s() | store.s("table")).enqueue()` runs one after the other; each gets what
-the one before it returned as its first argument, if it has room for one more.
-`group(resize.s(1), resize.s(2)).then(pack.s())` runs a group at once and passes a list of what they
-returned. If one fails for good, those that wait for it fail too and say why; requeue it, and they
-wait again.
+`(fetch.s(url) | parse.s() | store.s("table")).enqueue()` runs one step after the other; each step
+gets the result of the previous one as its first argument, if that parameter is still free.
+`group(resize.s(1), resize.s(2)).then(pack.s())` runs a group in parallel and passes a list of the
+results. If a job is buried, the jobs that wait for it fail with that reason; if it is requeued,
+they wait again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 
 class Flow:
-    """Something that can be enqueued, alone or after something else."""
+    """A part of a flow: a step, a chain or a group."""
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
-        """Add its calls to a plan; return what comes after it has to wait for."""
+        """Add its calls to a plan; return the calls that the next part waits for."""
         raise NotImplementedError
 
     def __or__(self, then: "Step[R]") -> "Chain[R]":
-        """Go on with a step when this has completed."""
+        """Continue with a step when this has completed."""
         return Chain((self,), _step(then))
 
 
 class Step(Flow, Generic[R]):
-    """A call of a task, to be enqueued with others."""
+    """A call of a task as a part of a flow."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Step(Flow, Generic[R]):
         self._takes = True
 
     def regardless(self) -> "Step[R]":
-        """Wait for what comes before, but take nothing from it."""
+        """Wait for the previous step, but do not take its result."""
         step = Step(self.task, self.args, self.kwargs, self.options)
         step._takes = False
         return step
@@ -87,14 +87,14 @@ class Step(Flow, Generic[R]):
 
 
 class Chain(Flow, Generic[R]):
-    """One after the other."""
+    """Parts that run one after the other."""
 
     def __init__(self, parts: Sequence[Flow], last: Step[R]) -> None:
         self._parts = parts
         self._last = last
 
     def __or__(self, then: Step[T]) -> "Chain[T]":
-        """Go on with another step."""
+        """Continue with another step."""
         return Chain((*self._parts, self._last), _step(then))
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
@@ -104,7 +104,7 @@ class Chain(Flow, Generic[R]):
         return before
 
     async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
-        """Store all of its calls; return the last one, whose result is that of the chain."""
+        """Store all calls; return the last job, whose result is that of the chain."""
         task = self._last.task
         with ExitStack() as around:
             operation = task.app.storing.flow(self.nodes(around))
@@ -112,18 +112,18 @@ class Chain(Flow, Generic[R]):
         return task.job(answered(jobs[-1]))
 
     def nodes(self, around: ExitStack) -> list[Node]:
-        """Return its calls, and enter what is to be around their enqueue."""
+        """Return its calls, and enter the middleware of each enqueue."""
         plan = FlowPlan(self._last.task.app.settings.max_payload, around, [])
         self.build(plan, Before())
         if len({node.new.id for node in plan.nodes}) < len(plan.nodes):
-            msg = "one id cannot name several steps of a flow"
+            msg = "several steps of the flow have the same `id`; give each its own"
             raise Invalid(msg)
         return plan.nodes
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
-        """Store all of its calls; return the last one, whose result is that of the chain."""
+        """Store all calls; return the last job, whose result is that of the chain."""
         task = self._last.task
         with ExitStack() as around:
             operation = task.app.storing.flow(self.nodes(around))
@@ -132,11 +132,11 @@ class Chain(Flow, Generic[R]):
 
 
 class Group(Flow):
-    """All at once."""
+    """Parts that run in parallel."""
 
     def __init__(self, parts: Sequence[Union[Step[Any], Chain[Any]]]) -> None:  # noqa: UP007 - one is a string
         if not parts:
-            msg = "a group of nothing never completes"
+            msg = "a group is empty; pass at least one step"
             raise Invalid(msg)
         for part in parts:
             if not isinstance(part, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
@@ -144,12 +144,12 @@ class Group(Flow):
         self._parts = parts
 
     def enqueue(self) -> NoReturn:
-        """Refuse: nobody would wait for it."""
-        msg = "a group goes on with `.then(step)`; without one, enqueue its parts"
+        """Refuse: a group without `.then()` has no result."""
+        msg = "a group cannot be enqueued; add `.then(step)`, or enqueue its parts separately"
         raise Invalid(msg)
 
     def then(self, last: Step[R]) -> Chain[R]:
-        """Go on when all have completed, with a list of what they returned."""
+        """Continue when all have completed, with a list of their results."""
         return self | last
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
@@ -161,12 +161,12 @@ class Group(Flow):
 def _step(then: Step[R]) -> Step[R]:
     if isinstance(then, Step):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         return then
-    msg = f"a flow is made of steps, such as task.s(), not of {then!r}"
+    msg = f"a part of a flow must be a step such as task.s(), not {then!r}"
     raise Invalid(msg)
 
 
 def group(*parts: Step[Any] | Chain[Any]) -> Group:
-    """Run steps and chains at once; `.then(step)` goes on when all have completed."""
+    """Run steps and chains in parallel; `.then(step)` runs when all have completed."""
     return Group(parts)
 
 
@@ -174,12 +174,12 @@ class FlowPlan(Struct):
     """The calls of a flow, in the order in which they are stored."""
 
     most: int  # bytes of a payload
-    around: ExitStack  # what is done around the enqueue of each
+    around: ExitStack  # the middleware of each enqueue
     nodes: list[Node]
 
 
 class Before(Struct, frozen=True):
-    """What a step waits for."""
+    """The calls that a step waits for."""
 
     nodes: tuple[int, ...] = ()
     many: bool = False  # their results are passed as a list

@@ -1,6 +1,6 @@
-"""Where passwords are hashed: in threads of their own, two at once. Each takes 64 MiB.
+"""Passwords are hashed in two threads, as each hash takes 64 MiB.
 
-A line that has grown too long takes no more: whoever waits in it would be gone before its turn.
+If too many calls wait, further ones are refused: their clients would give up before their turn.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MOST_WAITING: Final = 100
 
 
 class Hashing:
-    """Two threads; whoever comes third waits."""
+    """Runs functions in two threads; further calls wait."""
 
     def __init__(self) -> None:
         self._start()
@@ -31,26 +31,26 @@ class Hashing:
         self._waiting = 0
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, which has none of the threads."""
+        """Start again in a forked child, which has none of the threads."""
         keep_inherited(self._threads)
         self._start()
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call a function when it is its turn, and wait."""
+        """Call a function in a thread, and block until it returns."""
         return self._submitted(function).result()
 
     async def arun(self, function: Callable[[], T]) -> T:
-        """Call a function when it is its turn; the event loop goes on."""
+        """Call a function in a thread, and await its result."""
         return await asyncio.wrap_future(self._submitted(function))
 
     def _submitted(self, function: Callable[[], T]) -> "Future[T]":
         with self._lock:
             if self._waiting >= MOST_WAITING:
-                msg = f"{MOST_WAITING} passwords wait to be checked; try again soon"
+                msg = f"{MOST_WAITING} passwords are waiting to be checked; try again later"
                 raise TooManyLogins(msg)
             self._waiting += 1
         future = self._threads.submit(function)
-        future.add_done_callback(self._done)  # also if whoever waited has gone
+        future.add_done_callback(self._done)  # also if its caller was cancelled
         return future
 
     def _done(self, _: "Future[Any]") -> None:
@@ -59,4 +59,4 @@ class Hashing:
 
 
 hashing: Final = Hashing()
-"""The one of this process."""
+"""The instance of this process."""

@@ -26,7 +26,7 @@ from towpath.app.context import Words, notes_of
 from towpath.app.low_water import LowWater
 from towpath.app.reservations import Reservations, ReserveRequest
 from towpath.app.waiters import Waiters
-from towpath.model.instants import FOREVER, Duration
+from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
 from towpath.model.runs import Run
 from towpath.model.states import State
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 PURGE_AT_ONCE: Final = 1_000
+MOST_CURSOR: Final = 2**62
 
 
 class Jobs:
@@ -55,8 +56,6 @@ class Jobs:
         self._storing = app.storing
         self._reservations = Reservations(app, room, marks)
 
-    # ------------------------------------------------------------ in
-
     async def aenqueue(
         self,
         topic: str,
@@ -65,7 +64,7 @@ class Jobs:
         connection: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Job:
-        """Store a job. With a connection it shares the fate of that transaction."""
+        """Store a job; with a connection, in that connection's transaction."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
             operation = self._storing.stored(topic, (payload,), carried)
             return answered((await self._app.arun(operation, connection))[0])
@@ -91,8 +90,6 @@ class Jobs:
             operation = self._storing.all_of(calls, self._app.middleware, around)
             return [answered(answer) for answer in await self._app.arun(operation)]
 
-    # ------------------------------------------------------------ out
-
     async def areserve(
         self,
         topics: str | Iterable[str],
@@ -107,22 +104,20 @@ class Jobs:
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
-        None waits for ever. What is ready at once is returned, even if more could be had by looking
-        again. Repeated with the same token, it returns the same leases. Of a topic that `most`
-        names, it leases at most so many. Jobs that choose their workers are given to a `worker` by
-        its name. A lease of a session lives while that does; if it `expires`, not beyond its ttr.
+        A timeout of None waits without a limit. Jobs that are ready at once are returned, even if
+        fewer than `limit`. A repeated call with the same token returns the same leases. `most`
+        bounds the leases of single topics. Jobs that choose their workers need a `worker` name. A
+        lease with a session lives as long as the session; with `expires`, at most its ttr.
         """
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
-        return await self._reservations.atake(wish, seconds(timeout))
-
-    # ------------------------------------------------------------ with a lease
+        request = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
+        return await self._reservations.atake(request, seconds(timeout))
 
     async def acomplete(
         self, lease: Lease, result: object = None, *, connection: object = None
     ) -> None:
-        """Finish a job. With a connection it shares the fate of that transaction."""
+        """Finish a job; with a connection, in that connection's transaction."""
         operation = store.complete([self._completion(lease, result)])
         answered((await self._app.arun(operation, connection))[0])
 
@@ -139,16 +134,16 @@ class Jobs:
         *,
         traceback: str | None = None,
     ) -> None:
-        """Say that this try failed: the job backs off, or is buried if it was the last.
+        """Record that this try failed: the job backs off, or is buried if it was the last try.
 
-        An exception brings its own traceback.
+        The traceback of an exception is stored with it.
         """
         await self._asettle(outcomes.failure(lease, error, delay, traceback))
 
     async def arelease(
         self, lease: Lease, delay: Duration = 0, priority: int | None = None
     ) -> None:
-        """Give a job back, uncounted."""
+        """Give a job back; this does not count as a failure."""
         await self._asettle(outcomes.release(lease, delay, priority))
 
     async def abury(
@@ -160,23 +155,23 @@ class Jobs:
     ) -> None:
         """Put a job aside as failed, until it is kicked, requeued or deleted.
 
-        With an error, this try counts as failed by it.
+        With an error, this try counts as failed.
         """
         await self._asettle(outcomes.burial(lease, priority, error))
 
     async def atouch(self, lease: Lease) -> Lease:
-        """Extend a lease by its ttr, from now; return it as it is then."""
+        """Extend a lease to its ttr from now; return the new lease."""
         [answer] = await self._app.arun(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
     async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
-        """Keep what a run says of itself: how far it is, lines and events.
+        """Add the output of a run to its job: progress, log lines and events.
 
-        `said` is how many lines and events it has said before: a repeated call keeps nothing
-        twice. Once the lease has ended, nothing is kept.
+        `said` is the number of lines and events that the run has sent before; with it a repeated
+        call stores nothing twice. LeaseLost if the lease has ended.
         """
-        found = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered((await self._app.arun(job_output.write(found)))[0])
+        notes = notes_of(lease, said, words, self._app.settings.max_payload)
+        answered((await self._app.arun(job_output.write(notes)))[0])
 
     async def _asettle(self, outcome: Outcome) -> None:
         answered((await self._app.arun(store.settle([outcome])))[0])
@@ -184,34 +179,34 @@ class Jobs:
     def _completion(self, lease: Lease, result: object = None) -> Completion:
         return outcomes.completion(lease, result, self._app.settings.max_result)
 
-    # ------------------------------------------------------------ looking
-
     async def aget(self, job: JobRef, *, connection: object = None) -> Job:
-        """Read a job. With a connection, as that transaction sees it."""
+        """Read a job; with a connection, as that connection's transaction sees it."""
         return answered((await self._app.arun(lookup.get_all([job_id(job)]), connection))[0])
 
     async def anumbered(self, seq: int) -> Job:
-        """Read the job of this number."""
+        """Read the job with this number."""
         return await self._app.arun(lookup.numbered(seq_of(seq)))
 
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
-        """Read the failed tries among the last hundred of a job, oldest first."""
+        """Read the failures among the last hundred tries of a job, oldest first."""
         return await self._app.arun(lookup.failures(job_id(job)), connection)
 
     async def aruns(self, job: JobRef) -> list[Run]:
-        """Read what each worker made of a job that chooses its workers, in the order they began."""
+        """Read the runs of a job that chooses its workers, in the order in which they began."""
         return await self._app.arun(runs.list_runs(job_id(job)))
 
     async def alogs(self, job: JobRef) -> list[LogLine]:
-        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
+        """Read the log lines of a job, oldest first."""
         return await self._app.arun(job_output.lines(job_id(job)))
 
     async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
-        """Read what the runs of a job have published, oldest first, at most 1,000 at once.
+        """Read the events of a job, oldest first, at most 1,000 in one call.
 
-        `after` is the cursor of the last event that is known already.
+        `after` is the cursor of the last event that the caller has read.
         """
-        return await self._app.arun(job_output.events(job_id(job), count(after, "after", FOREVER)))
+        return await self._app.arun(
+            job_output.events(job_id(job), count(after, "after", MOST_CURSOR))
+        )
 
     async def apeek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
@@ -233,29 +228,27 @@ class Jobs:
         """Count the outcomes of each of the last minutes, up to 32 days back."""
         return await self._app.arun(_throughput(topic, minutes))
 
-    # ------------------------------------------------------------ without a lease
-
     async def arequeue(self, job: JobRef) -> Job:
-        """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
+        """Make a failed or cancelled job ready again; its retries and crashes restart at 0."""
         return await self._app.arun(admin.requeue(job_id(job)))
 
     async def acancel(self, job: JobRef) -> Job:
-        """Stop a job; a running one is asked to stop, and ends when its holder answers."""
+        """Cancel a job; a running one is asked to stop, and ends when its worker answers."""
         return await self._app.arun(admin.cancel(job_id(job)))
 
     async def adelete(self, job: JobRef | Lease) -> None:
-        """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
+        """Delete a job: with its lease, or without one if it is neither running nor completed."""
         if isinstance(job, Lease):
             await self._asettle(outcomes.discard(job))
         else:
             await self._app.arun(admin.delete(job_id(job)))
 
     async def akick(self, topic: str, limit: int = 1) -> int:
-        """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
+        """Make up to `limit` buried jobs ready, first buried first; if none is, delayed jobs."""
         return await self._app.arun(admin.kick(checked(topic), at_least_one(limit, "limit")))
 
     async def akick_job(self, job: JobRef) -> Job:
-        """Make one buried or delayed job ready, counters kept."""
+        """Make one buried or delayed job ready; its counters are kept."""
         return await self._app.arun(admin.kick_job(job_id(job)))
 
     async def areprioritise(self, job: JobRef, priority: int) -> Job:
@@ -270,21 +263,21 @@ class Jobs:
         run_at: datetime | None = None,
         priority: int | None = None,
     ) -> Job:
-        """Let a pending job run at another time; with a delay of 0, now."""
+        """Change when a pending job runs; a delay of 0 means now."""
         change = change_of(delay=delay, run_at=run_at, priority=priority)
         return await self._app.arun(admin.change(job_id(job), change))
 
     async def apurge(self, topic: str) -> int:
-        """Forget the pending and failed jobs of a topic; return how many there were."""
+        """Delete the pending and failed jobs of a topic; return their number."""
         total = 0
-        while gone := await self._app.arun(admin.purge(checked(topic), PURGE_AT_ONCE)):
-            total += gone
+        while deleted := await self._app.arun(admin.purge(checked(topic), PURGE_AT_ONCE)):
+            total += deleted
         return total
 
     async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 
-        One that only a newer version can read is shown as an UnreadableJob.
+        A job that only a newer version can read is returned as an UnreadableJob.
         """
         return await self._app.arun(lookup.list_jobs(page(filters)))
 
@@ -298,7 +291,7 @@ class Jobs:
         connection: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Job:
-        """Store a job. With a connection it shares the fate of that transaction."""
+        """Store a job; with a connection, in that connection's transaction."""
         with self._app.middleware.around_enqueue(topic, options) as carried:
             operation = self._storing.stored(topic, (payload,), carried)
             return answered(self._app.run(operation, connection)[0])
@@ -338,18 +331,18 @@ class Jobs:
     ) -> list[Lease]:
         """Lease up to `limit` jobs, most urgent first; wait up to `timeout` seconds for one.
 
-        None waits for ever. What is ready at once is returned, even if more could be had by looking
-        again. Repeated with the same token, it returns the same leases. Of a topic that `most`
-        names, it leases at most so many. Jobs that choose their workers are given to a `worker` by
-        its name. A lease of a session lives while that does; if it `expires`, not beyond its ttr.
+        A timeout of None waits without a limit. Jobs that are ready at once are returned, even if
+        fewer than `limit`. A repeated call with the same token returns the same leases. `most`
+        bounds the leases of single topics. Jobs that choose their workers need a `worker` name. A
+        lease with a session lives as long as the session; with `expires`, at most its ttr.
         """
         at_least_one(limit, "limit")
         named = None if worker is None else worker_of(worker)
-        wish = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
-        return self._reservations.take(wish, seconds(timeout))
+        request = ReserveRequest(all_checked(topics), limit, session, token, most, named, expires)
+        return self._reservations.take(request, seconds(timeout))
 
     def complete(self, lease: Lease, result: object = None, *, connection: object = None) -> None:
-        """Finish a job. With a connection it shares the fate of that transaction."""
+        """Finish a job; with a connection, in that connection's transaction."""
         operation = store.complete([self._completion(lease, result)])
         answered(self._app.run(operation, connection)[0])
 
@@ -366,14 +359,14 @@ class Jobs:
         *,
         traceback: str | None = None,
     ) -> None:
-        """Say that this try failed: the job backs off, or is buried if it was the last.
+        """Record that this try failed: the job backs off, or is buried if it was the last try.
 
-        An exception brings its own traceback.
+        The traceback of an exception is stored with it.
         """
         self._settle(outcomes.failure(lease, error, delay, traceback))
 
     def release(self, lease: Lease, delay: Duration = 0, priority: int | None = None) -> None:
-        """Give a job back, uncounted."""
+        """Give a job back; this does not count as a failure."""
         self._settle(outcomes.release(lease, delay, priority))
 
     def bury(
@@ -381,53 +374,53 @@ class Jobs:
     ) -> None:
         """Put a job aside as failed, until it is kicked, requeued or deleted.
 
-        With an error, this try counts as failed by it.
+        With an error, this try counts as failed.
         """
         self._settle(outcomes.burial(lease, priority, error))
 
     def touch(self, lease: Lease) -> Lease:
-        """Extend a lease by its ttr, from now; return it as it is then."""
+        """Extend a lease to its ttr from now; return the new lease."""
         [answer] = self._app.run(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
     def say(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
-        """Keep what a run says of itself: how far it is, lines and events.
+        """Add the output of a run to its job: progress, log lines and events.
 
-        `said` is how many lines and events it has said before: a repeated call keeps nothing
-        twice. Once the lease has ended, nothing is kept.
+        `said` is the number of lines and events that the run has sent before; with it a repeated
+        call stores nothing twice. LeaseLost if the lease has ended.
         """
-        found = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered(self._app.run(job_output.write(found))[0])
+        notes = notes_of(lease, said, words, self._app.settings.max_payload)
+        answered(self._app.run(job_output.write(notes))[0])
 
     def _settle(self, outcome: Outcome) -> None:
         answered(self._app.run(store.settle([outcome]))[0])
 
     def get(self, job: JobRef, *, connection: object = None) -> Job:
-        """Read a job. With a connection, as that transaction sees it."""
+        """Read a job; with a connection, as that connection's transaction sees it."""
         return answered(self._app.run(lookup.get_all([job_id(job)]), connection)[0])
 
     def numbered(self, seq: int) -> Job:
-        """Read the job of this number."""
+        """Read the job with this number."""
         return self._app.run(lookup.numbered(seq_of(seq)))
 
     def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
-        """Read the failed tries among the last hundred of a job, oldest first."""
+        """Read the failures among the last hundred tries of a job, oldest first."""
         return self._app.run(lookup.failures(job_id(job)), connection)
 
     def runs(self, job: JobRef) -> list[Run]:
-        """Read what each worker made of a job that chooses its workers, in the order they began."""
+        """Read the runs of a job that chooses its workers, in the order in which they began."""
         return self._app.run(runs.list_runs(job_id(job)))
 
     def logs(self, job: JobRef) -> list[LogLine]:
-        """Read the lines that the runs of a job have written by `ctx.log`, oldest first."""
+        """Read the log lines of a job, oldest first."""
         return self._app.run(job_output.lines(job_id(job)))
 
     def events(self, job: JobRef, after: int = 0) -> list[JobEvent]:
-        """Read what the runs of a job have published, oldest first, at most 1,000 at once.
+        """Read the events of a job, oldest first, at most 1,000 in one call.
 
-        `after` is the cursor of the last event that is known already.
+        `after` is the cursor of the last event that the caller has read.
         """
-        return self._app.run(job_output.events(job_id(job), count(after, "after", FOREVER)))
+        return self._app.run(job_output.events(job_id(job), count(after, "after", MOST_CURSOR)))
 
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
@@ -450,26 +443,26 @@ class Jobs:
         return self._app.run(_throughput(topic, minutes))
 
     def requeue(self, job: JobRef) -> Job:
-        """Make a failed or cancelled job ready again, with retries and crashes back to 0."""
+        """Make a failed or cancelled job ready again; its retries and crashes restart at 0."""
         return self._app.run(admin.requeue(job_id(job)))
 
     def cancel(self, job: JobRef) -> Job:
-        """Stop a job; a running one is asked to stop, and ends when its holder answers."""
+        """Cancel a job; a running one is asked to stop, and ends when its worker answers."""
         return self._app.run(admin.cancel(job_id(job)))
 
     def delete(self, job: JobRef | Lease) -> None:
-        """Forget a job: with its lease, done and gone; without, unless it runs or is completed."""
+        """Delete a job: with its lease, or without one if it is neither running nor completed."""
         if isinstance(job, Lease):
             self._settle(outcomes.discard(job))
         else:
             self._app.run(admin.delete(job_id(job)))
 
     def kick(self, topic: str, limit: int = 1) -> int:
-        """Make up to `limit` buried jobs ready, in bury order; if none is buried, delayed ones."""
+        """Make up to `limit` buried jobs ready, first buried first; if none is, delayed jobs."""
         return self._app.run(admin.kick(checked(topic), at_least_one(limit, "limit")))
 
     def kick_job(self, job: JobRef) -> Job:
-        """Make one buried or delayed job ready, counters kept."""
+        """Make one buried or delayed job ready; its counters are kept."""
         return self._app.run(admin.kick_job(job_id(job)))
 
     def reprioritise(self, job: JobRef, priority: int) -> Job:
@@ -484,21 +477,21 @@ class Jobs:
         run_at: datetime | None = None,
         priority: int | None = None,
     ) -> Job:
-        """Let a pending job run at another time; with a delay of 0, now."""
+        """Change when a pending job runs; a delay of 0 means now."""
         change = change_of(delay=delay, run_at=run_at, priority=priority)
         return self._app.run(admin.change(job_id(job), change))
 
     def purge(self, topic: str) -> int:
-        """Forget the pending and failed jobs of a topic; return how many there were."""
+        """Delete the pending and failed jobs of a topic; return their number."""
         total = 0
-        while gone := self._app.run(admin.purge(checked(topic), PURGE_AT_ONCE)):
-            total += gone
+        while deleted := self._app.run(admin.purge(checked(topic), PURGE_AT_ONCE)):
+            total += deleted
         return total
 
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 
-        One that only a newer version can read is shown as an UnreadableJob.
+        A job that only a newer version can read is returned as an UnreadableJob.
         """
         return self._app.run(lookup.list_jobs(page(filters)))
 

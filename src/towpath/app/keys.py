@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Keys:
-    """Keys of programs: each may do what its scopes say, in its topics."""
+    """API keys for programs: each has scopes, and may be bound to topics."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
@@ -31,9 +31,9 @@ class Keys:
         topics: Iterable[str] = (),
         expires_in: Duration | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key. Its secret is returned here and never again.
+        """Create a key. Only this call returns its secret.
 
-        Scopes are out of enqueue, manage, work and metrics. Without topics it is for all of them.
+        The scopes are enqueue, manage, work and metrics. Without topics the key is for all topics.
         """
         secret = new_secret()
         new = _new(name, secret, scopes, topics, expires_in)
@@ -44,11 +44,11 @@ class Keys:
         return await self._app.arun(keys.verify(_hash(secret)))
 
     async def aused(self, ids: Iterable[str]) -> None:
-        """Note that keys were used, of each at most once a minute."""
+        """Record that keys were used, each at most once a minute."""
         await self._app.arun(keys.used([_id(id) for id in ids]))
 
     async def arevoke(self, id: str) -> None:
-        """End a key at once."""
+        """Revoke a key; it stops working at once."""
         await self._app.arun(keys.revoke(_id(id)))
 
     async def alist(self) -> list[ApiKey]:
@@ -65,9 +65,9 @@ class Keys:
         topics: Iterable[str] = (),
         expires_in: Duration | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key. Its secret is returned here and never again.
+        """Create a key. Only this call returns its secret.
 
-        Scopes are out of enqueue, manage, work and metrics. Without topics it is for all of them.
+        The scopes are enqueue, manage, work and metrics. Without topics the key is for all topics.
         """
         secret = new_secret()
         new = _new(name, secret, scopes, topics, expires_in)
@@ -78,11 +78,11 @@ class Keys:
         return self._app.run(keys.verify(_hash(secret)))
 
     def used(self, ids: Iterable[str]) -> None:
-        """Note that keys were used, of each at most once a minute."""
+        """Record that keys were used, each at most once a minute."""
         self._app.run(keys.used([_id(id) for id in ids]))
 
     def revoke(self, id: str) -> None:
-        """End a key at once."""
+        """Revoke a key; it stops working at once."""
         self._app.run(keys.revoke(_id(id)))
 
     def list(self) -> list[ApiKey]:
@@ -111,7 +111,7 @@ def _new(
 
 def _hash(secret: str) -> str:
     if not isinstance(secret, str) or len(secret) > MOST_SECRET:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        msg = "the API key is not valid: it is not one of ours"
+        msg = f"the API key is not valid: it must be text of at most {MOST_SECRET} characters"
         raise InvalidToken(msg)
     return hashed(secret)
 
@@ -120,5 +120,5 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except (ValueError, AttributeError, TypeError):
-        msg = f"there is no API key {str(text)[:100]!r}: give its id, as `towpath keys` lists it"
+        msg = f"there is no API key {str(text)[:100]!r}; use an id that `towpath keys` lists"
         raise NotFound(msg) from None

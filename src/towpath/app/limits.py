@@ -1,4 +1,4 @@
-"""What bounds the jobs that share a key."""
+"""The verbs of limits."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ class Limits:
         self._app = app
 
     async def alist(self) -> Sequence[LimitInUse]:
-        """Read every limit that binds a job, with how many run and wait."""
+        """Read every limit that an unfinished job has, and how many of its jobs run and wait."""
         return await self._app.arun(limits.list_limits())
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def list(self) -> Sequence[LimitInUse]:
-        """Read every limit that binds a job, with how many run and wait."""
+        """Read every limit that an unfinished job has, and how many of its jobs run and wait."""
         return self._app.run(limits.list_limits())

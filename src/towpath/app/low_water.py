@@ -1,7 +1,7 @@
-"""Low-water marks: where in each line the last reservation ended.
+"""Low-water marks: where in the order of each topic the last reservation ended.
 
-They spare PostgreSQL the dead rows that an old transaction elsewhere keeps it from removing. They
-live in one process, for a second at most, so that nothing that sorts before them stays hidden.
+With them PostgreSQL skips dead rows that an old transaction keeps from being removed. A mark lives
+in one process and for at most a second, so that no job that sorts before it stays hidden.
 """
 
 import time
@@ -13,19 +13,19 @@ from towpath.database.forks import begin_anew_after_fork
 from towpath.store.reserving import Range, Reserved
 
 MOST_AGE: Final = 1.0  # seconds
-MOST_MARKS: Final = 8  # of one topic: each is a range of its own to look into
+MOST_MARKS: Final = 8  # of one topic: each is one more range to read
 
 
 class LowWater:
     """The marks of one process, by topic and priority."""
 
     def __init__(self, *, kept: bool) -> None:
-        self._kept = kept  # SQLite has no dead rows to step over
+        self._kept = kept  # SQLite has no dead rows to skip
         self._start()
         begin_anew_after_fork(self)
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, where another thread's lock would stay locked."""
+        """Start again in a forked child, where another thread's lock would stay locked."""
         self._start()
 
     def _start(self) -> None:
@@ -35,7 +35,7 @@ class LowWater:
         self._born: dict[str, float] = {}
 
     def ranges(self, topics: Sequence[str]) -> list[Range]:
-        """Return the stretches of these lines that are worth looking at."""
+        """Return the ranges of these topics that a reservation has to read."""
         with self._lock:
             return [part for topic in topics for part in self._ranges(topic)]
 
@@ -51,7 +51,7 @@ class LowWater:
         return [*parts, Range(topic, *behind, due_from=due_from)]
 
     def note(self, topics: Sequence[str], limit: int, reserved: Reserved) -> None:
-        """Learn from a reservation: move the marks, or drop them after a short one."""
+        """Move the marks after a reservation; drop them if it got fewer jobs than wanted."""
         if not self._kept:
             return
         with self._lock:
@@ -71,7 +71,7 @@ class LowWater:
                     marks.clear()
 
     def drop(self, topics: Iterable[str]) -> None:
-        """Forget the marks of these topics: a job went back in line."""
+        """Drop the marks of these topics, as a job became ready before them."""
         with self._lock:
             for topic in topics:
                 self._drop(topic)

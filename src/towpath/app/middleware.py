@@ -1,4 +1,4 @@
-"""Middleware: what an application does around every enqueue and every run."""
+"""Middleware: functions of the application that run around every enqueue and every run."""
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
@@ -19,16 +19,16 @@ from towpath.app.context import Context
 from towpath.errors import Invalid
 
 AroundEnqueue: TypeAlias = Callable[[str, dict[str, str]], Iterator[None]]
-"""Is given the topic and the headers, which it may change, and yields while jobs are stored."""
+"""Takes the topic and the headers, which it may change, and yields while jobs are stored."""
 
 AroundRun: TypeAlias = Callable[[Context], AsyncIterator[None]]
-"""Is given the context of a job, and yields while it runs."""
+"""Takes the context of a job, and yields while the job runs."""
 
 
 class Middleware:
-    """What is done around every enqueue and every run, in the order in which it was added.
+    """The functions around every enqueue and every run, in the order in which they were added.
 
-    It sees the errors of what it is around and may raise others, but it swallows none.
+    They see the errors of the enqueue or run and may raise others, but they cannot suppress one.
     """
 
     def __init__(self) -> None:
@@ -36,28 +36,28 @@ class Middleware:
         self._run: list[Callable[[Context], AbstractAsyncContextManager[None]]] = []
 
     def add_around_enqueue(self, function: AroundEnqueue) -> None:
-        """Have a generator function called around every enqueue."""
+        """Add a generator function that is called around every enqueue."""
         if not isgeneratorfunction(function):
-            msg = f"{function!r} is not a generator function: it yields once, while jobs are stored"
+            msg = f"{function!r} must be a generator function that yields once"
             raise Invalid(msg)
         self._enqueue.append(contextmanager(function))
 
     def add_around_run(self, function: AroundRun) -> None:
-        """Have an async generator function called around every run."""
+        """Add an async generator function that is called around every run."""
         if not isasyncgenfunction(function):
-            msg = f"{function!r} is not an async generator function: it yields once, while it runs"
+            msg = f"{function!r} must be an async generator function that yields once"
             raise Invalid(msg)
         self._run.append(asynccontextmanager(function))
 
     def around_enqueue(
         self, topic: str, options: EnqueueOptions
     ) -> AbstractContextManager[EnqueueOptions]:
-        """Enter all that is around an enqueue; return its options with the headers."""
+        """Enter the middleware of an enqueue; return its options with the headers."""
         return self._enqueueing(topic, options) if self.is_around else nullcontext(options)
 
     @property
     def is_around(self) -> bool:
-        """Whether anything is around an enqueue."""
+        """Whether an enqueue has any middleware."""
         return bool(self._enqueue) or _traces()
 
     @contextmanager
@@ -68,7 +68,7 @@ class Middleware:
             for around in self._enqueue:
                 stack.enter_context(around(topic, headers))
             if _traces():
-                from towpath.app import tracing  # noqa: PLC0415 - only where it is used
+                from towpath.app import tracing  # noqa: PLC0415 - only if it is used
 
                 stack.enter_context(tracing.producing(topic, headers))
             try:
@@ -80,7 +80,7 @@ class Middleware:
             raise error
 
     def around_run(self, context: Context) -> AbstractAsyncContextManager[None]:
-        """Enter all that is around a run."""
+        """Enter the middleware of a run."""
         if not self._run and not _traces():
             return nullcontext()
         return self._running(context)
@@ -90,7 +90,7 @@ class Middleware:
         error: BaseException | None = None
         async with AsyncExitStack() as stack:
             if _traces():
-                from towpath.app import tracing  # noqa: PLC0415 - only where it is used
+                from towpath.app import tracing  # noqa: PLC0415 - only if it is used
 
                 stack.enter_context(tracing.consuming(context.job))
             for around in self._run:
@@ -105,5 +105,5 @@ class Middleware:
 
 
 def _traces() -> bool:
-    """Say whether this process uses OpenTelemetry; whoever does not is spared its import."""
+    """Say whether this process has imported OpenTelemetry; it is not imported here."""
     return "opentelemetry.trace" in sys.modules

@@ -1,4 +1,4 @@
-"""How a lease ends, in the words of the store."""
+"""How a lease ends: the values that the store's `complete`, `settle` and `touch` take."""
 
 from collections.abc import Sequence
 from traceback import format_exception
@@ -18,7 +18,7 @@ MOST_ERROR: Final = 20_000  # characters of an error message or traceback that a
 
 
 def completion(lease: Lease, result: object, most: int) -> Completion:
-    """Finish a job with a result of at most so many bytes."""
+    """Finish a job with a result of at most `most` bytes."""
     text = None if result is None else payloads.encode_json(result, most, "result")
     return completion_of(lease, text)
 
@@ -34,17 +34,17 @@ def completion_of(lease: Lease, text: str | None) -> Completion:
 
 
 def job_of(lease: Lease) -> Job:
-    """Return the job of a lease, if it is one."""
+    """Return the job of a lease; raise Invalid if it is not a lease."""
     if isinstance(lease, Lease):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         return lease.job
-    msg = f"this needs a lease, as `reserve` returns it, not a {type(lease).__name__}"
+    msg = f"expected a lease, as `reserve` returns it, not a {type(lease).__name__}"
     raise Invalid(msg)
 
 
 def failure(
     lease: Lease, error: BaseException | str, delay: Duration | None, traceback: str | None = None
 ) -> Outcome:
-    """Back off, or die if this try was the last. Text has no traceback unless one is given."""
+    """Back off, or bury the job if this try was the last."""
     options, failures = job_of(lease).options, lease.job.retries + 1
     last = failures >= options.max_retries
     wait = options.backoff.seconds(failures, lease.job.id) if delay is None else delay
@@ -66,15 +66,15 @@ def _message(error: BaseException | str) -> str:
         return error
     if isinstance(error, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         return f"{type(error).__name__}: {_text(error)}"
-    msg = f"an error is text or an exception, not {error!r}"
+    msg = f"an error must be text or an exception, not {error!r}"
     raise Invalid(msg)
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be told is an error all the same
-        return "it cannot say what it is"
+    except Exception:  # noqa: BLE001 - the failure is stored even without its text
+        return "<exception text unavailable: __str__ raised>"
 
 
 def _traceback(error: BaseException | str) -> str | None:
@@ -84,15 +84,15 @@ def _traceback(error: BaseException | str) -> str | None:
 
 
 def clean(text: str) -> str:
-    """Return an error or a traceback as it can be stored."""
+    """Return an error or a traceback in a form that can be stored."""
     return payloads.clean_text(text, MOST_ERROR)
 
 
 def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
-    """Give back, now or after a delay."""
+    """Give the job back, now or after a delay."""
     wait = microseconds(delay, "delay")
     if is_run(job_of(lease).options):
-        return discard(lease)  # so that another worker may take its place
+        return discard(lease)  # so that another worker can take a run
     return Outcome(
         seq=job_of(lease).seq,
         epoch=lease.epoch,
@@ -105,7 +105,7 @@ def release(lease: Lease, delay: Duration, priority: int | None) -> Outcome:
 
 
 def burial(lease: Lease, priority: int | None, error: BaseException | str | None) -> Outcome:
-    """Put aside; an error is kept as that of a failed try."""
+    """Bury the job; an error is recorded as a failed try."""
     if error is not None:
         moved = None if priority is None else priority_of(priority)
         return msgspec.structs.replace(final_failure(lease, error), priority=moved)
@@ -119,24 +119,24 @@ def burial(lease: Lease, priority: int | None, error: BaseException | str | None
 
 
 def final_failure(lease: Lease, error: BaseException | str) -> Outcome:
-    """Die, though tries may be left."""
+    """Bury the job after a failure, even if tries are left."""
     return msgspec.structs.replace(failure(lease, error, 0), goal="buried")
 
 
 def cancellation(lease: Lease) -> Outcome:
-    """Stop for good."""
+    """Cancel the job."""
     return msgspec.structs.replace(discard(lease), goal="cancelled")
 
 
 def return_unseen(lease: Lease) -> Outcome:
-    """Give back, as if it had never been reserved."""
+    """Give the job back as if it had never been reserved."""
     if is_run(lease.job.options):
         return discard(lease)
     return msgspec.structs.replace(discard(lease), goal="ready")
 
 
 def discard(lease: Lease) -> Outcome:
-    """Done and gone."""
+    """Finish and delete the job."""
     return Outcome(
         seq=lease.job.seq,
         epoch=lease.epoch,
@@ -146,12 +146,12 @@ def discard(lease: Lease) -> Outcome:
 
 
 def touch(lease: Lease) -> Touch:
-    """Ask for another ttr."""
+    """Extend the lease to its ttr from now."""
     return Touch(seq=job_of(lease).seq, epoch=lease.epoch, ttr=microseconds(lease.job.ttr))
 
 
 def touched(lease: Lease, answer: Answer[tuple[int | None, bool]]) -> Lease:
-    """Return a lease as it is after a touch."""
+    """Return the lease after a touch."""
     until, cancelled = answered(answer)
     end = None if until is None else as_datetime(until)
     job = msgspec.structs.replace(lease.job, until=end, cancel_requested=cancelled)

@@ -1,4 +1,4 @@
-"""The verbs of schedules, and those that are declared beside their tasks."""
+"""The verbs of schedules, and schedules that are declared beside their tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class Declaration:
-    """Says that a task is enqueued by a rule; arguments for it may follow the task."""
+    """Declares that a task is enqueued by a rule; its arguments follow the task."""
 
     def __init__(self, declare: Callable[[Task[..., Any], Call], None]) -> None:
         self._declare = declare
@@ -45,7 +45,7 @@ class Declaration:
 
 
 class Schedules:
-    """Rules that enqueue again and again, wherever some process runs upkeep."""
+    """Rules that enqueue repeatedly, while any process runs upkeep."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
@@ -66,18 +66,18 @@ class Schedules:
         connection: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Schedule:
-        """Store a schedule, or change the one of this name.
+        """Store a schedule, or change the one with this name.
 
-        One whose rule stays the same keeps its next fire, and a paused one stays paused. What is
-        due under the old rule is enqueued first, as it was set before; where that cannot be stored
-        now, as in a full topic, it is as soon as it can be. Options are those of `enqueue`.
+        If the rule stays the same, so does its next fire; a paused schedule stays paused. Fires
+        that are due under the old rule are enqueued first, with the old payload and options; if
+        they cannot be stored now, as in a full topic, later. Options are those of `enqueue`.
         """
         job = self._job(topic, payload, options)
         new = _new(name, rule_of(cron, every, tz), catch_up, job)
         return (await self._app.arun(self._put([new]), connection))[0].schedule
 
     async def apause(self, name: str) -> None:
-        """Fire no more until it is resumed. What falls into the pause is not caught up."""
+        """Stop firing until it is resumed. Fires during the pause are not caught up."""
         await self._app.arun(schedules.pause(name_of(name)))
 
     async def aresume(self, name: str) -> None:
@@ -85,22 +85,22 @@ class Schedules:
         await self._app.arun(schedules.resume(name_of(name)))
 
     async def arun(self, name: str) -> Job:
-        """Enqueue its job now, paused or not; its next fire stays where it is."""
+        """Enqueue its job now, also if it is paused; its next fire does not change."""
         return await self._app.arun(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
     async def adelete(self, name: str) -> None:
-        """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
+        """Delete a schedule, not its jobs. If it is declared in code, a worker stores it again."""
         await self._app.arun(schedules.delete(name_of(name)))
 
     async def aget(self, name: str) -> Schedule:
-        """Read a schedule: its rule, when it fires next, and why it could not."""
+        """Read a schedule: its rule, its next fire, and the error of its last fire."""
         return await self._app.arun(schedules.get(name_of(name)))
 
     async def adeclare(self) -> None:
-        """Store what `app.schedule` has declared since the last time; a worker does so.
+        """Store the schedules that `app.schedule` has declared; a worker calls this at its start.
 
-        A schedule that vanished from the code stays until it is deleted by name: during a deploy
-        the old code and the new one run side by side.
+        A schedule that is removed from the code stays until it is deleted by name: during a deploy
+        old and new code run at the same time.
         """
         if self._unstored:
             new = (self._declared[name] for name in self._unstored)
@@ -110,14 +110,14 @@ class Schedules:
     def declaration(
         self, name: str | None, rule: Rule, catch_up: CatchUp, options: EnqueueOptions
     ) -> Declaration:
-        """Return what declares schedules of a rule."""
+        """Return the decorator that declares schedules of a rule."""
 
         def declare(task: Task[..., Any], call: Call) -> None:
             job = self._job(task.topic, *task.as_enqueued(call, options))
             new = _new(name or task.topic, rule, catch_up, job)
             known = self._declared.get(new.name)
             if known is not None and known.columns() != new.columns():
-                msg = f"there is another schedule {new.name!r} already: give this one a name"
+                msg = f"another schedule is named {new.name!r} already; pass `name=`"
                 raise Conflict(msg)
             self._declared[new.name] = new
             self._unstored.add(new.name)
@@ -130,7 +130,8 @@ class Schedules:
     def _job(self, topic: str, payload: object, options: EnqueueOptions) -> NewJob:
         own = sorted({"id", "delay", "run_at", "expires_at", "unique", "after"} & options.keys())
         if own:
-            msg = f"a schedule says itself when its jobs run: leave out {', '.join(own)}"
+            names = ", ".join(f"`{name}`" for name in own)
+            msg = f"a schedule cannot have {names}: its rule decides when its jobs run"
             raise Invalid(msg)
         return new_jobs(topic, (payload,), options, self._defaults)[0]
 
@@ -153,18 +154,18 @@ class Schedules:
         connection: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Schedule:
-        """Store a schedule, or change the one of this name.
+        """Store a schedule, or change the one with this name.
 
-        One whose rule stays the same keeps its next fire, and a paused one stays paused. What is
-        due under the old rule is enqueued first, as it was set before; where that cannot be stored
-        now, as in a full topic, it is as soon as it can be. Options are those of `enqueue`.
+        If the rule stays the same, so does its next fire; a paused schedule stays paused. Fires
+        that are due under the old rule are enqueued first, with the old payload and options; if
+        they cannot be stored now, as in a full topic, later. Options are those of `enqueue`.
         """
         job = self._job(topic, payload, options)
         new = _new(name, rule_of(cron, every, tz), catch_up, job)
         return self._app.run(self._put([new]), connection)[0].schedule
 
     def pause(self, name: str) -> None:
-        """Fire no more until it is resumed. What falls into the pause is not caught up."""
+        """Stop firing until it is resumed. Fires during the pause are not caught up."""
         self._app.run(schedules.pause(name_of(name)))
 
     def resume(self, name: str) -> None:
@@ -172,22 +173,22 @@ class Schedules:
         self._app.run(schedules.resume(name_of(name)))
 
     def run(self, name: str) -> Job:
-        """Enqueue its job now, paused or not; its next fire stays where it is."""
+        """Enqueue its job now, also if it is paused; its next fire does not change."""
         return self._app.run(schedules.run(name_of(name), uuid7(), self._app.storing.each))
 
     def delete(self, name: str) -> None:
-        """Forget a schedule. Its jobs stay; one declared in code is back when a worker starts."""
+        """Delete a schedule, not its jobs. If it is declared in code, a worker stores it again."""
         self._app.run(schedules.delete(name_of(name)))
 
     def get(self, name: str) -> Schedule:
-        """Read a schedule: its rule, when it fires next, and why it could not."""
+        """Read a schedule: its rule, its next fire, and the error of its last fire."""
         return self._app.run(schedules.get(name_of(name)))
 
     def declare(self) -> None:
-        """Store what `app.schedule` has declared since the last time; a worker does so.
+        """Store the schedules that `app.schedule` has declared; a worker calls this at its start.
 
-        A schedule that vanished from the code stays until it is deleted by name: during a deploy
-        the old code and the new one run side by side.
+        A schedule that is removed from the code stays until it is deleted by name: during a deploy
+        old and new code run at the same time.
         """
         if self._unstored:
             new = (self._declared[name] for name in self._unstored)

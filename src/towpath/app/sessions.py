@@ -1,4 +1,4 @@
-"""The verbs of sessions: a worker's sign of life."""
+"""The verbs of sessions: the liveness records of workers."""
 
 import os
 import secrets
@@ -18,73 +18,75 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """Start, beat, end. A session's leases live as long as it beats."""
+    """Start, beat, end. The leases of a session live as long as it beats."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
 
     async def astart(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
-        """Begin a session, of a worker that serves these topics."""
+        """Start the session of a worker that serves these topics."""
         return await self._app.arun(_start(worker, topics))
 
     async def abeat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
-        """Say that the session lives, and which of its leases have started.
+        """Keep a session alive, and record which of its leases have started.
 
-        Returns number and epoch of the jobs that were asked to stop; LeaseLost if it is dead.
+        Returns number and epoch of the jobs that were asked to stop. LeaseLost if the session was
+        declared dead.
         """
-        return await self._app.arun(sessions.beat(session, _places(started)))
+        return await self._app.arun(sessions.beat(session, _numbers(started)))
 
     async def acancelled(self, session: int) -> list[tuple[int, int]]:
-        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
+        """Read number and epoch of the session's jobs that were asked to stop."""
         return await self._app.arun(sessions.cancelled(session))
 
     async def aend(self, session: int) -> None:
-        """End a session; what it still holds is released, uncounted."""
+        """End a session; its remaining leases are released, which does not count as failure."""
         await self._app.arun(sessions.end(session))
 
     async def ahear(self, worker: str, topics: Iterable[str]) -> None:
-        """Note that a worker without a session asks for jobs of these topics."""
+        """Record that a worker without a session asks for jobs of these topics."""
         await self._app.arun(_hear(worker, topics))
 
     async def aremote(self) -> "list[RemoteWorker]":
-        """Read the workers that have no session: heard within the last hour, or with a lease."""
+        """Read the workers without a session that were active in the last hour or have a lease."""
         return await self._app.arun(sessions.list_remote())
 
     async def alist(self) -> list[Session]:
-        """Read the sessions that were not ended, oldest first; a silent one may be dead."""
+        """Read the sessions that have not ended, oldest first; a silent one may be dead."""
         return await self._app.arun(sessions.list_sessions())
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def start(self, worker: str | None = None, topics: Iterable[str] = ()) -> int:
-        """Begin a session, of a worker that serves these topics."""
+        """Start the session of a worker that serves these topics."""
         return self._app.run(_start(worker, topics))
 
     def beat(self, session: int, started: Iterable[Lease] = ()) -> list[tuple[int, int]]:
-        """Say that the session lives, and which of its leases have started.
+        """Keep a session alive, and record which of its leases have started.
 
-        Returns number and epoch of the jobs that were asked to stop; LeaseLost if it is dead.
+        Returns number and epoch of the jobs that were asked to stop. LeaseLost if the session was
+        declared dead.
         """
-        return self._app.run(sessions.beat(session, _places(started)))
+        return self._app.run(sessions.beat(session, _numbers(started)))
 
     def cancelled(self, session: int) -> list[tuple[int, int]]:
-        """Read number and epoch of the jobs that a session holds and that were asked to stop."""
+        """Read number and epoch of the session's jobs that were asked to stop."""
         return self._app.run(sessions.cancelled(session))
 
     def end(self, session: int) -> None:
-        """End a session; what it still holds is released, uncounted."""
+        """End a session; its remaining leases are released, which does not count as failure."""
         self._app.run(sessions.end(session))
 
     def hear(self, worker: str, topics: Iterable[str]) -> None:
-        """Note that a worker without a session asks for jobs of these topics."""
+        """Record that a worker without a session asks for jobs of these topics."""
         self._app.run(_hear(worker, topics))
 
     def remote(self) -> "list[RemoteWorker]":
-        """Read the workers that have no session: heard within the last hour, or with a lease."""
+        """Read the workers without a session that were active in the last hour or have a lease."""
         return self._app.run(sessions.list_remote())
 
     def list(self) -> list[Session]:
-        """Read the sessions that were not ended, oldest first; a silent one may be dead."""
+        """Read the sessions that have not ended, oldest first; a silent one may be dead."""
         return self._app.run(sessions.list_sessions())
 
 
@@ -93,12 +95,12 @@ def _start(worker: str | None, topics: Iterable[str]) -> Operation[int]:
 
 
 def is_live(worker: Session | RemoteWorker, dead_after: float) -> bool:
-    """Say whether a worker has shown of late that it lives.
+    """Say whether a worker counts as alive.
 
-    A lease without a session holds until its ttr, however silent its worker is.
+    A lease without a session is valid until its ttr, even if its worker is silent.
     """
-    holds = worker.session is None and worker.leases > 0
-    return holds or worker.silent.total_seconds() < dead_after
+    has_lease = worker.session is None and worker.leases > 0
+    return has_lease or worker.silent.total_seconds() < dead_after
 
 
 def _hear(worker: str, topics: Iterable[str]) -> Operation[None]:
@@ -111,9 +113,9 @@ def new_number() -> int:
 
 
 def worker_name() -> str:
-    """Return a name that no other worker has."""
+    """Return a unique name for a worker."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _places(leases: Iterable[Lease]) -> list[tuple[int, int]]:
+def _numbers(leases: Iterable[Lease]) -> list[tuple[int, int]]:
     return [(lease.job.seq, lease.epoch) for lease in leases]

@@ -56,63 +56,63 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Arguments by place and by name."""
+"""Positional and named arguments."""
 
 Wait: TypeAlias = Callable[[int], Duration] | Callable[[int, Exception], Duration]
-"""How long to wait after so many failures, and after this one."""
+"""Returns the wait after the given number of failures, of which this is the last."""
 
 OnFailure: TypeAlias = Callable[[Context, Exception, bool], object]
-"""Is told of each failure of a job, and whether it was the last; blocking or async."""
+"""Called after each failure of a job; True means that it was the last try. Blocking or async."""
 
-FIRST_LOOK: Final = 0.005  # seconds until the first look for a result; each later one takes longer
-LAST_LOOK: Final = 0.25
+FIRST_PAUSE: Final = 0.005  # seconds between two reads of a result; each pause is longer
+LAST_PAUSE: Final = 0.25
 
 
 class TaskOptions(TypedDict, total=False):
-    """How the jobs of a task are enqueued and run, unless a call says otherwise."""
+    """How the jobs of a task are enqueued and run; a call may override some options."""
 
-    topic: str  # the name of the function, unless told
-    priority: int  # 0 is the most urgent; 50 unless told
+    topic: str  # default: the name of the function
+    priority: int  # 0 is the most urgent; default 50
     ttr: Duration  # how long a lease without a session lives
-    max_retries: int  # failures: the one that reaches it buries the job
-    max_crashes: int  # workers that it may take down with it
+    max_retries: int  # a job is buried when its failures reach this number
+    max_crashes: int  # a job is buried when the crashes of its workers reach this number
     timeout: Duration  # how long one run may last
-    retention: Duration  # how long it is kept when it has finished
-    expires_after: Duration  # not begun so long after the call, it is cancelled
-    backoff: BackoffOption | Wait  # the pause after each failure; a function is asked by the worker
-    limit: Limit | None  # with which other jobs they share how many run at once, or how often
-    keep_result: bool  # False: what the function returns is not stored
-    on_failure: OnFailure  # called in the worker at every failure; not if the worker itself dies
-    concurrency: int  # how many runs at once in one worker, which may have room for more
-    sandbox: bool  # runs in a process of its own, which is killed at the time limit and on cancel
-    memory: Size  # that this process may have, such as "512MiB"; Linux only
+    retention: Duration  # how long a finished job is kept
+    expires_after: Duration  # a job that has not begun this long after the call is cancelled
+    backoff: BackoffOption | Wait  # the pause after each failure; the worker calls a function
+    limit: Limit | None  # bounds how many jobs of its key run at once, or how often one starts
+    keep_result: bool  # False: the result of the function is not stored
+    on_failure: OnFailure  # called in the worker after every failure, not after a crash
+    concurrency: int  # how many runs at once in one worker, within the worker's own concurrency
+    sandbox: bool  # runs in a separate process, which is killed at the time limit and on cancel
+    memory: Size  # the memory limit of that process, such as "512MiB"; Linux only
 
 
 class CallOptions(EnqueueOptions, total=False):
     """How one call of a task is enqueued."""
 
-    connection: object  # whose transaction it shares
+    connection: object  # the call is stored in this connection's transaction
 
 
 class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
-    """A job that is the call of a task."""
+    """A job that is a call of a task."""
 
     task: "Task[..., R]"
 
     async def aresult(self, timeout: Duration = 600) -> R:
-        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
+        """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
         deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
         for pause in _pauses():
             job = await self.task.app.jobs.aget(self.id)
             if _has_ended(job):
                 return self.task.returned_by(job)
             await asyncio.sleep(_rest(deadline, pause, self))
-        raise AssertionError  # pauses never end
+        raise AssertionError  # _pauses is endless
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def result(self, timeout: Duration = 600) -> R:
-        """Wait for what the task returns; raises JobFailed, JobCancelled or ResultTimeout."""
+        """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
         deadline = time.monotonic() + microseconds(timeout, "timeout") / 1000000.0
         for pause in _pauses():
             job = self.task.app.jobs.get(self.id)
@@ -123,19 +123,19 @@ class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
 
 
 def _pauses() -> Iterator[float]:
-    pause = FIRST_LOOK
+    pause = FIRST_PAUSE
     while True:
         yield pause
-        pause = min(pause * 1.5, LAST_LOOK)
+        pause = min(pause * 1.5, LAST_PAUSE)
 
 
 def _rest(deadline: float, pause: float, job: TaskJob[Any]) -> float:
     if job.task.app.stands_still:
-        msg = f"job {job.id} of topic {job.topic!r} has not run: have the test run it first"
+        msg = f"job {job.id} of topic {job.topic!r} has not run; call `run()` of the test kit first"
         raise ResultTimeout(msg)
     left = deadline - time.monotonic()
     if left <= 0:
-        msg = f"job {job.id} of topic {job.topic!r} has not ended in time"
+        msg = f"job {job.id} of topic {job.topic!r} has not ended in time; it continues"
         raise ResultTimeout(msg)
     return min(pause, left)
 
@@ -145,14 +145,14 @@ def _has_ended(job: Job) -> bool:
 
 
 class Calls(Generic[P, R]):
-    """Ways to enqueue a task, with some options."""
+    """Enqueues calls of a task with given options."""
 
     def __init__(self, task: "Task[P, R]", options: CallOptions) -> None:
         self._task = task
         self._options = options
 
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
-        """Make a call that is enqueued with others: see `towpath.group` and `|`."""
+        """Make a step of a flow: see `towpath.group` and `|`."""
         return Step(self._task, args, kwargs, self._options)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
@@ -167,43 +167,45 @@ class Calls(Generic[P, R]):
 
 
 class Task(Generic[P, R]):
-    """A function whose calls can be stored as jobs. To call it is to run it here and now."""
+    """A function whose calls can be stored as jobs. A direct call runs it at once."""
 
     def __init__(self, app: "App", function: Callable[..., Any], options: TaskOptions) -> None:
         self.app = app
         self.function = function
         self.topic = checked(options.get("topic", function.__name__))
         self.is_async = inspect.iscoroutinefunction(function)
-        self.on_failure = _called(options.get("on_failure"), "on_failure")
+        self.on_failure = _callable(options.get("on_failure"), "on_failure")
         self.keep_result = options.get("keep_result", True)
         self.backoff = _wait_of(options.get("backoff"))
         self.concurrency = _concurrency(options)
         self.sandbox = bool(options.get("sandbox"))
         self.memory = _memory(options)
         if self.sandbox and "<locals>" in function.__qualname__:
-            msg = f"{function.__qualname__}: a sandbox imports its task, so it is no inner function"
+            msg = (
+                f"{function.__qualname__}: a sandbox imports its task by name; define the function "
+                "at the top level of its module"
+            )
             raise Invalid(msg)
         own = {"topic", "on_failure", "keep_result", "concurrency", "sandbox", "memory"}
         if self.backoff:
             own.add("backoff")
         self._options: CallOptions = {k: v for k, v in options.items() if k not in own}  # type: ignore[assignment] # a subset of the same keys
-        new_jobs(
-            self.topic, (), self._options, Defaults.of(app.settings)
-        )  # wrong ones are seen now
+        # Wrong options fail here, where the task is defined.
+        new_jobs(self.topic, (), self._options, Defaults.of(app.settings))
         self._signature: Signature | None = None
-        with contextlib.suppress(NameError):  # of a class that is defined further down
+        with contextlib.suppress(NameError):  # an annotation may name a class defined further down
             self._signature = Signature(function, Context)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
 
     @property
     def signature(self) -> Signature:
-        """How its function is called."""
+        """The parameters of its function."""
         if self._signature is None:
             try:
                 self._signature = Signature(self.function, Context)
             except NameError as error:
-                msg = f"{self.function.__qualname__}: {error}, and an annotation needs it"
+                msg = f"{self.function.__qualname__}: an annotation cannot be resolved: {error}"
                 raise InvalidArguments(msg) from error
         return self._signature
 
@@ -212,7 +214,7 @@ class Task(Generic[P, R]):
         return (await self.astore([(args, kwargs)], {}))[0]
 
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
-        """Make a call that is enqueued with others: see `towpath.group` and `|`."""
+        """Make a step of a flow: see `towpath.group` and `|`."""
         return Step(self, args, kwargs, {})
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
@@ -231,17 +233,17 @@ class Task(Generic[P, R]):
         return [self.job(job) for job in jobs]
 
     def new(self, body: str, options: CallOptions, around: contextlib.ExitStack) -> NewJob:
-        """Return a call that is not stored yet, and enter what is to be around its enqueue."""
+        """Return a call that is not stored yet, and enter the middleware of its enqueue."""
         given = {**self._all(options)}
         if given.pop("connection", None) is not None:
-            msg = "a step has no connection of its own: give it to the enqueue of the whole"
+            msg = "a step cannot have `connection`; pass it to the `enqueue` of the flow"
             raise Invalid(msg)
         entered = self.app.middleware.around_enqueue(self.topic, given)  # type: ignore[arg-type] # a subset of the same keys
         carried = around.enter_context(entered)
         return self.app.storing.step(self.topic, msgspec.Raw(body.encode()), carried)
 
     def returned_by(self, job: Job) -> R:
-        """Return the result of a job that has ended, as its annotation says."""
+        """Return the result of a job that has ended, in the type of its annotation."""
         if job.status is Status.FAILED:
             msg = f"job {job.id} of topic {job.topic!r} failed: {job.last_error}"
             raise JobFailed(msg)
@@ -258,17 +260,17 @@ class Task(Generic[P, R]):
     def from_outside(
         self, payload: msgspec.Raw, options: EnqueueOptions
     ) -> tuple[msgspec.Raw, EnqueueOptions]:
-        """Return payload and options of a call by another program: an object of the arguments.
+        """Return payload and options of a call by another program, which sends the arguments.
 
-        It is checked as any other call is, and has the options of the task.
+        The call is checked as any other, and has the options of the task.
         """
         body = payload if bytes(payload) != b"null" else msgspec.Raw(b"{}")
-        self.signature.decode(bytes(body).decode(errors="replace"))  # what is no text is refused
+        self.signature.decode(bytes(body).decode(errors="replace"))  # raises if they do not fit
         own = {k: v for k, v in self._options.items() if k != "delay" or "run_at" not in options}
         return body, cast("EnqueueOptions", {**own, **options})
 
-    def _here(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments of a call here and now, with a context if it takes one."""
+    def _direct(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a direct call, with a context if the function takes one."""
         return (Context(self.app), *args) if self.signature.takes_context else args
 
     def _bodies(self, calls: Sequence[Call]) -> list[msgspec.Raw]:
@@ -277,12 +279,12 @@ class Task(Generic[P, R]):
 
     def _all(self, options: CallOptions) -> CallOptions:
         own = self._options.copy()
-        if "expires_at" in options:  # instead of its own
+        if "expires_at" in options:  # it replaces the task's expires_after
             own.pop("expires_after", None)
         return {**own, **options}
 
     def job(self, job: Job) -> TaskJob[R]:
-        """Return a stored call of this task as what it is."""
+        """Return a stored call of this task as a TaskJob."""
         return TaskJob(*astuple(job), task=self)
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
@@ -310,17 +312,17 @@ def _memory(options: TaskOptions) -> int | None:
     if "memory" not in options:
         return None
     if not options.get("sandbox"):
-        msg = "memory is the limit of a sandbox: say sandbox=True too"
+        msg = "`memory` requires sandbox=True"
         raise Invalid(msg)
     return size_in_bytes(options["memory"], "memory")
 
 
 class BlockingTask(Task[P, R]):
-    """A task made of a function."""
+    """A task made of a blocking function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here and now."""
-        result: R = self.function(*self._here(args), **kwargs)
+        """Run the function at once, without a job."""
+        result: R = self.function(*self._direct(args), **kwargs)
         return result
 
 
@@ -328,12 +330,12 @@ class AsyncTask(Task[P, R]):
     """A task made of a coroutine function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Run it here and now."""
-        running: Coroutine[Any, Any, R] = self.function(*self._here(args), **kwargs)
+        """Run the function at once, without a job."""
+        running: Coroutine[Any, Any, R] = self.function(*self._direct(args), **kwargs)
         return running
 
 
-def _called(function: OnFailure | None, name: str) -> OnFailure | None:
+def _callable(function: OnFailure | None, name: str) -> OnFailure | None:
     if function is not None and not callable(function):
         msg = f"{name} {function!r} is not a function"
         raise Invalid(msg)
@@ -341,7 +343,7 @@ def _called(function: OnFailure | None, name: str) -> OnFailure | None:
 
 
 def _wait_of(backoff: object) -> Callable[[int, Exception], Duration] | None:
-    """Return a task's own backoff as a function of both; None if it is not a function."""
+    """Return a backoff function that takes failures and error; None if it is not a function."""
     if not callable(backoff):
         return None
     function = cast("Callable[..., Duration]", backoff)
@@ -352,27 +354,27 @@ def _wait_of(backoff: object) -> Callable[[int, Exception], Duration] | None:
     return function
 
 
-def _refuse_odd(function: Callable[..., Any]) -> None:
-    """Refuse what cannot be a task, where it is defined."""
+def _check_function(function: Callable[..., Any]) -> None:
+    """Raise Invalid if a function cannot be a task."""
     if not inspect.isroutine(function) or not hasattr(function, "__qualname__"):
-        msg = f"a task is a function, not {function!r}: write one that calls it"
+        msg = f"a task must be a function, not {function!r}; write a function that calls it"
         raise Invalid(msg)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        msg = f"{function.__qualname__} is a generator: a task returns its result as a whole"
+        msg = f"{function.__qualname__} is a generator; a task must return its result"
         raise Invalid(msg)
     if next(iter(inspect.signature(function).parameters), None) == "self":
-        msg = f"{function.__qualname__} is a method, and nobody stores its self: use a function"
+        msg = f"{function.__qualname__} is a method, and `self` cannot be stored; use a function"
         raise Invalid(msg)
 
 
-def _place(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return where a function is defined; a module that is loaded again defines the same one."""
+def _source(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return where a function is defined; a reloaded module defines the same function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename if code else function.__module__), function.__qualname__
 
 
 class Decorator:
-    """Makes a task of a function; one that returns a coroutine is taken for async."""
+    """Makes a task of a function; a function that returns a coroutine makes an AsyncTask."""
 
     def __init__(self, tasks: "Tasks", options: TaskOptions) -> None:
         self._tasks = tasks
@@ -395,7 +397,7 @@ class Decorator:
     def __call__(self, function: Callable[P, R]) -> BlockingTask[P, R]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
-        """Make a task of a function, and remember it by its topic."""
+        """Make a task of a function, and register it by its topic."""
         return self._tasks.add(function, self._options)
 
 
@@ -409,15 +411,16 @@ class Tasks(dict[str, "Task[..., Any]"]):
     def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """Make a task of a function."""
         refuse_unknown(options.keys(), TaskOptions.__optional_keys__)
-        _refuse_odd(function)
+        _check_function(function)
         task: Task[..., Any]
         if inspect.iscoroutinefunction(function):
             task = AsyncTask[..., Any](self._app, function, options)
         else:
             task = BlockingTask[..., Any](self._app, function, options)
         known = self.get(task.topic)
-        if known is not None and _place(known.function) != _place(function):
-            msg = f"topic {task.topic!r} is {known.function.__qualname__}'s: give another one"
+        if known is not None and _source(known.function) != _source(function):
+            used_by = known.function.__qualname__
+            msg = f"topic {task.topic!r} is already used by task {used_by}; pass `topic=`"
             raise Conflict(msg)
         self[task.topic] = task
         return task

@@ -19,11 +19,11 @@ class Topics:
         self._app = app
 
     async def apause(self, topic: str, duration: Duration | None = None) -> None:
-        """Hand out no job of this topic for a while, or until it is resumed."""
+        """Stop reservations of this topic for a while, or until it is resumed."""
         await self._app.arun(topics.pause(checked(topic), _pause(duration)))
 
     async def aresume(self, topic: str) -> None:
-        """Hand out jobs of this topic again."""
+        """Allow reservations of this topic again."""
         await self._app.arun(topics.resume(checked(topic)))
 
     async def astats(self) -> list[TopicStats]:
@@ -37,11 +37,11 @@ class Topics:
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def pause(self, topic: str, duration: Duration | None = None) -> None:
-        """Hand out no job of this topic for a while, or until it is resumed."""
+        """Stop reservations of this topic for a while, or until it is resumed."""
         self._app.run(topics.pause(checked(topic), _pause(duration)))
 
     def resume(self, topic: str) -> None:
-        """Hand out jobs of this topic again."""
+        """Allow reservations of this topic again."""
         self._app.run(topics.resume(checked(topic)))
 
     def stats(self) -> list[TopicStats]:

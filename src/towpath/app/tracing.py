@@ -15,7 +15,7 @@ from towpath.model.job import Job
 
 @contextmanager
 def producing(topic: str, headers: dict[str, str]) -> Generator[None]:
-    """Trace an enqueue, and have its jobs carry the trace."""
+    """Trace an enqueue, and store the trace in the headers of its jobs."""
     attributes = _attributes(topic, "send")
     with _tracer().start_as_current_span(
         f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes
@@ -26,7 +26,7 @@ def producing(topic: str, headers: dict[str, str]) -> Generator[None]:
 
 @contextmanager
 def consuming(job: Job) -> Generator[None]:
-    """Trace a run, as a part of what its enqueue was a part of."""
+    """Trace a run as a part of the trace of its enqueue."""
     attributes = _attributes(job.topic, "process") | {
         "messaging.message.id": str(job.id),
         "towpath.job.epoch": job.epoch,
@@ -43,9 +43,9 @@ def consuming(job: Job) -> Generator[None]:
         try:
             yield
         except Exception as error:
-            if not isinstance(error, Cancel):  # that is a decision, not an error
+            if not isinstance(error, Cancel):  # a cancellation is not an error
                 span.set_status(StatusCode.ERROR, type(error).__name__)
-                with suppress(Exception):  # it may not be able to say what it is
+                with suppress(Exception):  # its __str__ may raise
                     span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
                     span.record_exception(error)
             raise

@@ -1,6 +1,6 @@
-"""Upkeep: promote, rescue, fire schedules, forget what is old. On any process, no leader.
+"""Upkeep: promote, rescue, fire schedules, delete old rows. Any process runs it; no leader.
 
-Reservations promote and rescue in their own topics, so upkeep only bounds how long things take.
+Reservations promote and rescue in their own topics, so upkeep only bounds the delay elsewhere.
 """
 
 import logging
@@ -41,36 +41,36 @@ log: Final = logging.getLogger("towpath")
 EVERY: Final = 1.0  # seconds between two rounds, at most
 SHORTEST_REST: Final = 0.001  # seconds
 PRUNE_EVERY: Final = 60_000_000  # microseconds of the database's clock
-FORGET_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
-MANY_TOPICS: Final = 1_000  # of which the empty ones are forgotten oftener
+DELETE_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
+MANY_TOPICS: Final = 1_000  # with so many topics the empty ones are deleted more often
 MOST_BATCHES: Final = 100  # of one kind in one round
 MOST_ERROR: Final = 1_000  # characters
 NEVER: Final = float("inf")
 
 
 class SeenSession(Struct, frozen=True):
-    """A session as this observer knows it."""
+    """A session as this process has observed it."""
 
     beats: int
     since: int  # the database's clock when this beat was first seen
-    could_beat_since: int | None = None  # when this observer itself could write, in the silence
+    could_beat_since: int | None = None  # when this process could write during the silence
 
 
 class Upkeep:
-    """What every process may do for all."""
+    """Periodic work that any process may do for all."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
         self._seen: dict[int, SeenSession] = {}
-        self._looked_at: int | None = None
-        self._away = False  # the database, in this round
-        self._clock: int | None = None  # of the database, at the last round
-        self._set_back = True  # the clock; what lies too far ahead since is not all brought near
+        self._observed_at: int | None = None
+        self._unavailable = False  # the database cannot be reached in this round
+        self._clock: int | None = None  # the database's clock in the last round
+        self._set_back = True  # the clock may have been set back, and times are not all moved yet
         self._pruned_at = 0
         self._topics_kept_until = 0
-        self._fires_at = NEVER  # the next schedule, as far as is known
-        self._freed_upto = ""  # the last key of a limit that was looked at
-        self._adopted_upto = 0  # the last lease whose session was looked for
+        self._fires_at = NEVER  # when the next schedule is due, as far as is known
+        self._freed_upto = ""  # the last key of a limit that was checked
+        self._adopted_upto = 0  # the last lease whose session was checked
         self._start()
         begin_anew_after_fork(self)
 
@@ -79,18 +79,18 @@ class Upkeep:
         self._thread: Thread | None = None
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, which has no thread until it starts one."""
+        """Start again in a forked child, which has no thread until it starts one."""
         self._start()
 
     def run(self) -> None:
-        """Do one round. What fails is logged and does not keep the rest from being done.
+        """Do one round. A step that fails is logged, and the others are done.
 
-        While the database is away the round is left out, and so is the rest of one that is stopped.
+        The rest of a round is skipped if the database becomes unavailable or upkeep is stopped.
         """
-        self._away = False
+        self._unavailable = False
         now: int | None = self._do(retention.clock())
         if now is not None:
-            self._heed(now)
+            self._check_clock(now)
         self._fire()
         self._come_due()
         self._free()
@@ -99,27 +99,27 @@ class Upkeep:
         self._adopt()
         self._do(stats.roll_up())
         if now is not None:
-            self._forget(now)
+            self._prune(now)
 
     def start(self) -> None:
-        """Do a round every second or oftener, in a thread."""
+        """Do a round every second or more often, in a thread."""
         self._stopping.clear()
         if self._thread is None:
-            self._thread = Thread(target=self._go_on, name="towpath-upkeep", daemon=True)
+            self._thread = Thread(target=self._run_rounds, name="towpath-upkeep", daemon=True)
             self._thread.start()
 
     def stop(self, patience: float | None = None) -> None:
-        """End the thread, and wait for that; with `patience`, for so many seconds at most."""
+        """End the thread, and wait for it; with `patience`, at most so many seconds."""
         self._stopping.set()
         if self._thread:
             self._thread.join(patience)
             if self._thread.is_alive():
-                return  # it ends after the statement that it waits for
+                return  # it ends when its current statement has returned
             self._thread = None
         self._stopping.clear()
 
-    def _go_on(self) -> None:
-        # Often enough that looking itself never leaves a gap in watching the sessions.
+    def _run_rounds(self) -> None:
+        # Often enough that there is never a gap in the observation of sessions.
         every = min(EVERY, self._app.settings.dead_after / 8)
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -127,7 +127,7 @@ class Upkeep:
             self._rest(started + every)
 
     def _rest(self, until: float) -> None:
-        """Wait for the next round; what fires before it fires at its time."""
+        """Wait for the next round; fire schedules that are due before it."""
         while self._fires_at < until:
             if self._stopping.wait(max(SHORTEST_REST, self._fires_at - time.monotonic())):
                 return
@@ -135,16 +135,16 @@ class Upkeep:
         self._stopping.wait(max(0, until - time.monotonic()))
 
     def _do(self, operation: Operation[Any]) -> Any:
-        if self._away or self._stopping.is_set():
+        if self._unavailable or self._stopping.is_set():
             return None
         try:
             return self._app.run(operation)
         except DatabaseUnavailable as error:
-            self._away = True
+            self._unavailable = True
             log.warning("upkeep could not %s: %s", operation.name, error)
         except TowpathError as error:
             log.warning("upkeep could not %s: %s", operation.name, error)
-        except Exception:  # one bad thing must not end all upkeep
+        except Exception:  # one bad row must not end the thread
             log.exception("upkeep could not %s", operation.name)
         return None
 
@@ -153,29 +153,29 @@ class Upkeep:
             if not step():
                 return
 
-    def _heed(self, now: int) -> None:
-        """Notice that the clock was set back. Before the first round it may have been, too."""
+    def _check_clock(self, now: int) -> None:
+        """Notice that the clock was set back, which may also be so before the first round."""
         if self._clock is not None and now < self._clock:
-            log.warning("the database's clock went back by %g s", (self._clock - now) / 1e6)
+            log.warning("the database's clock was set back by %g s", (self._clock - now) / 1e6)
             self._set_back = True
-            self._looked_at = None  # sessions are watched from here on
+            self._observed_at = None  # the observation of sessions starts again
             self._pruned_at = self._topics_kept_until = 0
         self._clock = now
         if self._set_back:
-            self._set_back = not self._brought_near()
+            self._set_back = not self._move_times()
 
-    def _brought_near(self) -> bool:
-        """Bring near what lies further ahead than it can; say whether nothing is left."""
+    def _move_times(self) -> bool:
+        """Move times that are too far in the future; say whether none is left."""
         left = [self._do(leases.move_near()), self._do(limits.move_near())]
-        found: list[ScheduleRow] | None = self._do(schedules.find_all())
-        moves = [move for each in found or () if (move := self._moved_near(each))]
+        rows: list[ScheduleRow] | None = self._do(schedules.find_all())
+        moves = [move for each in rows or () if (move := self._move(each))]
         moved: int | None = self._do(schedules.move_near(moves)) if moves else 0
-        return left == [0, 0] and found is not None and moved == len(moves)
+        return left == [0, 0] and rows is not None and moved == len(moves)
 
-    def _moved_near(self, found: ScheduleRow) -> Move | None:
+    def _move(self, schedule: ScheduleRow) -> Move | None:
         try:
-            return schedules.moved_near(found)
-        except Exception:  # noqa: BLE001 - one that cannot be read is reported when it is due
+            return schedules.moved_near(schedule)
+        except Exception:  # noqa: BLE001 - an unreadable schedule is reported when it is due
             return None
 
     def _come_due(self) -> None:
@@ -185,27 +185,27 @@ class Upkeep:
             self._repeat(lambda: self._do(leases.rescue(names)))
 
     def _free(self) -> None:
-        """Let in what waits for limits and was forgotten: some keys in each round, in turn."""
+        """Unblock jobs that a limit allows but no worker has unblocked: some keys per round."""
         keys: list[str] = self._do(limits.blocked_keys(self._freed_upto)) or []
         self._freed_upto = keys[-1] if len(keys) == limits.KEYS_AT_ONCE else ""
         if keys:
             self._do(limits.free(keys))
 
     def _adopt(self) -> None:
-        """Take back leases whose session is gone: some leases in each round, in turn."""
+        """Take back leases whose session does not exist: some leases per round."""
         adopted: Adopted | None = self._do(sessions.adopt_orphans(self._adopted_upto))
         self._adopted_upto = adopted.upto if adopted else 0
 
     def _fire(self) -> None:
-        """Fire the schedules that are due, and find out when the next one is."""
+        """Fire the schedules that are due, and read when the next one is."""
         self._fire_owed()
         last: ScheduleRow | None = None
         for _ in range(MOST_BATCHES):
-            found: list[ScheduleRow] = self._do(schedules.look(last)) or []
-            if not found:
+            rows: list[ScheduleRow] = self._do(schedules.look(last)) or []
+            if not rows:
                 break
-            self._fire_together([plan for each in found if (plan := self._planned(each))])
-            last = found[-1]
+            self._fire_all([plan for each in rows if (plan := self._planned(each))])
+            last = rows[-1]
         wait: int | None = self._do(schedules.next_due())
         self._fires_at = NEVER if wait is None else time.monotonic() + wait / 1e6
 
@@ -216,47 +216,47 @@ class Upkeep:
             if not owed:
                 return
             if self._do(schedules.fire_owed(owed, self._app.storing.each)) is None:
-                for each in owed:  # one of them may spoil it for the others
+                for each in owed:  # one of them may have failed the whole batch
                     self._do(schedules.fire_owed([each], self._app.storing.each))
             last = owed[-1]
 
-    def _fire_together(self, plans: list[FirePlan]) -> None:
+    def _fire_all(self, plans: list[FirePlan]) -> None:
         if not plans:
             return
         fired: list[Fired] | None = self._do(schedules.fire(plans, self._app.storing.each))
-        if fired is None and len(plans) > 1:  # one of them may spoil it for the others
+        if fired is None and len(plans) > 1:  # one of them may have failed the whole batch
             for plan in plans:
-                self._fire_together([plan])
+                self._fire_all([plan])
         for each in fired or ():
-            self._tell(each)
+            self._report(each)
 
-    def _planned(self, found: ScheduleRow) -> FirePlan | None:
+    def _planned(self, schedule: ScheduleRow) -> FirePlan | None:
         try:
-            return schedules.planned(found)
-        except Exception as error:  # noqa: BLE001 - one that cannot be read stops no other
-            self._set_aside(found, error)
+            return schedules.planned(schedule)
+        except Exception as error:  # noqa: BLE001 - an unreadable schedule must not stop the others
+            self._report_error(schedule, error)
             return None
 
-    def _tell(self, fired: Fired) -> None:
-        found, due = fired.plan.found, fired.plan.due
+    def _report(self, fired: Fired) -> None:
+        schedule, due = fired.plan.found, fired.plan.due
         if fired.error:
-            self._set_aside(found, fired.error)
+            self._report_error(schedule, fired.error)
         elif due.older:
             log.warning(
-                "schedule %r missed more than %d fires: the older ones are dropped",
-                found.name,
+                "schedule %r missed more than %d fires; the older ones are dropped",
+                schedule.name,
                 len(due.fires),
             )
 
-    def _set_aside(self, found: ScheduleRow, error: Exception) -> None:
-        """Say once why a schedule cannot fire. It stays due: another process may be able to."""
+    def _report_error(self, schedule: ScheduleRow, error: Exception) -> None:
+        """Log and store once why a schedule cannot fire. It stays due for other processes."""
         text = clean_text(f"{type(error).__name__}: {error}", MOST_ERROR)
-        if text != found.error:
-            log.error("schedule %r could not fire: %s", found.name, text)
-            self._do(schedules.report(found, text))
+        if text != schedule.error:
+            log.error("schedule %r could not fire: %s", schedule.name, text)
+            self._do(schedules.report(schedule, text))
 
-    def _forget(self, now: int) -> None:
-        """Forget what is old or empty, but seldom: looking for it reads more than its own rows."""
+    def _prune(self, now: int) -> None:
+        """Delete old rows and empty topics, but seldom, as the queries read many rows."""
         seldom = now - self._pruned_at >= PRUNE_EVERY
         if seldom:
             self._repeat(lambda: self._do(retention.prune()))
@@ -269,42 +269,42 @@ class Upkeep:
         if self._app.settings.topic_cleanup and (
             now >= self._topics_kept_until or (seldom and self._are_many_topics())
         ):
-            forgotten = self._do(topics.forget_empty())
-            # Soon again after one was forgotten, for a job of it may have been on its way.
-            pause = FORGET_TOPICS_EVERY if forgotten == [] else PRUNE_EVERY
+            deleted = self._do(topics.forget_empty())
+            # Sooner if a topic was deleted: a job that was being enqueued may have restored it.
+            pause = DELETE_TOPICS_EVERY if deleted == [] else PRUNE_EVERY
             self._topics_kept_until = now + pause
 
     def _are_many_topics(self) -> bool:
         return len(self._do(topics.list_topics()) or ()) >= MANY_TOPICS
 
     def _watch_sessions(self) -> None:
-        """Call a session dead only when this observer itself saw it silent for long enough.
+        """Declare a session dead only if this process itself observed its silence long enough.
 
-        After a gap in its own looking, such as an outage of the database, it starts to count anew.
-        While nothing can be written, as on a full disk, silence says nothing either.
+        After a gap in its observation, such as an outage of the database, it counts from 0 again.
+        While no process can write, as with a full disk, silence does not count.
         """
-        found: list[tuple[int, int, int]] | None = self._do(sessions.observe())
-        if not found:
+        observed: list[tuple[int, int, int]] | None = self._do(sessions.observe())
+        if not observed:
             self._seen.clear()
             return
-        now = found[0][2]
+        now = observed[0][2]
         dead_after = int(self._app.settings.dead_after * 1e6)
-        gap = self._looked_at is None or now - self._looked_at > dead_after // 2
-        self._looked_at = now
+        gap = self._observed_at is None or now - self._observed_at > dead_after // 2
+        self._observed_at = now
         seen: dict[int, SeenSession] = {}
-        for session, beats, _ in found:
+        for session, beats, _ in observed:
             known = self._seen.get(session)
             if known is None or gap or known.beats != beats:
                 known = SeenSession(beats, now)
             seen[session] = known
-        self._seen = self._doubted(seen, now, dead_after // 2)
+        self._seen = self._probed(seen, now, dead_after // 2)
         for session, known in self._seen.items():
             could = known.could_beat_since
             if now - known.since >= dead_after and could and now - could >= dead_after // 2:
                 self._do(sessions.bury_session(session, known.beats))
 
-    def _doubted(self, seen: dict[int, SeenSession], now: int, long: int) -> dict[int, SeenSession]:
-        """Find out whether those that are silent for long could show that they live."""
+    def _probed(self, seen: dict[int, SeenSession], now: int, long: int) -> dict[int, SeenSession]:
+        """Probe whether the sessions that are silent for long could have written a beat."""
         silent = [session for session, known in seen.items() if now - known.since >= long]
         wrote_at: int | None = self._do(sessions.probe_write(new_number())) if silent else None
         for session in silent:
