@@ -301,7 +301,7 @@ def test_a_worker_that_is_cancelled_while_the_database_is_away_ends(server, capl
             return working.done()
 
         assert asyncio.run(work_and_be_cancelled())
-        assert "1 outcomes were not written; those jobs run again" in caplog.text
+        assert "1 outcomes were not written; these jobs will run again" in caplog.text
         server.start()
         app.upkeep.start()
         wait_until(lambda: state(app, job) == "ready")
@@ -318,12 +318,12 @@ def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog
         worker = Worker(app)
         with working(worker):
             wait_until(lambda: worker.sick)
-            assert worker.sick.startswith("the database has not answered a new session for ")
-        assert "the database is away" not in caplog.text
+            assert worker.sick.startswith("no reply to the start of a session for ")
+        assert "the database is unavailable" not in caplog.text
 
 
 def test_a_worker_lets_its_tables_be_made_however_long_that_takes(postgres, postgres_schema):
-    """Its connections are not cut, though it waits for longer than it takes to be called sick."""
+    """Its connections are not cut, though it waits for longer than it takes to count as stalled."""
     with (
         psycopg.connect(postgres.url()) as other,
         psycopg.connect(postgres.url(), autocommit=True) as watching,
@@ -340,7 +340,7 @@ def test_a_worker_lets_its_tables_be_made_however_long_that_takes(postgres, post
             wait_until(lambda: worker.sick)
             in_line = _in_line(watching)
             assert in_line
-            wait_until(lambda: "for 2 s" in worker.sick)  # in which it would be cured four times
+            wait_until(lambda: "for 2 s" in worker.sick)  # in which it would reconnect four times
             assert _in_line(watching) == in_line
             other.commit()
             assert note.enqueue(1).result(20) == 1
@@ -356,7 +356,7 @@ def _in_line(connection):
 
 
 @pytest.mark.parametrize("statement", [RESERVE, BEAT])
-def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
+def test_a_worker_without_an_answer_says_that_it_is_stalled_and_reconnects(
     proxy, postgres_schema, caplog, statement
 ):
     """A connection is dead without a word: nothing tells, but silence."""
@@ -367,7 +367,7 @@ def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
         async def note(number: int) -> int:
             return number
 
-        app.migrate()  # which may take longer than it takes to call a worker sick
+        app.migrate()  # which may take longer than it takes to count as stalled
         worker = Worker(app)
         with working(worker):
             assert note.enqueue(1).result(20) == 1
@@ -375,9 +375,7 @@ def test_a_worker_without_an_answer_says_that_it_is_sick_and_connects_anew(
             caplog.clear()
             proxy.swallow(statement)
             assert proxy.happened.wait(20)
-            wait_until(
-                lambda: "this worker is sick: the database has not answered a" in caplog.text
-            )
+            wait_until(lambda: "worker stalled: no reply to " in caplog.text)
             assert note.enqueue(2).result(30) == 2
             wait_until(lambda: worker.sick is None)
 

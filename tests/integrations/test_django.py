@@ -598,7 +598,7 @@ def test_the_worker_is_only_for_our_backend(django_database):
 
 
 def test_the_worker_knows_its_queues(backend):
-    with pytest.raises(CommandError, match="no task for letters"):
+    with pytest.raises(CommandError, match="no task for topic letters"):
         call_command("towpath_worker", "--queue", "letters")
 
 

@@ -1,4 +1,4 @@
-"""A worker's sign of life, from a thread of its own: a busy event loop is not death."""
+"""A worker's heartbeat, in a separate thread: a busy event loop must not look like a crash."""
 
 import logging
 import time
@@ -13,18 +13,18 @@ from towpath.worker.watchdog import Watchdog
 
 log: Final = logging.getLogger("towpath")
 
-BEAT: Final = "a beat of its heart"
-LOOK_EVERY: Final = 0.5  # seconds between two looks for running jobs that were asked to stop
+BEAT: Final = "the heartbeat"
+CHECK_EVERY: Final = 0.5  # seconds between two queries for running jobs that were asked to stop
 
 
 class Heartbeat:
-    """Beats for a session until it is stopped or called dead."""
+    """Beats for a session until it is stopped or declared dead."""
 
     def __init__(
         self,
         app: App,
         session: int,
-        health: Watchdog,
+        watchdog: Watchdog,
         *,
         started: Callable[[], Iterable[Lease]],
         on_cancel: Callable[[list[tuple[int, int]]], object],
@@ -32,24 +32,24 @@ class Heartbeat:
     ) -> None:
         self._app = app
         self._session = session
-        self._health = health
+        self._watchdog = watchdog
         self._started = started
         self._on_cancel = on_cancel
         self._on_death = on_death
         self._stopping = Event()
-        self._thread = Thread(target=self._go_on, name="towpath-heart", daemon=True)
+        self._thread = Thread(target=self._beat, name="towpath-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """Beat no more, and wait a while for a beat that is on its way."""
+        """Stop beating, and wait up to `patience` seconds for a beat in progress."""
         self._stopping.set()
         self._thread.join(patience)
 
-    def _go_on(self) -> None:
+    def _beat(self) -> None:
         every = self._app.settings.beat_every
         beat_at = time.monotonic() + every
-        while not self._stopping.wait(min(LOOK_EVERY, max(0, beat_at - time.monotonic()))):
-            self._health.waits_for(BEAT)
+        while not self._stopping.wait(min(CHECK_EVERY, max(0, beat_at - time.monotonic()))):
+            self._watchdog.waits_for(BEAT)
             beats = time.monotonic() >= beat_at
             started = list(self._started())
             try:
@@ -59,16 +59,16 @@ class Heartbeat:
                 else:
                     cancelled = self._app.sessions.cancelled(self._session) if started else []
             except LeaseLost:
-                self._health.heard(BEAT)
+                self._watchdog.heard(BEAT)
                 self._on_death()
                 return
             except AppClosed:
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may get through
+            except Exception as error:  # noqa: BLE001 - after any error the next beat may succeed
                 if beats:
-                    log.warning("a worker could not show that it lives: %s", error)
+                    log.warning("the heartbeat of this worker failed: %s", error)
             else:
-                self._health.heard(BEAT)
+                self._watchdog.heard(BEAT)
                 if cancelled:
                     self._on_cancel(cancelled)
-        self._health.heard(BEAT)
+        self._watchdog.heard(BEAT)

@@ -1,4 +1,4 @@
-"""Outcomes on their way to the database: written together, and again until they are."""
+"""Outcomes of jobs that wait to be written: written in batches, and retried until they are."""
 
 import asyncio
 import contextlib
@@ -18,17 +18,17 @@ log: Final = logging.getLogger("towpath")
 
 FIRST_PAUSE: Final = 0.1  # seconds between two tries to write, doubled up to the last
 LAST_PAUSE: Final = 5.0
-GATHER: Final = 0.1  # seconds in which what a running job says is written together
+GATHER: Final = 0.1  # seconds in which the output of running jobs is collected
 
 
 class Outbox:
-    """What became of jobs, until the database knows it."""
+    """Keeps outcomes and output of jobs until they are written to the database."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._completions: list[Completion] = []
         self._outcomes: list[Outcome] = []
-        self._said: set[Notes] = set()
+        self._notes: set[Notes] = set()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._writing = 0
@@ -36,24 +36,24 @@ class Outbox:
         self._quiet.set()
 
     def __len__(self) -> int:
-        """Count what is not written yet."""
+        """Count the outcomes that are not written yet."""
         return len(self._completions) + len(self._outcomes) + self._writing
 
     def hear(self, notes: Notes) -> None:
-        """Have what a running job says written soon. Any thread may call it."""
-        with contextlib.suppress(RuntimeError):  # the worker ended, and the lease with it
+        """Write the output of a running job soon. Any thread may call this."""
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has the lease
             self._loop.call_soon_threadsafe(self._loop.call_later, GATHER, self._write_now, notes)
 
     def _write_now(self, notes: Notes) -> None:
         if notes:
-            self._said.add(notes)
+            self._notes.add(notes)
             self._news.set()
             self._quiet.clear()
 
     def put(self, outcome: Completion | Outcome, notes: Notes | None = None) -> None:
-        """Have an outcome written, and before it what the job has said."""
+        """Add an outcome to write, and before it the output of the job."""
         if notes:
-            self._said.add(notes)
+            self._notes.add(notes)
         if isinstance(outcome, Completion):
             self._completions.append(outcome)
         else:
@@ -62,23 +62,23 @@ class Outbox:
         self._quiet.clear()
 
     async def write(self) -> None:
-        """Write what comes, for ever. Each try is fenced: a lease that was lost stays lost."""
+        """Write until cancelled. Each try presents the epochs: a lost lease stays lost."""
         pause = FIRST_PAUSE
         while True:
             await self._news.wait()
             self._news.clear()
             completions, self._completions = self._completions, []
             outcomes, self._outcomes = self._outcomes, []
-            said, self._said = self._said, set()
+            outputs, self._notes = self._notes, set()
             self._writing = len(completions) + len(outcomes)
             try:
-                await self._write_notes(said)
+                await self._write_notes(outputs)
                 await self._write(completions, outcomes)
-            except Exception as error:  # noqa: BLE001 - nobody else would write them
-                log.warning("%d outcomes wait to be written: %s", self._writing, error)
+            except Exception as error:  # noqa: BLE001 - this task must go on to write them later
+                log.warning("could not write %d outcomes, will retry: %s", self._writing, error)
                 self._completions[:0] = completions
                 self._outcomes[:0] = outcomes
-                self._said |= {notes for notes in said if notes}
+                self._notes |= {notes for notes in outputs if notes}
                 self._news.set()
                 self._writing = 0
                 await asyncio.sleep(pause)
@@ -92,15 +92,15 @@ class Outbox:
         """Wait until nothing is left to write."""
         await self._quiet.wait()
 
-    async def _write_notes(self, said: set[Notes]) -> None:
-        taken = [(notes, note) for notes in said for note in notes.take()]
+    async def _write_notes(self, outputs: set[Notes]) -> None:
+        taken = [(notes, note) for notes in outputs for note in notes.take()]
         if not taken:
             return
         try:
             answers = await self._app.arun(store.write([note for _, note in taken]))
         except DatabaseError:
-            for notes in said:
-                notes.put_back(note for whose, note in taken if whose is notes)
+            for notes in outputs:
+                notes.put_back(note for owner, note in taken if owner is notes)
             raise
         for (notes, _), answer in zip(taken, answers, strict=True):
             if answer is not None:

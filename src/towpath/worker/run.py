@@ -1,4 +1,4 @@
-"""One run of one job: from its lease to what became of it."""
+"""One run of one job: from its lease to its outcome."""
 
 import asyncio
 import contextvars
@@ -32,39 +32,39 @@ Ended = Completion | Outcome
 
 
 class TaskRun:
-    """A job that runs."""
+    """A running job."""
 
     def __init__(
         self, app: App, lease: Lease, threads: Threads, on_news: Callable[[Notes], object]
     ) -> None:
         self.lease = lease
         self.context = Context(app, lease, on_news)
-        self.thread: asyncio.Future[Returned] | None = None  # may go on when the job has ended
+        self.thread: asyncio.Future[Returned] | None = None  # may still run after the job has ended
         self._app = app
         self._threads = threads
         self._doing: asyncio.Task[Any] | None = None
-        self._ends: Ended | None = None  # as which it is broken off
+        self._forced: Ended | None = None  # the outcome if the run is interrupted
         self._cancels = 0
-        self._unexpected = False  # the last try failed, and not by its own word
+        self._unexpected = False  # the last try failed, and the task did not ask to be buried
 
     def cancel(self) -> None:
-        """Stop: somebody has asked for it. Said again, it does not disturb the cleaning up."""
+        """Interrupt the run, as its job was cancelled. A second call does not disturb cleanup."""
         self.context.cancel()
-        if self._ends is None:
-            self._break_off(outcomes.cancellation(self.lease))
+        if self._forced is None:
+            self._interrupt(outcomes.cancellation(self.lease))
 
     def give_up(self) -> None:
-        """Stop: the worker ends, and another one may do it."""
-        self._break_off(outcomes.return_unseen(self.lease))
+        """Interrupt the run and give its job back, as the worker ends."""
+        self._interrupt(outcomes.return_unseen(self.lease))
 
-    def _break_off(self, ends: Ended) -> None:
-        self._ends = self._ends or ends
+    def _interrupt(self, outcome: Ended) -> None:
+        self._forced = self._forced or outcome
         if self._doing:
             self._doing.cancel()
             self._cancels += 1
 
     async def end(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
-        """Run to the end, whatever that is."""
+        """Run the task; return the outcome of the job."""
         self._doing = asyncio.current_task()
         runs = self.lease.job.options.runs
         every = runs.ping_interval if runs else None
@@ -72,25 +72,25 @@ class TaskRun:
         try:
             return await self._tried(task, sandboxes)
         except asyncio.CancelledError:
-            if self._ends is None:
+            if self._forced is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
-            return self._ends
+            return self._forced
         finally:
             if pinging:
                 pinging.cancel()
-            for _ in range(self._cancels):  # they were ours, and the slot goes on
+            for _ in range(self._cancels):  # they were for this run; the slot runs other jobs
                 if self._doing:
                     self._doing.uncancel()
             self._doing = None
 
     async def _tried(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
-        """Run; what a job that chooses its workers did not expect is tried again here."""
+        """Run the task; retry an unexpected failure of a job that chooses its workers."""
         runs = self.lease.job.options.runs
         left = runs.max_unexpected_retries if runs else 0
         while True:
             self._unexpected = False
             if task.sandbox:
-                ended = await self._away(task, sandboxes)
+                ended = await self._sandboxed(task, sandboxes)
             else:
                 ended = await self.here(task, self.lease.job.options.timeout)
             if not runs or not left or not self._unexpected:
@@ -99,7 +99,7 @@ class TaskRun:
             await asyncio.sleep(runs.unexpected_retry_delay)
 
     async def _ping(self, every: float | None) -> None:
-        """Show that a run with a `ping_interval` lives, until it has ended."""
+        """Ping for a run with a `ping_interval`, until it has ended."""
         job = self.lease.job
         while every:
             await asyncio.sleep(every)
@@ -108,13 +108,13 @@ class TaskRun:
                     leases.ping(job.seq, self.lease.epoch, microseconds(job.ttr))
                 )
             except LeaseLost:
-                self.cancel()  # it was taken from us
+                self.cancel()
                 return
             except DatabaseError as error:
-                log.warning("the run of job %s could not show that it lives: %s", job.id, error)
+                log.warning("the ping for the run of job %s failed: %s", job.id, error)
 
     async def here(self, task: Task[..., Any], limit: float | None) -> Ended:
-        """Run in this process, for at most so many seconds."""
+        """Run in this process, for at most `limit` seconds."""
         try:
             async with self._app.middleware.around_run(self.context):
                 result = await self._timed(self._called(task), limit)
@@ -128,30 +128,30 @@ class TaskRun:
             return await self._failed(task, _as_exception(error))
         return outcomes.completion_of(self.lease, text)
 
-    async def _away(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
-        """Run in a process of its own, which is killed if it does not end in time."""
+    async def _sandboxed(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
+        """Run in a separate process, which is killed if it does not end in time."""
         try:
             async with sandboxes.one_for(task) as sandbox:
                 running = sandbox.run(self.lease, self._hear)
                 ended = await self._timed(running, self.lease.job.options.timeout)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
+        except Exception as error:  # noqa: BLE001 - any error is a failure of the job
             return await self._failed(task, error)
         self._unexpected = isinstance(ended, Outcome) and ended.error is not None
         return ended
 
     def _hear(self, note: Note) -> None:
-        """Have written what a job says in its sandbox."""
+        """Add the output of a sandboxed job to its notes."""
         notes = self.context.notes
         if notes is not None:
             try:
                 notes.add(note.kind, note.text, note.share)
             except LeaseLost:
-                self.cancel()  # it works in vain
+                self.cancel()  # its outcome would be refused
 
     async def _failed(self, task: Task[..., Any], error: Exception) -> Ended:
-        """Say what becomes of a job whose task has raised, and tell the task of a failure."""
-        if self._ends is not None:
-            return self._ends  # what it raises when it is stopped is no failure
+        """Return the outcome of a job whose task has raised; call `on_failure` if it failed."""
+        if self._forced is not None:
+            return self._forced  # an error after an interrupt is not a failure
         if isinstance(error, Cancel):
             return outcomes.cancellation(self.lease)
         cause = error
@@ -161,27 +161,27 @@ class TaskRun:
         if isinstance(error, Bury):
             outcome = outcomes.final_failure(self.lease, cause)
         else:
-            asked = error.after if isinstance(error, Retry) else None
-            wait = self._wait(task, cause) if asked is None else asked
+            after = error.after if isinstance(error, Retry) else None
+            wait = self._wait(task, cause) if after is None else after
             outcome = outcomes.failure(self.lease, cause, wait)
         if task.on_failure:
-            await self._tell(task, cause, final=outcome.goal == "buried")
+            await self._on_failure(task, cause, final=outcome.goal == "buried")
         return outcome
 
     def _wait(self, task: Task[..., Any], error: Exception) -> Duration | None:
-        """Return the wait that the task's own function asks for; None leaves it to the job."""
+        """Return the wait of the task's backoff function; None means the job's own backoff."""
         if task.backoff is None or self.lease.job.options.backoff != DEFAULT:
             return None
         try:
             wait = task.backoff(self.lease.job.retries + 1, error)
             microseconds(wait, "backoff")
         except Exception:
-            log.exception("the backoff of topic %s failed; the default holds", task.topic)
+            log.exception("the backoff of topic %s failed; the default is used", task.topic)
             return None
         return wait
 
-    async def _tell(self, task: Task[..., Any], error: Exception, *, final: bool) -> None:
-        """Call the task's `on_failure`; its own failure changes nothing."""
+    async def _on_failure(self, task: Task[..., Any], error: Exception, *, final: bool) -> None:
+        """Call the task's `on_failure`; an error in it is only logged."""
         try:
             async with asyncio.timeout(self.lease.job.options.timeout):
                 is_async = inspect.iscoroutinefunction(task.on_failure)
@@ -196,15 +196,15 @@ class TaskRun:
                 return await running
         except TimeoutError:
             if not clock.expired():
-                raise  # the task's own
-            self.context.cancel()  # blocking code runs on until it looks
-            msg = f"it ran longer than {limit:g} s"
+                raise  # the task itself raised it
+            self.context.cancel()  # blocking code continues until it checks `cancelled`
+            msg = f"the job ran longer than its timeout of {limit:g} s"
             raise TimeLimitExceeded(msg) from None
 
     async def _called(self, task: Task[..., Any]) -> Any:
         job = self.lease.job
         if job.encoding == Encoding.BASE64:
-            msg = f"{task.topic} takes an object of its arguments; this payload is raw bytes"
+            msg = f"the payload of {task.topic} is bytes; a task needs a JSON object of arguments"
             raise InvalidArguments(msg)
         args, kwargs = task.signature.decode(job.body)
         if task.signature.takes_context:
@@ -212,7 +212,7 @@ class TaskRun:
         return await self._call(task.is_async, task.function, *args, **kwargs)
 
     async def _call(self, is_async: bool, function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001 - never named
-        """Call a function on the loop if it is async, else in a thread, in this context."""
+        """Call an async function in the event loop, another in a thread with this context."""
         if is_async:
             return await function(*args, **kwargs)
         here = contextvars.copy_context()
@@ -222,29 +222,29 @@ class TaskRun:
         result, error = await asyncio.shield(thread)
         if error:
             raise _as_exception(error)
-        # A decorator may hide that a function is async.
+        # A decorated async function may not look async.
         return await result if inspect.isawaitable(result) else result
 
 
 def _is_stopped() -> bool:
-    """Say whether somebody has cancelled the running task, and not the task itself."""
+    """Say whether the running task was cancelled from outside."""
     doing = asyncio.current_task()
     return doing is not None and doing.cancelling() > 0
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """Return what would end more than its job as an error that does not."""
+    """Return an error as an Exception, so that it ends its job and not the worker."""
     match error:
         case asyncio.CancelledError() | futures.CancelledError():
-            said = "was cancelled"
+            what = "was cancelled"
         case StopIteration() | StopAsyncIteration():
-            said = f"raised {type(error).__name__}"  # which coroutines and futures misunderstand
+            what = f"raised {type(error).__name__}"  # coroutines and futures give it a meaning
         case Exception():
             return error
         case SystemExit():
-            said = f"exited: {error}"
+            what = f"exited: {error}"
         case _:
-            said = f"raised {type(error).__name__}"
-    told = RuntimeError(f"the task {said}").with_traceback(error.__traceback__)
-    told.__cause__ = error
-    return told
+            what = f"raised {type(error).__name__}"
+    exception = RuntimeError(f"the task {what}").with_traceback(error.__traceback__)
+    exception.__cause__ = error
+    return exception

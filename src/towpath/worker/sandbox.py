@@ -1,7 +1,7 @@
-"""Sandboxes: processes that run one job at a time, and that can be killed for it.
+"""Sandboxes: processes that run one job at a time, and that can be killed.
 
-A sandbox guards the worker against mistakes (endless loops, lost memory, crashes), not against
-evil: it may do whatever the worker may. `towpath.worker.sandbox_child` is what runs in it.
+A sandbox protects the worker from mistakes (endless loops, memory leaks, crashes), not from
+attacks: it has all rights of the worker. `towpath.worker.sandbox_child` runs in it.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from towpath.store.leases import Completion, Outcome
 T = TypeVar("T")
 
 FIND_LIMIT: Final = 60.0  # seconds to start and to import the module of a task
-LAST_LIMIT: Final = 1.0  # seconds for the last words of a process that has ended
-SIZE: Final = 8  # bytes that tell the length of a message
+LAST_LIMIT: Final = 1.0  # seconds to read the last message of a process that has ended
+SIZE: Final = 8  # bytes of the length before each message
 BEGIN: Final = """
 import sys
 line, lifeline, *sys.path = sys.argv[1:]
@@ -37,14 +37,14 @@ main(int(line), int(lifeline))
 
 
 class Start(Struct, frozen=True):
-    """The first word to a sandbox: how the worker was started."""
+    """The first message to a sandbox: how the worker was started."""
 
     argv: list[str]
-    main: dict[str, str]  # how to import its __main__, in the words of multiprocessing
+    main: dict[str, str]  # how to import its __main__, as multiprocessing passes it
 
 
 class Find(Struct, frozen=True):
-    """Which task comes next."""
+    """The next task to import."""
 
     module: str
     name: str
@@ -52,25 +52,25 @@ class Find(Struct, frozen=True):
 
 
 class TaskFound(Struct, frozen=True):
-    """Whether the task is there."""
+    """The answer to Find: an error, or None if the task was imported."""
 
     error: str | None = None
 
 
 class ChildOutput(Struct, frozen=True, tag=True):
-    """What a job says of itself while it runs."""
+    """Output of a running job."""
 
     note: Note
 
 
 class Ending(Struct, frozen=True, tag=True):
-    """What became of a job."""
+    """The outcome of a job."""
 
     completion: Completion | None = None
     outcome: Outcome | None = None
 
 
-Word: Final[Any] = ChildOutput | Ending
+Message: Final[Any] = ChildOutput | Ending
 
 
 class Sandbox:
@@ -92,7 +92,7 @@ class Sandbox:
 
     @classmethod
     async def start(cls) -> Self:
-        """Start a process; it dies when its lifeline is closed, by us or by our death."""
+        """Start a process; it is killed when its lifeline is closed or this process ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -102,7 +102,7 @@ class Sandbox:
                     *(sys.executable, "-c", BEGIN, str(theirs.fileno()), str(end), *sys.path),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(), end),
-                    start_new_session=True,  # whatever it starts is killed with it
+                    start_new_session=True,  # its children are killed with it
                 )
             except BaseException:
                 writer.close()
@@ -118,38 +118,38 @@ class Sandbox:
         return not self._killed and not self.death.done()
 
     async def find(self, task: Task[..., Any]) -> None:
-        """Have it find a task."""
-        place = Find(task.function.__module__, task.function.__qualname__, task.memory)
+        """Make it import a task."""
+        wanted = Find(task.function.__module__, task.function.__qualname__, task.memory)
         try:
             async with asyncio.timeout(FIND_LIMIT):
-                self.say(place)
-                error = (await self._hear(TaskFound)).error
+                self.send(wanted)
+                error = (await self._receive(TaskFound)).error
         except TimeoutError:
             error = f"not imported within {FIND_LIMIT:g} s"
         if error:
-            msg = f"{place.module}:{place.name}: {error}"
+            msg = f"{wanted.module}:{wanted.name}: {error}"
             raise SandboxFailed(msg)
 
     async def run(self, lease: Lease, on_note: Callable[[Note], object]) -> Completion | Outcome:
-        """Run a job of the task that was found; what it says on the way is passed on."""
-        self.say(lease)
-        ending: ChildOutput | Ending = await self._hear(Word)
+        """Run a job of the imported task; pass its output to `on_note`."""
+        self.send(lease)
+        ending: ChildOutput | Ending = await self._receive(Message)
         while isinstance(ending, ChildOutput):
             on_note(ending.note)
-            ending = await self._hear(Word)
+            ending = await self._receive(Message)
         ended = ending.completion or ending.outcome
         if ended is None:
-            msg = "it said nothing of its job"
+            msg = "the sandbox sent no outcome of its job"
             raise SandboxFailed(msg)
         return ended
 
-    def say(self, message: Struct) -> None:
+    def send(self, message: Struct) -> None:
         """Send a message."""
         data = msgspec.json.encode(message)
         self._writer.write(len(data).to_bytes(SIZE) + data)
 
-    async def _hear(self, kind: type[T]) -> T:
-        """Wait for a message, or for death: what it has forked may keep the line open."""
+    async def _receive(self, kind: type[T]) -> T:
+        """Wait for a message, or for the end of the process: its children may keep the socket."""
         reading = asyncio.create_task(self._read(kind))
         try:
             await asyncio.wait({reading, self.death}, return_when=asyncio.FIRST_COMPLETED)
@@ -168,19 +168,18 @@ class Sandbox:
         return msgspec.json.decode(await self._reader.readexactly(size), type=kind)
 
     def kill(self) -> None:
-        """Kill it and what it has started."""
+        """Kill the process and its children."""
         if not self._killed:
             self._killed = True
-            with contextlib.suppress(
-                ProcessLookupError, PermissionError
-            ):  # macOS says so of zombies
+            # macOS raises PermissionError for a zombie.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             os.close(self._lifeline)
             self._writer.close()
 
 
 class Sandboxes:
-    """The sandboxes of a worker: as many as have been busy at once, used again and again."""
+    """The sandboxes of a worker; idle ones are reused."""
 
     def __init__(self) -> None:
         self._idle: list[Sandbox] = []
@@ -188,7 +187,7 @@ class Sandboxes:
 
     @contextlib.asynccontextmanager
     async def one_for(self, task: Task[..., Any]) -> AsyncGenerator[Sandbox]:
-        """Lend a sandbox that has found a task; it is killed if the block does not end well."""
+        """Provide a sandbox that has imported a task; it is killed if the block raises."""
         sandbox = await self._ready_for(task)
         try:
             yield sandbox
@@ -209,7 +208,7 @@ class Sandboxes:
             except BaseException as error:
                 sandbox.kill()
                 if used and isinstance(error, SandboxFailed):
-                    continue  # it may have died while it was idle
+                    continue  # the idle sandbox may have died
                 raise
             return sandbox
 
@@ -217,11 +216,11 @@ class Sandboxes:
         sandbox = await Sandbox.start()
         self._all.add(sandbox)
         sandbox.death.add_done_callback(lambda _: self._all.discard(sandbox))
-        sandbox.say(Start(sys.argv, _main()))
+        sandbox.send(Start(sys.argv, _main()))
         return sandbox
 
     async def close(self) -> None:
-        """Kill them all."""
+        """Kill all sandboxes."""
         living = list(self._all)
         for sandbox in living:
             sandbox.kill()
@@ -230,26 +229,26 @@ class Sandboxes:
 
 
 def find_task(module: str, name: str) -> Task[..., Any]:
-    """Return the task of that name, or say why there is none."""
-    found: Any = importlib.import_module(module)
+    """Return the task with this name; raise SandboxFailed if there is none."""
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, Task):
-        msg = f"there is no task {name} in {module}: in a sandbox it is found by that name"
+        value = getattr(value, part, None)
+    if not isinstance(value, Task):
+        msg = f"{module} has no task {name}; a sandbox finds its task by the function's name"
         raise SandboxFailed(msg)
-    return cast("Task[..., Any]", found)
+    return cast("Task[..., Any]", value)
 
 
 def _main() -> dict[str, str]:
-    """Say how this program was started, as multiprocessing says it to its children."""
+    """Return how this program was started, as multiprocessing passes it to its children."""
     main = sys.modules["__main__"]
     if main.__spec__ is not None:
         return {"init_main_from_name": main.__spec__.name}
     path = getattr(main, "__file__", None)
-    return {"init_main_from_path": os.path.abspath(path)} if path else {}  # noqa: PTH100 - text, as it wants it
+    return {"init_main_from_path": os.path.abspath(path)} if path else {}  # noqa: PTH100 - multiprocessing needs text
 
 
 def _how(code: int) -> str:
     if code < 0:
         return f"its process was killed by {signal.Signals(-code).name}"
-    return f"its process ended by itself, with exit code {code}"
+    return f"its process ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""What runs in a sandbox: it is told of a task, then of a job, and says what became of it."""
+"""The program in a sandbox: it receives a task, then a job, and sends the job's outcome."""
 
 import asyncio
 import contextlib
@@ -34,47 +34,47 @@ from towpath.worker.worker import Worker
 T = TypeVar("T")
 
 UNGUARDED: Final = (
-    "a sandbox imports the main program to find its tasks: put what it does besides under "
+    "a sandbox imports the main program to find its tasks; put all other code under "
     "`if __name__ == '__main__':`"
 )
 
 
-def main(line_number: int, lifeline: int) -> None:
-    """Run one job after the other, until the worker closes the line."""
-    line = socket.socket(fileno=line_number)
+def main(descriptor: int, lifeline: int) -> None:
+    """Run one job after the other, until the worker closes the connection."""
+    connection = socket.socket(fileno=descriptor)
     die_with_the_worker(lifeline)
     leave_signals_to_the_worker()
-    be_first_to_go_when_memory_is_short()
-    os.set_inheritable(line.fileno(), False)
-    start = hear(line, Start)
+    prefer_as_oom_victim()
+    os.set_inheritable(connection.fileno(), False)
+    start = receive(connection, Start)
     sys.argv[:] = start.argv
     threads = Threads()
-    speaker = Speaker(line)
+    sender = Sender(connection)
     with asyncio.Runner() as runner:
         while True:
-            place = hear(line, Find)
+            wanted = receive(connection, Find)
             try:
-                task = found(place, start)
-            except BaseException as error:  # noqa: BLE001 - whatever an import does is told
-                speaker.say(TaskFound(told(error)))
+                task = imported(wanted, start)
+            except BaseException as error:  # noqa: BLE001 - an import may raise anything
+                sender.send(TaskFound(described(error)))
                 continue
-            speaker.say(TaskFound())
-            run = TaskRun(task.app, hear(line, Lease), threads, on_news=speaker.pass_on)
+            sender.send(TaskFound())
+            run = TaskRun(task.app, receive(connection, Lease), threads, on_news=sender.pass_on)
             ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):
-                speaker.say(Ending(completion=ended))
+                sender.send(Ending(completion=ended))
             else:
-                speaker.say(Ending(outcome=ended))
+                sender.send(Ending(outcome=ended))
                 if task.memory is not None:
-                    return  # it may be full, and the next job is to have what is its own
+                    return  # its memory may be full; the next job gets a new process
 
 
 def die_with_the_worker(lifeline: int) -> None:
-    """Have the kernel end this process and all that it started when the worker is gone.
+    """Let the kernel kill this process and its children when the worker ends.
 
-    By SIGIO, whose default is death: a thread that waits would never run beside code that keeps
-    the interpreter to itself.
+    The kernel sends SIGIO, which kills by default. A thread that waits for the end would not run
+    while other code holds the interpreter lock.
     """
     os.set_inheritable(lifeline, False)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
@@ -83,33 +83,33 @@ def die_with_the_worker(lifeline: int) -> None:
 
 
 def leave_signals_to_the_worker() -> None:
-    """Outlive a signal to the whole service: whether a job ends early, the worker decides."""
+    """Survive a signal to the whole service: the worker decides whether a job ends early."""
 
-    def go_on(number: int, frame: FrameType | None) -> None: ...
+    def ignore(number: int, frame: FrameType | None) -> None: ...
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, go_on)  # not SIG_IGN, which what it starts would inherit
+        signal.signal(number, ignore)  # not SIG_IGN, which its children would inherit
 
 
-def be_first_to_go_when_memory_is_short() -> None:
-    """Have the kernel choose this process rather than the worker."""
-    with contextlib.suppress(OSError):  # only Linux asks
+def prefer_as_oom_victim() -> None:
+    """Let the kernel kill this process before the worker when memory is short."""
+    with contextlib.suppress(OSError):  # only Linux has this file
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def found(place: Find, start: Start) -> Task[..., object]:
+def imported(wanted: Find, start: Start) -> Task[..., object]:
     """Import a task, then limit its memory."""
-    if place.module == "__main__" and sys.modules["__main__"].__name__ == "__main__":
-        with nothing_runs():
-            spawn.prepare(dict(start.main))  # it calls itself __mp_main__
-    task = find_task(place.module, place.name)
-    limit_memory(place.memory)
+    if wanted.module == "__main__" and sys.modules["__main__"].__name__ == "__main__":
+        with calls_refused():
+            spawn.prepare(dict(start.main))  # imports it under the name __mp_main__
+    task = find_task(wanted.module, wanted.name)
+    limit_memory(wanted.memory)
     return task
 
 
 @contextlib.contextmanager
-def nothing_runs() -> Generator[None]:
-    """Refuse what a program does besides defining tasks, while it is imported once more."""
+def calls_refused() -> Generator[None]:
+    """Refuse calls of an app or a worker while the main program is imported again."""
 
     def refused(*_: object, **__: object) -> NoReturn:
         raise SandboxFailed(UNGUARDED)
@@ -126,47 +126,48 @@ def nothing_runs() -> Generator[None]:
 
 
 def limit_memory(size: int | None) -> None:
-    """Refuse this process more memory of its own than so many bytes."""
+    """Limit the memory of this process to `size` bytes; None removes the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if size is None else size, most))
 
 
-def told(error: BaseException) -> str:
-    """Say why a task is not to be had."""
+def described(error: BaseException) -> str:
+    """Return why a task could not be imported."""
     if isinstance(error, SandboxFailed):
         return str(error)
     return "".join(traceback.format_exception(error))
 
 
-def hear(line: socket.socket, kind: type[T]) -> T:
-    """Wait for a message; end when the worker has closed the line."""
-    return msgspec.json.decode(_exactly(line, int.from_bytes(_exactly(line, SIZE))), type=kind)
+def receive(connection: socket.socket, kind: type[T]) -> T:
+    """Wait for a message; exit if the worker has closed the connection."""
+    size = int.from_bytes(_exactly(connection, SIZE))
+    return msgspec.json.decode(_exactly(connection, size), type=kind)
 
 
-def _exactly(line: socket.socket, size: int) -> bytes:
+def _exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        part = line.recv(min(size - len(data), 2**20))
+        part = connection.recv(min(size - len(data), 2**20))
         if not part:
             sys.exit()
         data += part
     return bytes(data)
 
 
-class Speaker:
-    """Sends messages, one at a time: any thread of a task may say something."""
+class Sender:
+    """Sends messages one at a time, as any thread of a task may send output."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
         self._lock = Lock()
 
-    def say(self, message: Struct) -> None:
+    def send(self, message: Struct) -> None:
         """Send a message."""
         data = msgspec.json.encode(message)
         with self._lock:
-            self._line.sendall(len(data).to_bytes(SIZE) + data)
+            self._connection.sendall(len(data).to_bytes(SIZE) + data)
 
     def pass_on(self, notes: Notes) -> None:
-        """Send at once what a job says of itself; the worker gathers and writes it."""
+        """Send the output of a job at once; the worker writes it in batches."""
         for note in notes.take():
-            self.say(ChildOutput(note))
+            self.send(ChildOutput(note))

@@ -1,4 +1,4 @@
-"""Threads for blocking tasks. One that never ends does not keep the process from ending."""
+"""Threads for blocking tasks. A thread that never ends does not keep the process alive."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from threading import Semaphore, Thread
 from typing import Any
 
 Ended = tuple[Any, BaseException | None]
-"""What a call returned, or what it raised: as a value, for a future refuses StopIteration."""
+"""The result and the exception of a call, as values, since a future refuses StopIteration."""
 
 
 class Threads:
-    """As many as are busy at once."""
+    """Grows to as many threads as are busy at the same time."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Ended]] | None] = SimpleQueue()
@@ -20,10 +20,10 @@ class Threads:
         self._started = 0
 
     def start(self, call: Callable[[], Any]) -> "asyncio.Future[Ended]":
-        """Begin a call in a thread."""
+        """Start a call in a thread."""
         ended: Future[Ended] = Future()
         ended.set_running_or_notify_cancel()
-        # The thread first: if there is none to be had, nobody must find the call later.
+        # The thread first: if it cannot be started, the call must not stay in the queue.
         if not self._idle.acquire(blocking=False):
             Thread(target=self._serve, name="towpath-task", daemon=True).start()
             self._started += 1
@@ -40,9 +40,9 @@ class Threads:
             call, ended = item
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
+            except BaseException as error:  # noqa: BLE001 - passed on to the caller
                 ended.set_result((None, error))
             else:
                 ended.set_result((result, None))
-            del item, call, ended  # they hold on to arguments and results
+            del item, call, ended  # they reference arguments and results
             self._idle.release()

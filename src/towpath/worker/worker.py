@@ -1,4 +1,4 @@
-"""A worker: reserves jobs in batches, runs them in slots, and says what became of them."""
+"""A worker: reserves jobs in batches, runs them in slots, and writes their outcomes."""
 
 import asyncio
 import contextlib
@@ -27,22 +27,22 @@ from towpath.worker.watchdog import Watchdog
 
 log: Final = logging.getLogger("towpath")
 
-LOOK: Final = 30.0  # seconds that one reservation waits for a job
+RESERVE_TIMEOUT: Final = 30.0  # seconds that one reservation waits for a job
 AHEAD: Final = 0.05  # seconds of work that are reserved beyond the free slots
 MOST_AHEAD: Final = 500  # jobs
-MOST_UNWRITTEN: Final = 5_000  # outcomes; beyond that nothing new is begun
-PAUSE: Final = 1.0  # seconds between two tries while the database is away
-LYING: Final = 1.0  # seconds without an end of a job after which what lies ahead is given back
-LAST_WORDS: Final = 5.0  # seconds for each of: broken-off tasks, outcomes, the end of the session
+MOST_UNWRITTEN: Final = 5_000  # outcomes; beyond that no job is reserved
+PAUSE: Final = 1.0  # seconds between two tries while the database is unavailable
+STUCK_AFTER: Final = 1.0  # seconds without a finished job after which the buffer is given back
+LAST_WAIT: Final = 5.0  # seconds for each of: cancelled tasks, outcomes, the end of the session
 RESERVATION: Final = "a reservation"
-SESSION: Final = "a new session"
+SESSION: Final = "the start of a session"
 
 
 class Worker:
-    """Runs the tasks of an app, each in a slot of its own.
+    """Runs the tasks of an app, each in its own slot.
 
-    A blocking task cannot be interrupted: past its time limit its job fails, but its thread goes on
-    and keeps its slot until it ends. One that may hang belongs into a sandbox.
+    A blocking task cannot be interrupted: after its time limit its job fails, but its thread
+    continues and keeps its slot until it ends. Run a task that may hang in a sandbox.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Worker:
         self._topics = tuple(app.tasks if topics is None else topics)
         unknown = [topic for topic in self._topics if topic not in app.tasks]
         if unknown or not self._topics:
-            known = "the app has no tasks: import the modules that define them"
-            msg = f"there is no task for {', '.join(unknown)}" if unknown else known
+            none = "the app has no tasks; import the modules that define them"
+            known = ", ".join(sorted(app.tasks)) or "none"
+            names = ", ".join(unknown)
+            msg = f"no task for topic {names}; known topics: {known}" if unknown else none
             raise Invalid(msg)
         for topic in self._topics:
             _check_sandbox(app.tasks[topic])
@@ -73,40 +75,38 @@ class Worker:
         self._buffer: deque[Lease] = deque()  # reserved, not started
         self._runs: dict[tuple[int, int], TaskRun] = {}
         self._slots: set[asyncio.Task[None]] = set()
-        self._lingering: set[asyncio.Future[Any]] = set()  # threads whose jobs have ended
-        self._room = asyncio.Event()  # there may be room for more
+        self._lingering: set[asyncio.Future[Any]] = set()  # threads that outlive their jobs
+        self._slot_freed = asyncio.Event()
         self._most = {
             topic: most for topic in self._topics if (most := app.tasks[topic].concurrency)
         }
-        self._held: Counter[str] = Counter()  # of each topic: what lies ahead, runs or lingers
-        self._opened = asyncio.Event()  # a topic that was full has room again
+        self._in_use: Counter[str] = Counter()  # by topic: buffered and running jobs, threads
+        self._topic_freed = asyncio.Event()  # a topic is below its concurrency again
         self._pace = Pace()
-        self._health = Watchdog(app.settings.dead_after, app.reconnect)
-
-    # ------------------------------------------------------------ from outside
+        self._watchdog = Watchdog(app.settings.dead_after, app.reconnect)
 
     @property
     def sick(self) -> str | None:
-        """Why it gets no work done though it would like to; None while all is well."""
-        return self._health.sick
+        """Why the worker is stalled; None while the database replies."""
+        return self._watchdog.stalled
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, or until `stop` is called; a second signal ends at once."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
-            msg = "an event loop runs here already: `await worker.arun()`"
+            msg = "an event loop is running in this thread; use `await worker.arun()`"
             raise Conflict(msg)
         asyncio.run(self._arun_with_signals())
 
     def stop(self) -> None:
-        """Reserve no more, finish what runs within the grace period, give the rest back."""
+        """Stop reserving, finish running jobs within the grace period, give the others back."""
         if self._loop is None:
-            self._stopping.set()  # before it has begun
+            self._stopping.set()  # the worker has not started yet
             return
         self._call(self._stopping.set)
 
     def stop_gently(self) -> None:
-        """Stop, and say so; for who handles signals, in the worker's own loop."""
+        """Stop and log it; for signal handlers in the worker's own event loop."""
         log.warning(
             "stopping: %d running jobs have %g s to end; a second signal gives them back",
             len(self._runs), self._grace,
@@ -114,7 +114,7 @@ class Worker:
         self._stopping.set()  # at once: a second signal may come in the same tick
 
     def stop_now(self) -> None:
-        """Give everything back at once."""
+        """Give all jobs back at once."""
         self._grace = 0
         self._stopping.set()
         self._give_up()
@@ -126,8 +126,8 @@ class Worker:
         outbox = Outbox(self._app)
         background = [
             asyncio.create_task(outbox.write()),
-            asyncio.create_task(self._health.watch()),
-            asyncio.create_task(self._give_back_what_lies(outbox)),
+            asyncio.create_task(self._watchdog.watch()),
+            asyncio.create_task(self._give_back_if_stuck(outbox)),
         ]
         try:
             while not self._stopping.is_set():
@@ -138,9 +138,9 @@ class Worker:
             await self._sandboxes.close()
             self._threads.close()
             for thread in self._lingering:
-                thread.cancel()  # nobody waits for it any more
+                thread.cancel()  # this ends the callbacks; the thread itself continues
             if len(outbox):
-                log.warning("%d outcomes were not written; those jobs run again", len(outbox))
+                log.warning("%d outcomes were not written; these jobs will run again", len(outbox))
 
     async def _arun_with_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -156,20 +156,18 @@ class Worker:
             loop.add_signal_handler(number, on_signal)
         await working
 
-    # ------------------------------------------------------------ one session
-
     async def _live(self, outbox: Outbox) -> None:
-        """Work for as long as a session lives: until the worker stops, or is called dead."""
+        """Work during one session: until the worker stops, or is declared dead."""
         session = await self._started_session()
         if session is None:
             return
         dead = asyncio.Event()
-        heart = Heartbeat(
+        heartbeat = Heartbeat(
             self._app,
             session,
-            self._health,
+            self._watchdog,
             started=self._started,
-            on_cancel=lambda places: self._call(self._cancel, places),
+            on_cancel=lambda keys: self._call(self._cancel, keys),
             on_death=lambda: self._call(dead.set),
         )
         fetching = asyncio.create_task(self._fetch(outbox, session))
@@ -178,35 +176,35 @@ class Worker:
         finally:
             fetching.cancel()
             [error] = await asyncio.gather(fetching, return_exceptions=True)
-            self._health.heard(RESERVATION)
+            self._watchdog.heard(RESERVATION)
             if isinstance(error, Exception):
-                log.error("a worker could not go on reserving; it begins anew", exc_info=error)
+                log.error("reserving failed; the worker starts a new session", exc_info=error)
                 await asyncio.sleep(PAUSE)
             if dead.is_set():
-                log.warning("this worker was called dead; it begins anew")
-                self._drop_buffer()  # what lay there was taken back
+                log.warning("this worker was declared dead; it starts a new session")
+                self._drop_buffer()  # these leases were taken back
             else:
                 self._return_buffer(outbox)
                 await self._finish_running()
-            self._give_up()  # a lease that is lost, or whose grace is over
+            self._give_up()  # runs whose lease is lost, or whose grace period is over
             if self._slots:
-                await asyncio.wait(self._slots, timeout=LAST_WORDS)
+                await asyncio.wait(self._slots, timeout=LAST_WAIT)
             for run in self._runs.values():
-                log.warning("job %s does not stop, and holds up the end", run.lease.job.id)
-            await _at_most(LAST_WORDS, outbox.written())
-            await asyncio.to_thread(heart.stop, LAST_WORDS)
-            # A cancelled reservation may still take jobs: before the session ends, not after.
-            await _at_most(LAST_WORDS, self._app.aquiet())
+                log.warning("job %s does not stop and delays the shutdown", run.lease.job.id)
+            await _at_most(LAST_WAIT, outbox.written())
+            await asyncio.to_thread(heartbeat.stop, LAST_WAIT)
+            # A cancelled reservation may still lease jobs; ending the session gives them back.
+            await _at_most(LAST_WAIT, self._app.aquiet())
             if not dead.is_set():
                 with contextlib.suppress(DatabaseError):
-                    await _at_most(LAST_WORDS, self._app.sessions.aend(session))
+                    await _at_most(LAST_WAIT, self._app.sessions.aend(session))
 
     async def _begin(self) -> int:
         await self._app.schedules.adeclare()
         return await self._app.sessions.astart(self.name, self._topics)
 
     async def _started_session(self) -> int | None:
-        self._health.waits_for(SESSION)
+        self._watchdog.waits_for(SESSION)
         while not self._stopping.is_set():
             starting = asyncio.create_task(self._begin())
             await _first_of(self._stopping, starting)
@@ -216,64 +214,64 @@ class Worker:
                 if _is_cancelled():
                     raise
             except DatabaseError as error:
-                log.warning("the database is away: %s", error)
+                log.warning("the database is unavailable: %s", error)
                 await asyncio.sleep(PAUSE)
             else:
-                self._health.heard(SESSION)
+                self._watchdog.heard(SESSION)
                 return session
         return None
 
     async def _fetch(self, outbox: Outbox, session: int) -> None:
-        """Keep the slots busy."""
+        """Reserve jobs and fill the slots."""
         while True:
             if len(outbox) > MOST_UNWRITTEN:
                 await outbox.written()
             ahead = self._pace.ahead()
             want = self._free_slots() + ahead - len(self._buffer)
             if want <= ahead // 2 or not self._open_topics():
-                self._room.clear()
-                await self._room.wait()
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
                 continue
-            self._health.waits_for(RESERVATION)
+            self._watchdog.waits_for(RESERVATION)
             try:
                 leases = await self._reserve(want, session)
                 await self._mark_suspects(leases, outbox, session)
-            except (DatabaseError, LeaseLost) as error:  # the heart hears that a session is dead
+            except (DatabaseError, LeaseLost) as error:  # the heartbeat reports a dead session
                 log.warning("could not reserve: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
-            self._health.heard(RESERVATION)
-            self._held.update(lease.job.topic for lease in leases)
+            self._watchdog.heard(RESERVATION)
+            self._in_use.update(lease.job.topic for lease in leases)
             self._buffer.extend(leases)
             self._fill_slots(outbox)
-            await asyncio.sleep(0)  # what was reserved begins before the next look
+            await asyncio.sleep(0)  # the reserved jobs start before the next reservation
 
     async def _reserve(self, limit: int, session: int) -> list[Lease]:
-        """Reserve what can run; look anew when a topic that was full has room again."""
+        """Reserve jobs of topics below their concurrency; stop when another topic is freed."""
         topics = self._open_topics()
         reserving = self._app.jobs.areserve(
             topics,
             limit=limit,
-            # Its answer is also a sign of health, so that it comes in good time.
-            timeout=min(LOOK, self._app.settings.dead_after / 2),
+            # The watchdog waits for the answer, so it must come before `dead_after`.
+            timeout=min(RESERVE_TIMEOUT, self._app.settings.dead_after / 2),
             session=session,
-            most={topic: most - self._held[topic] for topic, most in self._most.items()},
+            most={topic: most - self._in_use[topic] for topic, most in self._most.items()},
             worker=self.name,
         )
         if len(topics) == len(self._topics):
             return await reserving
-        self._opened.clear()
-        looking = asyncio.create_task(reserving)
-        await _first_of(self._opened, looking)
+        self._topic_freed.clear()
+        reservation = asyncio.create_task(reserving)
+        await _first_of(self._topic_freed, reservation)
         try:
-            return await looking
+            return await reservation
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
             return []
 
     async def _mark_suspects(self, leases: list[Lease], outbox: Outbox, session: int) -> None:
-        """Say of some that they start: they may have taken workers down before anybody knew."""
+        """Record the start of jobs that may have crashed a worker before their start was known."""
         suspects = [lease for lease in leases if _is_suspect(lease.job)]
         if suspects:
             try:
@@ -287,7 +285,7 @@ class Worker:
         return self._concurrency - len(self._slots) - len(self._lingering)
 
     def _open_topics(self) -> list[str]:
-        full = {topic for topic, most in self._most.items() if self._held[topic] >= most}
+        full = {topic for topic, most in self._most.items() if self._in_use[topic] >= most}
         return [topic for topic in self._topics if topic not in full]
 
     def _fill_slots(self, outbox: Outbox) -> None:
@@ -300,68 +298,66 @@ class Worker:
         self._slots.discard(slot)
         if not self._stopping.is_set():
             self._fill_slots(outbox)
-        self._room.set()
+        self._slot_freed.set()
 
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
-        """Run one job after the other, as long as there are some."""
+        """Run one job after the other until the buffer is empty."""
         while True:
             run = TaskRun(self._app, lease, self._threads, outbox.hear)
-            place = (lease.job.seq, lease.epoch)
-            self._runs[place] = run
+            key = (lease.job.seq, lease.epoch)
+            self._runs[key] = run
             try:
                 ended = await run.end(self._app.tasks[lease.job.topic], self._sandboxes)
                 outbox.put(ended, run.context.notes)
-                _tell_of_failure(lease.job, ended)
+                _log_failure(lease.job, ended)
             finally:
-                del self._runs[place]
+                del self._runs[key]
                 self._pace.finished += 1
                 lingers = self._lingers(run, outbox)
-                self._room.set()
+                self._slot_freed.set()
             if lingers or not self._buffer or self._stopping.is_set():
                 return
             lease = self._buffer.popleft()
 
     def _lingers(self, run: TaskRun, outbox: Outbox) -> bool:
-        """Let go of a job that has ended; if its thread goes on, the slot stays taken."""
+        """Free the slot of a job that has ended; say whether its thread still uses it."""
         job, thread = run.lease.job, run.thread
         if thread is None or thread.done():
-            self._let_go(job.topic)
+            self._release(job.topic)
             return False
-        log.warning("job %s of topic %r has ended, but not its thread", job.id, job.topic)
+        log.warning("job %s of topic %r has ended, but its thread still runs", job.id, job.topic)
 
         def ended(thread: "asyncio.Future[Any]") -> None:
             self._lingering.discard(thread)
-            self._let_go(job.topic)
+            self._release(job.topic)
             if not self._stopping.is_set():
                 self._fill_slots(outbox)
-            self._room.set()
+            self._slot_freed.set()
 
         self._lingering.add(thread)
         thread.add_done_callback(ended)
         return True
 
-    def _let_go(self, topic: str) -> None:
-        self._held[topic] -= 1
+    def _release(self, topic: str) -> None:
+        self._in_use[topic] -= 1
         if topic in self._most:
-            self._opened.set()
+            self._topic_freed.set()
 
-    async def _give_back_what_lies(self, outbox: Outbox) -> None:
-        """Leave to other workers what was reserved ahead when nothing moves here."""
+    async def _give_back_if_stuck(self, outbox: Outbox) -> None:
+        """Give buffered jobs to other workers while no job ends here."""
         while True:
             finished = self._pace.finished
-            await asyncio.sleep(LYING)
+            await asyncio.sleep(STUCK_AFTER)
             if self._pace.finished == finished and self._free_slots() <= 0:
                 self._return_buffer(outbox)
-
-    # ------------------------------------------------------------ stopping
 
     def _started(self) -> list[Lease]:
         return [run.lease for run in list(self._runs.values())]
 
-    def _cancel(self, places: Iterable[tuple[int, int]]) -> None:
-        for place in places:
-            if place in self._runs:
-                self._runs[place].cancel()
+    def _cancel(self, keys: Iterable[tuple[int, int]]) -> None:
+        for key in keys:
+            if key in self._runs:
+                self._runs[key].cancel()
 
     def _give_up(self) -> None:
         for run in list(self._runs.values()):
@@ -374,10 +370,10 @@ class Worker:
 
     def _drop_buffer(self) -> None:
         while self._buffer:
-            self._let_go(self._buffer.popleft().job.topic)
+            self._release(self._buffer.popleft().job.topic)
 
     def _call(self, call: Callable[..., object], *args: object) -> None:
-        """Have the loop call something, from another thread; it may have ended."""
+        """Call a function in the event loop, from another thread; the loop may have ended."""
         with contextlib.suppress(RuntimeError):
             if self._loop:
                 self._loop.call_soon_threadsafe(call, *args)
@@ -388,7 +384,7 @@ class Worker:
 
 
 class Pace:
-    """How many jobs are worth reserving ahead: what is finished in a moment."""
+    """Measures how many jobs end in a short time, which is how many to reserve ahead."""
 
     def __init__(self) -> None:
         self.finished = 0
@@ -397,7 +393,7 @@ class Pace:
         self._since = time.monotonic()
 
     def ahead(self) -> int:
-        """Return how many to hold beyond the free slots."""
+        """Return how many jobs to reserve beyond the free slots."""
         passed = time.monotonic() - self._since
         if passed >= AHEAD:
             self._ahead = min(int((self.finished - self._seen) / passed * AHEAD), MOST_AHEAD)
@@ -405,7 +401,7 @@ class Pace:
         return self._ahead
 
 
-def _tell_of_failure(job: Job, ended: Completion | Outcome) -> None:
+def _log_failure(job: Job, ended: Completion | Outcome) -> None:
     if isinstance(ended, Outcome) and ended.error is not None:
         last = ended.goal == "buried"
         level, what = (logging.ERROR, "and is buried") if last else (logging.WARNING, "and waits")
@@ -413,7 +409,7 @@ def _tell_of_failure(job: Job, ended: Completion | Outcome) -> None:
 
 
 def _is_suspect(job: Job) -> bool:
-    """Say whether it was reserved more often than its counters explain."""
+    """Say whether a job was reserved more often than its counters explain."""
     return job.epoch - 1 > job.retries + job.timeouts + job.releases + job.crashes + job.buries
 
 
@@ -426,7 +422,7 @@ def _check_sandbox(task: Task[..., Any]) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Say whether it is we who were cancelled, and not what we awaited."""
+    """Say whether the current task was cancelled, and not the one that it awaited."""
     task = asyncio.current_task()
     return bool(task and task.cancelling())
 
