@@ -182,4 +182,4 @@ def test_a_worker_that_ends_by_an_error_is_reported(app, double, serving, caplog
 
     made = lifespan(app, worker=lambda: Broken(app))
     with pytest.raises(ZeroDivisionError), serving(made):
-        eventually(lambda: "the worker of this application ended" in caplog.text)
+        eventually(lambda: "the worker of this application failed" in caplog.text)

@@ -1,1 +1,1 @@
-"""Towpath in the frameworks of others. Nothing here is imported unless it is asked for."""
+"""Integrations with web frameworks. Towpath itself imports none of them."""

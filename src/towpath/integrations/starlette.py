@@ -2,7 +2,7 @@
 
     api = FastAPI(lifespan=lifespan(app))
 
-For more than a little work, run workers in processes of their own instead.
+For more than a little work, run workers in separate processes instead.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from towpath.worker import Worker
 log: Final = logging.getLogger("towpath")
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
-"""What Starlette takes as `lifespan`: given the application, it begins and ends with it."""
+"""The type of Starlette's `lifespan`: it takes the application and runs as long as it."""
 
 
 def lifespan(
@@ -26,9 +26,10 @@ def lifespan(
 ) -> Lifespan:
     """Return a lifespan that runs a worker, inside the application's own lifespan if it has one.
 
-    The worker begins when the own lifespan has begun, and that ends only when the worker has: what
-    runs is finished within the grace period, the rest is given back. To set its options, say how
-    to make it: `worker=lambda: Worker(app, concurrency=4)`; False runs none. The app stays open.
+    The worker starts after the application's own lifespan has started, and ends before it ends:
+    running jobs are finished within the grace period, others are given back. To set the worker's
+    options, pass a function: `worker=lambda: Worker(app, concurrency=4)`; False runs no worker.
+    The app stays open.
     """
 
     @contextlib.asynccontextmanager
@@ -62,4 +63,4 @@ async def _no_own(_: Any) -> AsyncGenerator[None]:
 
 def _report(working: "asyncio.Task[None]") -> None:
     if not working.cancelled() and working.exception():
-        log.error("the worker of this application ended", exc_info=working.exception())
+        log.error("the worker of this application failed", exc_info=working.exception())

@@ -1,12 +1,13 @@
-"""A backend for Django's tasks, on the database that Django has.
+"""A backend for Django's tasks, on Django's own database.
 
     TASKS = {"default": {"BACKEND": "towpath.integrations.django.TowpathBackend"}}
     INSTALLED_APPS = [..., "towpath.integrations.django"]
 
-Then `manage.py migrate` makes our tables as well, and `manage.py towpath_worker` runs the tasks.
+Then `manage.py migrate` also creates Towpath's tables, and `manage.py towpath_worker` runs the
+tasks.
 
-Inside `transaction.atomic()` a task is enqueued by Django's own connection: the transaction brings
-it, or takes it back. So nothing needs to be put off until the commit.
+Inside `transaction.atomic()` a task is enqueued on Django's own connection: it is stored if the
+transaction commits, and only then. So `transaction.on_commit` is not needed.
 """
 
 import contextlib
@@ -38,8 +39,8 @@ from towpath.model.job import Failure, Job
 from towpath.model.states import State, Status
 from towpath.model.topics import checked
 
-# Django has it from 6.0 on; before, the package django-tasks has the same under its own name,
-# without the parameters of types, so these stand in quotes.
+# Django has tasks since 6.0; before, the package django-tasks has the same under its own name.
+# Its types take no parameters, so generic types are in quotes here.
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -58,7 +59,7 @@ __all__ = ["TowpathBackend", "database_url", "task_backends"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST_PRIORITY: Final = 100  # Django's; there, more is sooner
+DJANGO_MOST_PRIORITY: Final = 100  # in Django a higher priority is more urgent
 STATUS: Final = {
     Status.PENDING: TaskResultStatus.READY,
     Status.PROCESSING: TaskResultStatus.RUNNING,
@@ -69,7 +70,7 @@ STATUS: Final = {
 
 
 class DjangoCall(Struct, kw_only=True):
-    """The call of a Django task, as it is stored."""
+    """A stored call of a Django task."""
 
     task: str
     args: list[Any]
@@ -78,9 +79,9 @@ class DjangoCall(Struct, kw_only=True):
 
 
 class TowpathBackend(BaseTaskBackend):
-    """Keeps tasks as jobs. A queue is a topic of its name.
+    """Stores tasks as jobs. A queue is the topic of the same name.
 
-    OPTIONS are the `database`, if it is not the default one, and any setting of an App:
+    OPTIONS takes `database`, if it is not the default one, and any setting of an App:
     `{"database": "jobs", "max_retries": 5}`.
     """
 
@@ -96,20 +97,20 @@ class TowpathBackend(BaseTaskBackend):
 
     @property
     def app(self) -> App:
-        """The app that keeps the tasks: its verbs see them as jobs, and it may have more tasks."""
+        """The app that stores the tasks as jobs; it may have other tasks too."""
         app = _app(database_url(self._database), tuple(sorted(self._settings.items())))
         for queue in self.queues - app.tasks.keys():
             app.tasks.add(_run, {"topic": queue})
         return app
 
     def migrate(self, database: str) -> None:
-        """Bring our tables up to date, if they are in this one of Django's databases."""
+        """Create or update Towpath's tables, if they are in this database of Django."""
         if database != self._database:
             return
         given: dict[str, Any] = {**self._settings, "migrate": True}
-        # Not by our own app but by one that is closed: a test's database may be dropped soon.
+        # A separate app that is closed at once: the database of a test may be dropped soon.
         with (
-            contextlib.suppress(ImproperlyConfigured),  # tests in memory get on without us
+            contextlib.suppress(ImproperlyConfigured),  # tests in memory need no tables
             App(database_url(database), **given) as app,
         ):
             app.migrate()
@@ -127,7 +128,7 @@ class TowpathBackend(BaseTaskBackend):
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
-            args=args,  # from here on in JSON's types, or refused
+            args=args,  # TaskResult converts them to JSON types, or raises
             kwargs=kwargs,
             backend=self.alias,
             errors=[],
@@ -135,7 +136,7 @@ class TowpathBackend(BaseTaskBackend):
         )
         options: CallOptions = {
             "id": UUID(result.id),
-            "priority": MOST_PRIORITY - task.priority,
+            "priority": DJANGO_MOST_PRIORITY - task.priority,
             "connection": self._transaction(),
         }
         if task.run_after is not None:
@@ -148,7 +149,7 @@ class TowpathBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> "TaskResult[..., Any]":
-        """Read what became of a call, as the transaction of `atomic()` sees it."""
+        """Read the result of a call, as the transaction of `atomic()` sees it."""
         connection = self._transaction()
         try:
             job = self.app.jobs.get(result_id, connection=connection)
@@ -159,18 +160,18 @@ class TowpathBackend(BaseTaskBackend):
         return result_of(job, call, failures)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002 - Django's
-        """Say what cannot work."""
-        found: list[CheckMessage] = []
+        """Report settings that cannot work."""
+        problems: list[CheckMessage] = []
         for queue in sorted(self.queues):
             try:
                 checked(queue)
             except Invalid as error:
-                found.append(Error(f"TASKS, QUEUES: {error}", id="towpath.E001"))
+                problems.append(Error(f"TASKS, QUEUES: {error}", id="towpath.E001"))
         try:
             database_url(self._database)
         except ImproperlyConfigured as error:
-            found.append(Error(f"TASKS, database: {error}", id="towpath.E002"))
-        return found
+            problems.append(Error(f"TASKS, database: {error}", id="towpath.E002"))
+        return problems
 
     def _runner(self, queue: str) -> TowpathTask[..., Any]:
         tasks = self.app.tasks
@@ -189,19 +190,19 @@ def database_url(alias: str = DEFAULT_DB_ALIAS) -> str:
         name = str(given["NAME"])
         if name == ":memory:" or name.startswith("file:"):
             msg = (
-                f"the SQLite database {alias!r} is in memory, where no worker finds its jobs: give "
-                "it a file (in tests, by its TEST setting), or the tests another task backend"
+                f"the SQLite database {alias!r} is in memory, where no worker can reach its jobs; "
+                "use a file (in tests by its TEST setting), or another task backend for tests"
             )
             raise ImproperlyConfigured(msg)
         return f"sqlite:///{quote(str(Path(name).absolute()))}"
     if connection.vendor == "postgresql":
         return f"postgresql://?{urlencode(_conninfo(given), quote_via=quote)}"
-    msg = f"database {alias!r} is neither SQLite nor PostgreSQL"
+    msg = f"database {alias!r} is neither SQLite nor PostgreSQL; use one of these"
     raise ImproperlyConfigured(msg)
 
 
 def _conninfo(given: dict[str, Any]) -> dict[str, str]:
-    from psycopg import pq  # noqa: PLC0415 - an extra that SQLite does without
+    from psycopg import pq  # noqa: PLC0415 - an extra that SQLite does not need
 
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     wanted = {"dbname": given["NAME"], "user": given["USER"], "password": given["PASSWORD"]}
@@ -209,16 +210,13 @@ def _conninfo(given: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in wanted.items() if key in known and value}
 
 
-@cache  # Django makes a backend for each thread, and they share an app
+@cache  # Django makes a backend for each thread; they share one app
 def _app(url: str, given: tuple[tuple[str, Any], ...]) -> App:
     return App(url, **dict(given))
 
 
-# ---------------------------------------------------------------- in the worker
-
-
 def _run(ctx: Context, task: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
-    """Run a call, with connections as fresh as those of a request."""
+    """Run a call; before and after, close old connections as Django does for a request."""
     close_old_connections()
     try:
         call = DjangoCall(task=task, args=args, kwargs=kwargs, backend=backend)
@@ -246,20 +244,17 @@ def _run_between_signals(ctx: Context, result: "TaskResult[..., Any]") -> Any:
     return returned
 
 
-# ---------------------------------------------------------------- results
-
-
 def result_of(job: Job, call: DjangoCall, failures: list[Failure]) -> "TaskResult[..., Any]":
-    """Say in Django's words what became of a job."""
+    """Return the state of a job as a TaskResult of Django."""
     finished = job.finished_at
     began = job.reserved_at or (finished - job.duration if finished and job.duration else finished)
     if failures and job.state is State.BURIED:
         finished = failures[-1].failed_at
-    # Of a try that failed only its end is kept.
+    # Of a failed try only the end is stored.
     tried = [failure.failed_at for failure in failures] + ([began] if began else [])
     result: TaskResult[..., Any] = TaskResult(
         task=import_string(call.task).using(
-            priority=MOST_PRIORITY - job.priority, queue_name=job.topic, backend=call.backend
+            priority=DJANGO_MOST_PRIORITY - job.priority, queue_name=job.topic, backend=call.backend
         ),
         id=str(job.id),
         status=STATUS[job.status],
@@ -271,20 +266,20 @@ def result_of(job: Job, call: DjangoCall, failures: list[Failure]) -> "TaskResul
         kwargs=call.kwargs,
         backend=call.backend,
         errors=[_error(failure) for failure in failures],
-        worker_ids=["towpath"] * _tries(job),  # which workers it were is not kept, how many is
+        worker_ids=["towpath"] * _tries(job),  # only the number of workers is known
     )
     _set(result, _return_value=job.returned)
     return result
 
 
 def _tries(job: Job) -> int:
-    """Count how often a job was begun."""
+    """Count how often a job was started."""
     running = job.state in {State.RESERVED, State.COMPLETED}
     return job.retries + job.crashes + job.timeouts + running
 
 
 def _error(failure: Failure) -> TaskError:
-    """Find the class of an error by its traceback, whose last lines name it in full."""
+    """Find the class of an error in the last lines of its traceback, which name it in full."""
     name = re.escape(failure.error.partition(":")[0])
     found = re.findall(rf"^((?:[\w<>]+\.)*{name})(?::|$)", failure.traceback or "", re.MULTILINE)
     path = found[-1] if found else "towpath.errors.JobFailed"
@@ -296,7 +291,7 @@ def _error(failure: Failure) -> TaskError:
 
 def _set(result: "TaskResult[..., Any]", **values: Any) -> None:
     for name, value in values.items():
-        object.__setattr__(result, name, value)  # frozen, but Django's backends fill it in as well
+        object.__setattr__(result, name, value)  # frozen, but Django's own backends do the same
 
 
 def _aware(at: datetime) -> datetime:

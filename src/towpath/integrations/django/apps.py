@@ -1,4 +1,4 @@
-"""For INSTALLED_APPS: `manage.py towpath_worker`, and tables that come with `manage.py migrate`."""
+"""For INSTALLED_APPS: `manage.py towpath_worker`, and tables that `manage.py migrate` creates."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ class TowpathConfig(AppConfig):
     label = "towpath"
 
     def ready(self) -> None:
-        """Have our tables made together with Django's."""
+        """Create Towpath's tables together with Django's."""
         post_migrate.connect(_migrate, sender=self)
 
 
 def _migrate(using: str, **_: Any) -> None:
-    # Not before: it reads the settings that Django is about to load.
+    # Imported here, as the module reads settings that Django loads after this one.
     from towpath.integrations.django import TowpathBackend, task_backends  # noqa: PLC0415
 
     for backend in task_backends.all():

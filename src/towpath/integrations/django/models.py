@@ -1,1 +1,1 @@
-"""No models; but only to apps that have this module Django says that it has migrated."""
+"""No models; Django sends `post_migrate` only to apps that have this module."""

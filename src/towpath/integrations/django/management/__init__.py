@@ -1,1 +1,1 @@
-"""What manage.py can do."""
+"""Commands of manage.py."""

@@ -11,22 +11,22 @@ from towpath.worker import Worker
 
 
 class Command(BaseCommand):
-    """Works until SIGTERM: then it finishes what runs, and gives the rest back."""
+    """Runs tasks until SIGTERM; then it finishes running tasks and gives the others back."""
 
     help = "Run the tasks of a Towpath backend until SIGTERM."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Say which tasks, and how many at once."""
-        parser.add_argument("--backend", default="default", help="its name in TASKS")
-        parser.add_argument("--queue", action="append", help="one of its queues; all, if not given")
-        parser.add_argument("--concurrency", type=int, default=10, help="tasks at once")
-        parser.add_argument("--grace", default="30s", help="to finish what runs, after SIGTERM")
+        """Define the options."""
+        parser.add_argument("--backend", default="default", help="the backend's name in TASKS")
+        parser.add_argument("--queue", action="append", help="one of its queues; default: all")
+        parser.add_argument("--concurrency", type=int, default=10, help="tasks at the same time")
+        parser.add_argument("--grace", default="30s", help="time to finish tasks after SIGTERM")
 
     def handle(self, **options: Any) -> None:
-        """Work."""
+        """Run the worker."""
         backend = task_backends[options["backend"]]
         if not isinstance(backend, TowpathBackend):
-            msg = f"{options['backend']!r} in TASKS is not a TowpathBackend"
+            msg = f"{options['backend']!r} in TASKS is not a TowpathBackend; name another backend"
             raise CommandError(msg)
         try:
             worker = Worker(
