@@ -25,12 +25,12 @@ JOBS: Final = 600
 CRASH_AT: Final = 150  # completed jobs
 TOPIC: Final = "letters"
 BEAT_EVERY: Final = 0.2
-DEAD_AFTER: Final = 1.5  # seconds, so that the crash is noticed while you watch
+DEAD_AFTER: Final = 1.5  # seconds; short, so that the demo shows the recovery
 PATIENCE: Final = 60.0  # seconds
 
 
 def main() -> None:
-    """Run the demo in a temporary directory, or be one of its parts."""
+    """Run the demo in a temporary directory, or one of its parts."""
     match sys.argv[1:]:
         case ["produce", url]:
             produce(url)
@@ -52,7 +52,7 @@ def produce(url: str) -> None:
 
 
 def work(url: str) -> None:
-    """Reserve, work, complete, with a heartbeat; one letter in fifty fails at first."""
+    """Reserve and complete jobs, with a heartbeat; one letter in fifty fails once."""
     with App(url, dead_after=DEAD_AFTER) as app:
         session = app.sessions.start()
         held: dict[int, Lease] = {}
@@ -78,7 +78,7 @@ def work(url: str) -> None:
 
 
 def show(url: str) -> None:
-    """Start the parts, and end them, however it goes."""
+    """Start the parts, show them, and end them in any case."""
     app = App(url, dead_after=DEAD_AFTER)
     app.migrate()
     processes = [start("produce", url), start("work", url), start("work", url)]
@@ -94,7 +94,7 @@ def show(url: str) -> None:
 
 
 def watch(app: App, producer: Process, *workers: Process) -> int:
-    """Kill a worker in the middle, and show what happens; return how many jobs were completed."""
+    """Kill a worker halfway, and show the counts; return how many jobs were completed."""
     console = Console()
     crashed = False
     started = time.monotonic()
@@ -113,14 +113,14 @@ def watch(app: App, producer: Process, *workers: Process) -> int:
     retried = sum(job.retries for job in jobs)
     console.print(
         f"\n{stats.completed} of {JOBS} jobs completed, each once. A worker was killed with -9: "
-        f"what it held ({rescued}) was taken back and run by the other. {retried} failed once "
+        f"its jobs ({rescued}) were taken back and run by the other. {retried} failed once "
         "and were retried."
     )
     return stats.completed
 
 
 def table(stats: Stats, producer: Process, workers: Sequence[Process], *, crashed: bool) -> Table:
-    """Show the counts, and who is alive."""
+    """Return a table of the counts and of the live processes."""
     alive = sum(worker.poll() is None for worker in workers)
     shown = Table(title="Towpath: jobs in SQLite, three processes")
     for name in ("ready", "delayed", "reserved", "completed", "buried"):
@@ -135,12 +135,12 @@ def table(stats: Stats, producer: Process, workers: Sequence[Process], *, crashe
 
 
 def start(part: str, url: str) -> Process:
-    """Start a part of the demo as a process of its own."""
+    """Start a part of the demo in its own process."""
     return subprocess.Popen([sys.executable, "-m", "towpath.demo", part, url])
 
 
 if __name__ == "__main__":
     try:
         main()
-    except KeyboardInterrupt:  # which reaches each part
+    except KeyboardInterrupt:  # every part gets it too
         sys.exit(130)

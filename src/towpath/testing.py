@@ -1,6 +1,6 @@
-"""The test kit: an app on a private database, whose clock stands still until it is told to move.
+"""The test kit: an app on a private database, whose clock moves only when a test advances it.
 
-Jobs run only when a test says so, by the same reservations, runs and outcomes as in a worker.
+Jobs run only when a test calls `run`, by the same reservations, runs and outcomes as in a worker.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from towpath.worker.threads import Threads
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_RUNS: Final = 1_000  # of one call: more is a task that enqueues itself without end
+MOST_RUNS: Final = 1_000  # jobs of one `run`; beyond that a task seems to enqueue itself
 _DROP: Final[Statement[Any]] = Statement(
     "drop", {"sqlite": "select 1", "postgres": "drop schema if exists {schema} cascade"}
 )
@@ -47,26 +47,26 @@ _isolated: Final[WeakSet[App]] = WeakSet()
 
 
 class Crash(BaseException):
-    """Raised by a task under test: the worker is gone at this very point, as by kill -9."""
+    """Raised by a task under test to simulate a crash of the worker, as by kill -9."""
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, now: datetime) -> None:
         self._us = instant(now, "now")
 
     def __call__(self) -> int:
-        """Return microseconds since 1970, as the database counts."""
+        """Return microseconds since 1970, as the database stores them."""
         return self._us
 
     @property
     def now(self) -> datetime:
-        """What time it is."""
+        """The current time."""
         return as_datetime(self._us)
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self._us += microseconds(duration)
 
 
@@ -79,28 +79,26 @@ class IsolatedJobs:
         self._crashing = False
         self._dead: dict[int, int] = {}  # sessions of workers that crashed, and when
 
-    # ------------------------------------------------------------ running
-
     def run(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
-        """Run what is ready, most urgent first, until nothing is; of these tasks only, if given.
+        """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
 
-        Returns the jobs that ran, as they are now; one that runs twice is there twice. An error in
-        a task is stored with its job, as always, and then raised here; with `raises=False` the
-        next job runs. Blocking tasks run in the caller's thread.
+        Returns the jobs that ran, as they are now; a job that ran twice is returned twice. An
+        error in a task is stored with its job, as always, and then raised here; with
+        `raises=False` the next job runs. Blocking tasks run in the caller's thread.
         """
         here = _CallersThread()
         return here.serve(self._run(tasks, here, raises=raises))
 
     async def arun(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
-        """Run what is ready, in the caller's event loop; blocking tasks run in a thread."""
+        """Run ready jobs in the caller's event loop; blocking tasks run in a thread."""
         return await self._run(tasks, None, raises=raises)
 
     @contextlib.contextmanager
     def crashing(self) -> Generator[None]:
-        """Let the worker die when the first job has run, before anybody is told of its outcome.
+        """Crash the worker when the first job has run, before its outcome is written.
 
-        The job stays reserved until `dead_after` has passed, then it runs again. Whatever follows
-        `run` in the block is left out.
+        The job stays reserved until `dead_after` has passed, then it runs again. Code after `run`
+        in the block is skipped.
         """
         self._crashing = True
         try:
@@ -109,7 +107,7 @@ class IsolatedJobs:
             return
         finally:
             self._crashing = False
-        msg = "no worker crashed, for no job ran"
+        msg = "no worker crashed, as no job ran; enqueue a job before"
         raise AssertionError(msg)
 
     async def _run(
@@ -117,9 +115,9 @@ class IsolatedJobs:
     ) -> list[Job]:
         topics = [task.topic for task in tasks] or list(self.app.tasks)
         if not topics:
-            msg = "there is no task"
+            msg = "the app has no tasks; import the modules that define them"
             raise Invalid(msg)
-        await self._find_the_dead()
+        await self._bury_dead_sessions()
         await self.app.schedules.adeclare()
         await asyncio.to_thread(self.app.upkeep.run)
         session = await self.app.sessions.astart("towpath.testing")
@@ -133,7 +131,7 @@ class IsolatedJobs:
                 await self.app.sessions.abeat(session, found)
                 job, error = await self._ended(found[0], here)
                 ran.append(job)
-                if doing and doing.cancelling():  # the run took it for its own, and has ended
+                if doing and doing.cancelling():  # the run has swallowed the cancellation
                     raise asyncio.CancelledError
                 if raises and error:
                     raise error
@@ -159,7 +157,7 @@ class IsolatedJobs:
         if self._crashing or isinstance(watched.raised, Crash):
             raise Crash
         if isinstance(watched.raised, KeyboardInterrupt):
-            raise watched.raised  # whoever tests wants to stop
+            raise watched.raised  # the user wants to stop the tests
         if isinstance(ended, Completion):
             await self.app.arun(leases.complete([ended]))
             error = None
@@ -168,45 +166,42 @@ class IsolatedJobs:
             error = watched.error_behind(ended)
         return await self.app.jobs.aget(lease.job), error
 
-    async def _find_the_dead(self) -> None:
-        """Take back what crashed workers held; a clock that jumps leaves no time to watch them."""
+    async def _bury_dead_sessions(self) -> None:
+        """Take back the leases of crashed workers; upkeep would need several rounds for it."""
         dead_after = microseconds(self.app.settings.dead_after)
         for session, beats, now in await self.app.arun(sessions.observe()):
             if session in self._dead and now >= self._dead[session] + dead_after:
                 await self.app.arun(sessions.bury_session(session, beats))
 
-    # ------------------------------------------------------------ looking
-
     def enqueued(self, task: Task[..., Any] | None = None) -> list[Job]:
-        """Return the jobs that wait to be run, now or later, in the order of their enqueueing."""
+        """Return the jobs that wait to run, now or later, in the order of their enqueue."""
         topic = task.topic if task else None
-        found: list[Job] = []
+        jobs: list[Job] = []
         while page := self.app.jobs.list(
-            topic=topic, status="pending", limit=1_000, before=found[-1] if found else None
+            topic=topic, status="pending", limit=1_000, before=jobs[-1] if jobs else None
         ):
-            found += page
-        return found[::-1]
+            jobs += page
+        return jobs[::-1]
 
     def assert_enqueued(self, task: Task[P, T] | Calls[P, T], *args: Any, **kwargs: Any) -> Job:
-        """Return the first waiting job of a task with these arguments, whatever its others are.
+        """Return the first waiting job of a task with these arguments; it may have others.
 
-        Options are given as in the call: `assert_enqueued(send.using(delay="15m"), to="ada")`.
+        Options are passed as in the call: `assert_enqueued(send.using(delay="15m"), to="ada")`.
         """
         __tracebackhide__ = True
         wanted, options = _opened(task)
         waiting = self.enqueued(wanted)
         given = _parameters(wanted).bind_partial(*args, **kwargs).arguments
         for job in waiting:
-            found = _arguments(wanted, job)
-            if given.items() <= found.items() and _has_options(job, options):
+            if given.items() <= _arguments(wanted, job).items() and _has_options(job, options):
                 return job
-        asked = ", ".join(f"{name}={value!r}" for name, value in {**given, **options}.items())
-        lines = [f"no job of {wanted.topic!r} waits with {asked or 'any arguments'}; there is"]
+        shown = ", ".join(f"{name}={value!r}" for name, value in {**given, **options}.items())
+        lines = [f"no job of {wanted.topic!r} waits with {shown or 'any arguments'}; waiting jobs:"]
         lines += [f"  {_shown(job)}" for job in waiting] or ["  none"]
         raise AssertionError("\n".join(lines))
 
     def assert_nothing_enqueued(self, task: Task[..., Any] | None = None) -> None:
-        """Refuse any job that waits."""
+        """Fail if a job waits."""
         __tracebackhide__ = True
         waiting = self.enqueued(task)
         if waiting:
@@ -218,13 +213,13 @@ class IsolatedJobs:
 def isolated(
     app: App, url: str = "memory://", *, now: datetime | None = None
 ) -> Generator[IsolatedJobs]:
-    """Give an app and its tasks a private database and a clock that stands still.
+    """Give an app and its tasks a private database and a clock that a test controls.
 
-    With the URL of a file or of PostgreSQL, jobs can share a transaction; on PostgreSQL the tables
-    lie in a schema of their own, which is dropped in the end. Afterwards the app is as before.
+    With the URL of a file or of PostgreSQL, jobs can be enqueued in a transaction; on PostgreSQL
+    the tables are in a separate schema, which is dropped at the end. Then the app is as before.
     """
     if app in _isolated:
-        msg = "this app is isolated already: one test at a time in one process"
+        msg = "this app is isolated already; run one test at a time in a process"
         raise Invalid(msg)
     clock = Clock(now or datetime.now(UTC))
     before = dict(vars(app))
@@ -245,11 +240,11 @@ def isolated(
 def named_app(name: str) -> App:
     """Import an app by a name such as `shop.jobs:app`."""
     module, _, attribute = name.partition(":")
-    found = getattr(import_module(module), attribute or "app", None)
-    if not isinstance(found, App):
-        msg = f"{name!r} is not an app: name one as module:app"
+    app = getattr(import_module(module), attribute or "app", None)
+    if not isinstance(app, App):
+        msg = f"{name!r} is not an app; name one as module:app"
         raise Invalid(msg)
-    return found
+    return app
 
 
 def _private(settings: Settings) -> Settings:
@@ -261,20 +256,20 @@ def _drop() -> Steps[None]:
 
 
 class _Watched:
-    """A task whose error is not forgotten, and whose blocking code runs in the caller's thread."""
+    """A task that keeps its error, and whose blocking code runs in the caller's thread."""
 
     def __init__(self, task: Task[..., Any], here: "_CallersThread | None") -> None:
         self.raised: BaseException | None = None
         self.task = copy(task)
-        self.task.sandbox = False  # what a test patches would not be seen in another process
+        self.task.sandbox = False  # another process would not see the patches of a test
         self.task.function = self._awaited if task.is_async else self._called
         self._function = task.function
         self._here = here
 
     def error_behind(self, outcome: Outcome) -> Exception | None:
-        """Return what made a job fail: its task's error, or ours where the task never had one."""
+        """Return the error of a failed job: the task's own, or Towpath's, such as a timeout."""
         if outcome.error is None or isinstance(self.raised, Retry | Cancel | Bury):
-            return None  # these are words, not errors
+            return None  # these are requests, not errors
         if isinstance(self.raised, Exception):
             return self.raised
         name, _, message = outcome.error.partition(": ")
@@ -303,19 +298,19 @@ class _Watched:
 
 
 class _CallersThread:
-    """Runs blocking tasks where the test runs: what is bound to a thread is found there."""
+    """Runs blocking tasks in the thread of the test, as resources may be bound to it."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Have the caller's thread call a function, and wait for it."""
+        """Call a function in the caller's thread, and wait for it."""
         future: Future[T] = Future()
         self._calls.put((future, function))
         return future.result()
 
     def serve(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of another thread, and here what that one calls."""
+        """Run a coroutine in the event loop of another thread, and its calls in this one."""
         loop = asyncio.new_event_loop()
         doing = loop.create_task(work)
         with ThreadPoolExecutor(1, "towpath-testing") as threads:
@@ -324,7 +319,7 @@ class _CallersThread:
             try:
                 while call := self._calls.get():
                     _fulfil(*call)
-            except BaseException:  # an impatient user
+            except BaseException:  # such as KeyboardInterrupt
                 loop.call_soon_threadsafe(doing.cancel)
                 while call := self._calls.get():
                     call[0].cancel()
@@ -344,23 +339,20 @@ def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
 def _fulfil(future: "Future[Any]", function: Callable[[], Any]) -> None:
     try:
         result = function()
-    except BaseException as error:  # noqa: BLE001 - a crash too belongs to who waits for it
+    except BaseException as error:  # noqa: BLE001 - passed on to the caller, also a Crash
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
-# ---------------------------------------------------------------- what was enqueued, and how
-
-
 def _opened(task: Task[P, T] | Calls[P, T]) -> tuple[Task[P, T], CallOptions]:
     if isinstance(task, Task):
         return task, {}
-    return task._task, task._options  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nobody else needs them
+    return task._task, task._options  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - only the test kit reads them
 
 
 def _parameters(task: Task[..., Any]) -> inspect.Signature:
-    """Return how a task is called, without the context that it is given."""
+    """Return the parameters of a task without its context."""
     own = list(inspect.signature(task.function).parameters.values())
     return inspect.Signature(own[1:] if task.signature.takes_context else own)
 
