@@ -14,7 +14,7 @@ from towpath.errors import Invalid
 from towpath.model.backoff import BackoffOption, backoff_of
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, instant, microseconds
-from towpath.model.job import Job, Options
+from towpath.model.job import MOST_PRIORITY, Job, Options
 from towpath.model.limits import Limit
 from towpath.model.payload import clean_text, encode
 from towpath.model.runs import Runs
@@ -28,7 +28,6 @@ from towpath.store.jobs import NewJob
 from towpath.store.stats import MOST_MINUTES
 
 PRIORITY: Final = 50
-MOST_PRIORITY: Final = 2**32 - 1
 MOST_KEY: Final = 255
 MOST_HEADERS: Final = 8_000  # characters of all names and values
 MOST_PAGE: Final = 1_000

@@ -148,8 +148,7 @@ class Lanes(Generic[L]):
 
     def _enter(self, call: AnyCall[L], *, last: bool = False) -> None:
         if self._closed:
-            msg = "this app was closed; make a new one"
-            raise AppClosed(msg)
+            raise AppClosed
         self._closed = last
         self._inbox.append(call)
 

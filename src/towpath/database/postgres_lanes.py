@@ -126,8 +126,7 @@ class PostgresDatabase:
     def check_open(self) -> None:
         """Raise if the app was closed."""
         if self._closed:
-            msg = "this app was closed; make a new one"
-            raise AppClosed(msg)
+            raise AppClosed
 
     def asked(self, query: Query[Any]) -> Sent:
         """Return a query as it goes over the wire."""

@@ -165,8 +165,7 @@ class SqliteDatabase:
 
     def _check_open(self) -> None:
         if self._closed:
-            msg = "this app was closed; make a new one"
-            raise AppClosed(msg)
+            raise AppClosed
 
     def _look_in_loop(self) -> None:
         """Lead, if nobody else does: in the event loop if that is quick, else in a thread."""

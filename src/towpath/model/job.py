@@ -16,6 +16,8 @@ from towpath.model.limits import Limit
 from towpath.model.runs import Runs
 from towpath.model.states import STATUS, State, Status
 
+MOST_PRIORITY: Final = 2**32 - 1
+
 
 class Options(Struct, frozen=True, omit_defaults=True):
     """How a job is run; an option is stored only if it differs from its default here."""

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.errors import InvalidPayload
+from towpath.model.job import MOST_PRIORITY
 from towpath.model.limits import Limit
 
 MOST_AT_ONCE: Final = 1_000  # jobs in one request
 MOST_SECONDS: Final = 10**9
-MOST_PRIORITY: Final = 2**32 - 1
 LONGEST_POLL: Final = 60
 MOST_TOPICS: Final = 100  # of one reservation
 MOST_NOTES: Final = 1_000  # log lines, and as many events, in one request
