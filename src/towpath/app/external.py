@@ -105,7 +105,7 @@ class External:
 
 
 class PublicKeys:
-    """The public keys at a URL: fetched in a thread, and seldom, whatever keys tokens name."""
+    """The public keys at a URL; fetched in a thread, and seldom, even for unknown keys."""
 
     def __init__(self, url: str) -> None:
         self._url = url

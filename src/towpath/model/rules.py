@@ -286,7 +286,7 @@ _MACROS: Final[dict[str, Callable[[datetime], object]]] = {
     "@todayStart": _start,
     "@todayEnd": _end,
     "@monthStart": lambda now: _start(now.replace(day=1)),
-    # Four days after the 28th is in the next month, whatever the month.
+    # Four days after the 28th is in the next month, for every month.
     "@monthEnd": lambda now: _end((now.replace(day=28) + 4 * _DAY).replace(day=1) - _DAY),
     "@yearStart": lambda now: _start(now.replace(month=1, day=1)),
     "@yearEnd": lambda now: _end(now.replace(month=12, day=31)),

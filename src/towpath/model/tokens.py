@@ -64,13 +64,13 @@ def signed(
 
 
 def read(token: str, secret: str, now: int) -> Claims:
-    """Return the claims of a token of ours; raise InvalidToken if it is forged or expired."""
+    """Return the claims of a token that `signed` made; raise InvalidToken if it is not valid."""
     # PyJWT's own clock is not used: time comes from the database.
     claims = decoded(token, secret, (ALGORITHM,), {f"verify_{x}": False for x in _OURS})
     try:
         ours = msgspec.convert(claims, Claims)
     except msgspec.ValidationError as error:
-        raise _refused("another server issued it") from error
+        raise _refused("it is not a token of Towpath") from error
     if ours.exp * 10**6 <= now:
         raise _refused("it has expired; log in again")
     return ours
@@ -95,7 +95,7 @@ def decoded(
 
 
 def is_ours(token: str) -> bool:
-    """Say whether a token has the form of one of ours; its signature is not checked."""
+    """Say whether a token has the form of those of `signed`; its signature is not checked."""
     try:
         check_size(token)
         claims = pyjwt().decode(token, options={"verify_signature": False})

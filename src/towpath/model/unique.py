@@ -6,7 +6,7 @@ from enum import StrEnum
 class Unique(StrEnum):
     """What becomes of the existing job with the key.
 
-    A job that is running loses the key and goes on; the new job may run at the same time. A limit
+    A job that is running loses the key and continues; the new job may run at the same time. A limit
     with a concurrency of 1 prevents that.
     """
 

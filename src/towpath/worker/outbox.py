@@ -74,7 +74,7 @@ class Outbox:
             try:
                 await self._write_notes(outputs)
                 await self._write(completions, outcomes)
-            except Exception as error:  # noqa: BLE001 - this task must go on to write them later
+            except Exception as error:  # noqa: BLE001 - this task must continue, to write them later
                 log.warning("could not write %d outcomes, will retry: %s", self._writing, error)
                 self._completions[:0] = completions
                 self._outcomes[:0] = outcomes
