@@ -12,7 +12,7 @@ has done when it stops half-way must be right as it is.
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from enum import Enum, auto
 from functools import wraps
-from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import Struct
 
@@ -119,9 +119,14 @@ OnCommit: TypeAlias = Callable[[Changed[Any]], None]
 """Is told what each operation has changed that was committed."""
 
 
+def has_changed(result: object) -> TypeGuard[Changed[Any]]:
+    """Say whether an operation has changed what others wait for."""
+    return isinstance(result, Changed)
+
+
 def value_of(result: T | Changed[T]) -> T:
     """Return the result of an operation for its caller."""
-    return result.value if isinstance(result, Changed) else result
+    return cast("T", result.value if has_changed(result) else result)
 
 
 Answer: TypeAlias = T | TowpathError

@@ -219,18 +219,15 @@ class Statements:
 
     def __init_subclass__(cls) -> None:
         texts = _texts(cls.__module__)
-        declared = {name: each for name, each in vars(cls).items() if isinstance(each, Statement)}
+        declared: dict[str, Statement[Any]] = {
+            name: each for name, each in vars(cls).items() if isinstance(each, Statement)
+        }
         if texts.keys() != declared.keys():
             differing = ", ".join(sorted(texts.keys() ^ declared.keys()))
             msg = f"{cls.__module__}: declared without a text, or the other way round: {differing}"
             raise TypeError(msg)
         for name, statement in declared.items():
             statement.name, statement.texts = name, texts[name]
-
-
-def load(module: str) -> Mapping[str, Statement[Any]]:
-    """Read the .sql file beside a module."""
-    return {name: Statement(name, texts) for name, texts in _texts(module).items()}
 
 
 def _texts(module: str) -> dict[str, dict[str, str]]:

@@ -246,7 +246,9 @@ def _normalized(email: str) -> str:
         return ""
 
 
-def _authenticated(candidate: LoginCandidate | None, password: str) -> tuple[LoginCandidate, str | None]:
+def _authenticated(
+    candidate: LoginCandidate | None, password: str
+) -> tuple[LoginCandidate, str | None]:
     """Check the password; return the account, and a new hash if its hash is outdated."""
     right = passwords.matches(None if candidate is None else candidate.password, password)
     if candidate is None or not right:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from towpath.errors import DatabaseUnavailable
-from towpath.operation import Changed, OnCommit, Operation
+from towpath.operation import Changed, OnCommit, Operation, has_changed, value_of
 
 log: Final = logging.getLogger("towpath")
 
@@ -75,14 +75,12 @@ def settle(groups: Sequence[CallGroup], results: Sequence[Any], on_commit: OnCom
 
 def tell(on_commit: OnCommit, operation: Operation[T], result: T | Changed[T]) -> T:
     """Tell of a commit, which stands whatever comes of that; return the caller's result."""
-    if not isinstance(result, Changed):
-        return result
-    try:
-        on_commit(result)
-    except Exception:  # a waiter still finds the job by polling
-        log.exception("could not ring for %s", operation.name)
-    value: T = result.value
-    return value
+    if has_changed(result):
+        try:
+            on_commit(result)
+        except Exception:  # a waiter still finds the job by polling
+            log.exception("could not ring for %s", operation.name)
+    return value_of(result)
 
 
 def interrupted() -> DatabaseUnavailable:

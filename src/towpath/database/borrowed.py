@@ -17,7 +17,16 @@ from towpath.database import sqlite
 from towpath.database.bells import encode
 from towpath.database.clock import Clock, machine_clock
 from towpath.errors import DatabaseError, Invalid
-from towpath.operation import Changed, Operation, Steps, Wakeup, adrive, drive, value_of
+from towpath.operation import (
+    Changed,
+    Operation,
+    Steps,
+    Wakeup,
+    adrive,
+    drive,
+    has_changed,
+    value_of,
+)
 from towpath.statement import Dialect, Query, Row, Statement
 
 T = TypeVar("T")
@@ -234,7 +243,7 @@ def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T | Changed[T
 
 
 def _news(result: object) -> set[Wakeup]:
-    return result.wakeups if isinstance(result, Changed) else set()
+    return result.wakeups if has_changed(result) else set()
 
 
 # ---------------------------------------------------------------- Django

@@ -370,11 +370,13 @@ def _chain(statement: Statement[Any]) -> StatementChain:
     return StatementChain(statement.text("sqlite"))
 
 
+_SEQUENCES: Final = (list, tuple)
+
+
 def _bound(value: Any) -> Any:
-    kind = type(value)
-    if kind is list or kind is tuple:
+    if isinstance(value, _SEQUENCES):
         return msgspec.json.encode(value).decode()
-    return value.bytes if kind is UUID else value
+    return value.bytes if isinstance(value, UUID) else value
 
 
 class translated:  # noqa: N801 - reads as a word in `with`

@@ -41,25 +41,7 @@ class Ticket(NamedTuple):
     kicks: int | None
     limit_key: str | None
     awaited: bool | int | None
-
-
-class BlockedTicket(NamedTuple):
-    """A ticket from `blocked`."""
-
-    seq: int
-    topic: str
-    priority: int
-    epoch: int
-    key: str | None
-    retries: int | None
-    crashes: int | None
-    timeouts: int | None
-    releases: int | None
-    buries: int | None
-    kicks: int | None
-    limit_key: str | None
-    awaited: bool | int | None
-    waits: int | None  # for so many jobs or workers; None: for its limit
+    waits: int | None  # in `blocked`: for so many jobs or workers; None: for its limit
 
 
 class BuriedPlace(NamedTuple):
@@ -91,8 +73,8 @@ class sql(Statements):
 
     take_ready = rows(Ticket)
     take_delayed = rows(Ticket)
-    take_blocked = rows(BlockedTicket)
-    hold_blocked = rows(BlockedTicket)
+    take_blocked = rows(Ticket)
+    hold_blocked = rows(Ticket)
     change_blocked = no_rows()
     take_buried = rows(Ticket)
     take_cancelled = rows(Ticket)
@@ -115,7 +97,7 @@ class sql(Statements):
 
 KICK_AT_ONCE: Final = 1_000
 EXPIRE_AT_ONCE: Final = 1_000
-_TAKE: Final[Mapping[State, Statement[Any]]] = {
+_TAKE: Final[Mapping[State, Statement[Ticket]]] = {
     State.READY: sql.take_ready,
     State.DELAYED: sql.take_delayed,
     State.BLOCKED: sql.take_blocked,
@@ -354,7 +336,7 @@ def change(id: UUID, change: JobChange) -> Operation[Job]:
             yield sql.reprioritise(seq=job.seq, priority=change.priority)
         if change.delay is not None or change.run_at is not None:
             run_at, is_due = yield from reschedule(job, change.delay, change.run_at)
-            if ticket.get("waits") is None:  # else for others, whatever is said here
+            if ticket["waits"] is None:  # else for others, whatever is said here
                 state = State.READY if is_due else State.DELAYED
         if state is State.BLOCKED:
             yield from offer_otherwise(job.seq, ticket["priority"])

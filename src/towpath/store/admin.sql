@@ -3,10 +3,10 @@
 -- name: take_ready
 delete from towpath.ready
  where topic = :topic and priority = :priority and seq = :seq and epoch = :epoch
-returning {ticket};
+returning {ticket}, null as waits;
 
 -- name: take_delayed
-delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticket};
+delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticket}, null as waits;
 
 -- name: take_blocked
 delete from towpath.blocked where seq = :seq and epoch = :epoch returning {ticket}, waits;
@@ -20,10 +20,10 @@ select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch 
 update towpath.blocked set priority = :priority, limit_key = :limit_key where seq = :seq;
 
 -- name: take_buried
-delete from towpath.buried where seq = :seq and epoch = :epoch returning {ticket};
+delete from towpath.buried where seq = :seq and epoch = :epoch returning {ticket}, null as waits;
 
 -- name: take_cancelled
-delete from towpath.done where seq = :seq and epoch = :epoch and cancelled returning {ticket};
+delete from towpath.done where seq = :seq and epoch = :epoch and cancelled returning {ticket}, null as waits;
 
 -- name: put_ready
 insert into towpath.ready ({ticket})

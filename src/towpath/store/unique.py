@@ -115,7 +115,7 @@ def _rewritten(job: Job, new: NewJob, *, postponed: bool) -> Steps[set[str] | No
     if new.options.runs:
         yield from offer(job.seq, job.topic, new.priority, new.options.runs)
     state, run_at = job.state, instant(job.run_at)
-    holds = ticket.get("waits") is not None  # for other jobs, whatever is said here
+    holds = ticket["waits"] is not None  # for other jobs, whatever is said here
     if state is State.BLOCKED and not holds and ticket["limit_key"] != changes["limit_key"]:
         state = State.READY  # to be parked again
     if postponed:
