@@ -54,6 +54,14 @@ class Clock:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.us)
 
 
+def pytest_addoption(parser) -> None:
+    parser.addoption(
+        "--both-colours",
+        action="store_true",
+        help="run each behaviour blocking and async on every database, not one of them on each",
+    )
+
+
 def pytest_xdist_auto_num_workers(config) -> int:
     """Many tests wait for what happens in other processes, so a core can serve two of them."""
     return 2 * (os.cpu_count() or 1)

@@ -39,6 +39,8 @@ from towpath.errors import (
 from towpath.operation import Mode, Operation
 from towpath.statement import Statement
 
+pytestmark = pytest.mark.both_colours
+
 SECRET = "hunter2"
 
 

@@ -7,6 +7,8 @@ from towpath import App, State, Status
 from towpath.app.low_water import MOST_MARKS
 from towpath.errors import Invalid, LeaseLost
 
+pytestmark = pytest.mark.both_colours
+
 
 def test_a_reserved_job_is_given_to_nobody_else(app):
     """US2-5"""
