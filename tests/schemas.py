@@ -42,6 +42,7 @@ select datname from pg_database database
 """
 TABLES = "select tablename from pg_tables where schemaname = %s order by 1"
 SEQUENCES = "select sequencename from pg_sequences where schemaname = %s order by 1"
+RESTART = "select setval(format('%%I.%%I', %s::text, %s::text), 1, false)"
 
 
 class GivenPostgres:
@@ -95,20 +96,20 @@ class Schemas:
     def __init__(self, server: PostgresServer | GivenPostgres) -> None:
         self._server = server
         self._clean: list[Schema] = []
+        self._cleaner: psycopg.Connection[Any] | None = None
 
     def borrow(self) -> Schema:
         """Return a schema in which nothing has happened."""
         return self._clean.pop() if self._clean else self._made()
 
     def give_back(self, schema: Schema) -> None:
-        """Clean a schema, unless somebody has changed more than rows, or still holds some."""
+        """Clean a schema, unless a test has changed more than rows, or still holds some."""
         try:
-            with self._connected(schema.name) as connection:
-                connection.execute("set lock_timeout = 500")
-                if _asked(connection, SHAPE, {"name": schema.name}) == [schema.shape]:
-                    _clean(connection, schema)
-                    self._clean.append(schema)
-                    return
+            connection = self._cleaning()
+            if _asked(connection, SHAPE, {"name": schema.name}) == [schema.shape]:
+                _clean(connection, schema)
+                self._clean.append(schema)
+                return
         except psycopg.Error:
             pass
         self.drop(schema.name)
@@ -129,6 +130,13 @@ class Schemas:
             }
             return Schema(name, shape, rows, _asked(connection, SEQUENCES, [name]))
 
+    def _cleaning(self) -> psycopg.Connection[Any]:
+        """Return the connection that cleans: a new one for each test would plan it all again."""
+        if self._cleaner is None or self._cleaner.closed:
+            options = "-c lock_timeout=500"
+            self._cleaner = psycopg.connect(self._server.url(), autocommit=True, options=options)
+        return self._cleaner
+
     def _connected(self, name: str) -> psycopg.Connection[Any]:
         options = f"-c search_path={name}"
         return psycopg.connect(self._server.url(), autocommit=True, options=options)
@@ -137,15 +145,15 @@ class Schemas:
 def _clean(connection: psycopg.Connection[Any], schema: Schema) -> None:
     with connection.transaction(), connection.pipeline():
         for table, rows in schema.rows.items():
-            connection.execute(_about("delete from {}", table))
+            connection.execute(_about("delete from {}", schema.name, table))
             if rows:
-                connection.execute(_about(AGAIN, table), [Jsonb(rows)])
+                connection.execute(_about(AGAIN, schema.name, table), [Jsonb(rows)])
         for sequence in schema.sequences:
-            connection.execute(_about("alter sequence {} restart", sequence))
+            connection.execute(RESTART, [schema.name, sequence])
 
 
-def _about(text: str, name: str) -> Composable:
-    return SQL(text).format(Identifier(name))
+def _about(text: str, *name: str) -> Composable:
+    return SQL(text).format(Identifier(*name))
 
 
 def _asked(
