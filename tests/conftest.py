@@ -5,6 +5,7 @@ import inspect
 import itertools
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,10 @@ from towpath.model.instants import instant, microseconds
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell; the programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Test processes, and the programs that tests start, would compile all that they import each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Both measure the machine, which other programs may load, and not what is tested.
 settings.register_profile("towpath", deadline=None, suppress_health_check=[HealthCheck.too_slow])
