@@ -61,9 +61,9 @@ class Clock:
 
 def pytest_addoption(parser) -> None:
     parser.addoption(
-        "--both-colours",
+        "--all-pairs",
         action="store_true",
-        help="run each behaviour blocking and async on every database, not one of them on each",
+        help="run every behaviour blocking and async on every database",
     )
 
 

@@ -13,19 +13,17 @@ KINDS = ("memory", "sqlite", "postgres")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc):
-    """Pair databases and colours, unless the test or `--both-colours` asks for all pairs."""
+    """Pair databases and colours, unless the test or an option asks for all pairs."""
+    test = metafunc.definition
     asked = {
-        name
-        for mark in metafunc.definition.iter_markers("parametrize")
-        for name in str(mark.args[0]).split(",")
+        name for mark in test.iter_markers("parametrize") for name in str(mark.args[0]).split(",")
     }
-    if (
-        {"kind", "colour"} <= set(metafunc.fixturenames) - asked
-        and not metafunc.definition.get_closest_marker("both_colours")
-        and not metafunc.config.getoption("--both-colours")
-    ):
-        blocking = KINDS[crc32(metafunc.function.__name__.encode()) % len(KINDS)]
-        pairs = [(kind, "blocking" if kind == blocking else "async") for kind in KINDS]
-        metafunc.definition.add_marker(
-            pytest.mark.parametrize(("kind", "colour"), pairs, indirect=True)
-        )
+    free = set(metafunc.fixturenames) - asked
+    if "kind" not in free or metafunc.config.getoption("--all-pairs"):
+        return
+    chosen = KINDS[crc32(metafunc.function.__name__.encode()) % len(KINDS)]
+    if test.get_closest_marker("one_database"):
+        test.add_marker(pytest.mark.parametrize("kind", [chosen], indirect=True))
+    elif "colour" in free and not test.get_closest_marker("both_colours"):
+        pairs = [(kind, "blocking" if kind == chosen else "async") for kind in KINDS]
+        test.add_marker(pytest.mark.parametrize(("kind", "colour"), pairs, indirect=True))

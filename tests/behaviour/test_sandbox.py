@@ -16,6 +16,8 @@ from towpath import App
 from towpath.errors import Invalid, JobFailed
 from towpath.worker import Worker
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.fixture
 def tasks(place, monkeypatch):
