@@ -4,6 +4,7 @@ Starlette(routes=[Mount("/queue", Api(app))])
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -32,6 +33,7 @@ ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in 
 PARAMETER: Final = "/"  # key of a path parameter; no part of a path contains it
 
 
+@functools.cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document."""
     return document_of(ROUTES)
