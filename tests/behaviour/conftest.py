@@ -15,15 +15,25 @@ KINDS = ("memory", "sqlite", "postgres")
 def pytest_generate_tests(metafunc):
     """Pair databases and colours, unless the test or an option asks for all pairs."""
     test = metafunc.definition
-    asked = {
-        name for mark in test.iter_markers("parametrize") for name in str(mark.args[0]).split(",")
-    }
+    asked = {name for mark in test.iter_markers("parametrize") for name in _names(mark)}
     free = set(metafunc.fixturenames) - asked
     if "kind" not in free or metafunc.config.getoption("--all-pairs"):
         return
-    chosen = KINDS[crc32(metafunc.function.__name__.encode()) % len(KINDS)]
+    number = crc32(metafunc.function.__name__.encode())
+    chosen = KINDS[number % len(KINDS)]
+    pairs = [(kind, "blocking" if kind == chosen else "async") for kind in KINDS]
     if test.get_closest_marker("one_database"):
-        test.add_marker(pytest.mark.parametrize("kind", [chosen], indirect=True))
-    elif "colour" in free and not test.get_closest_marker("both_colours"):
-        pairs = [(kind, "blocking" if kind == chosen else "async") for kind in KINDS]
+        pairs = [(chosen, ("blocking", "async")[number // len(KINDS) % 2])]
+    elif test.get_closest_marker("both_colours") or "colour" not in free:
+        return
+    if "colour" in free:
         test.add_marker(pytest.mark.parametrize(("kind", "colour"), pairs, indirect=True))
+    else:
+        kinds = [kind for kind, _ in pairs]
+        test.add_marker(pytest.mark.parametrize("kind", kinds, indirect=True))
+
+
+def _names(mark: pytest.Mark) -> list[str]:
+    """Return what a test parametrizes itself."""
+    [names, *_] = mark.args
+    return names.split(",") if isinstance(names, str) else list(names)

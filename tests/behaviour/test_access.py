@@ -91,6 +91,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(app):
         ({"topics": {"mail": {"work_rule": "true && ("}}}, "topics.mail.work_rule"),
     ],
 )
+@pytest.mark.one_database
 def test_a_rule_that_cannot_be_read_is_refused_with_its_name_and_the_place(app, changes, name):
     with pytest.raises(InvalidRule, match=name) as refused:
         app.access.set(**changes)

@@ -86,6 +86,7 @@ def test_jitter_never_exceeds_the_most():
     ],
     ids=str,
 )
+@pytest.mark.one_database
 def test_a_backoff_that_makes_no_sense_is_refused(app, wrong):
     with pytest.raises(Invalid):
         app.jobs.enqueue("mail", {}, backoff=wrong)

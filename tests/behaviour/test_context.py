@@ -121,6 +121,7 @@ def test_the_progress_of_the_last_failure_stays(app):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), "half", None])
+@pytest.mark.one_database
 def test_progress_that_makes_no_sense_is_refused(app, share):
     with pytest.raises(Invalid, match="is not a number from 0 to 1"):
         Context(app).progress(share)
@@ -461,6 +462,7 @@ def test_without_its_lease_nothing_is_kept(app, colour, lease, end):
         ({}, "nothing to add; pass `progress`, `lines` or `events`"),
     ],
 )
+@pytest.mark.one_database
 def test_what_makes_no_sense_is_refused_and_nothing_is_kept(app, colour, lease, words, complaint):
     with pytest.raises(Invalid, match=complaint):
         colour(app).jobs.say(lease, **{"said": 0, "lines": ["good"] if words else [], **words})

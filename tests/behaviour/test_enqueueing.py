@@ -87,6 +87,7 @@ def test_a_payload_over_the_limit_is_refused(app):
     "payload",
     [math.nan, {"a": [math.inf]}, -math.inf, "\ud800", {"\udfff": 1}, object(), {(1, 2): 3}],
 )
+@pytest.mark.one_database
 def test_what_is_not_json_is_refused(app, payload):
     with pytest.raises(InvalidPayload):
         app.jobs.enqueue("mail", payload)
@@ -102,6 +103,7 @@ def test_a_payload_may_hold_null(app):
 
 
 @pytest.mark.parametrize("topic", ["a b", "a@b", "中文", "a" * 201, "a\n", "a.b", "../x"])
+@pytest.mark.one_database
 def test_a_topic_outside_the_alphabet_is_refused(app, topic):
     """DQ-1"""
     with pytest.raises(InvalidTopic):
@@ -155,6 +157,7 @@ def test_topics_are_made_on_first_use_and_isolated(app):
     ],
     ids=str,
 )
+@pytest.mark.one_database
 def test_an_option_that_makes_no_sense_is_refused(app, options):
     with pytest.raises(Invalid):
         app.jobs.enqueue("mail", {}, **options)

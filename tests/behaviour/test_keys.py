@@ -93,6 +93,7 @@ def test_its_last_use_is_noted_once_a_minute_and_the_version_stays(app, clock):
         ({"expires_in": "soon"}, Invalid),
     ],
 )
+@pytest.mark.one_database
 def test_what_cannot_be_a_key_is_refused(app, wrong, error):
     with pytest.raises(error):
         app.keys.create(**{"name": "ci", "scopes": ["enqueue"], **wrong})

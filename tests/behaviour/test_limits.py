@@ -291,6 +291,7 @@ def test_limits_that_bind_nobody_are_forgotten(app, clock):
         Limit("x", rate="3/fortnight"), Limit("x", rate="1/s", burst=0),
     ],
 )  # fmt: skip
+@pytest.mark.one_database
 def test_a_limit_that_makes_no_sense_is_refused(app, limit):
     with pytest.raises(Invalid):
         app.jobs.enqueue("print", limit=limit)

@@ -76,6 +76,7 @@ def test_pages_by_offset_and_by_the_last_job_agree(app):
 
 
 @pytest.mark.parametrize("bad", [{"limit": 0}, {"offset": -1}, {"status": "done"}, {"colour": 1}])
+@pytest.mark.one_database
 def test_a_list_that_makes_no_sense_is_refused(app, bad):
     with pytest.raises(Invalid):
         app.jobs.list(**bad)

@@ -48,6 +48,7 @@ def test_a_job_without_headers_stores_nothing_for_them(app):
 @pytest.mark.parametrize(
     "wrong", [["tenant"], "tenant", {"tenant": 1}, {1: "a"}, {"a": "x" * 8_000}], ids=str
 )
+@pytest.mark.one_database
 def test_headers_that_are_not_a_little_text_are_refused(app, wrong):
     with pytest.raises(Invalid, match="header"):
         app.jobs.enqueue("mail", {}, headers=wrong)

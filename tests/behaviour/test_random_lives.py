@@ -335,7 +335,9 @@ class Lives(RuleBasedStateMachine):
             act()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "colour"), [("sqlite", "async"), ("postgres", "blocking")], indirect=True
+)
 def test_random_lives_end_as_promised(app, clock):
     """US2-5, DQ-5 and the transition table, in any order."""
     run_state_machine_as_test(

@@ -143,6 +143,7 @@ def test_a_reserve_repeated_with_its_token_returns_the_same_leases(app):
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True])
+@pytest.mark.one_database
 def test_a_limit_that_makes_no_sense_is_refused(app, limit):
     with pytest.raises(Invalid):
         app.jobs.reserve("mail", limit=limit)

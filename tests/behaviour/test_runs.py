@@ -370,6 +370,7 @@ def test_a_delayed_one_is_offered_when_its_time_has_come(app, clock):
         {"workers": 2, "after": ["00000000-0000-7000-8000-000000000000"]},
     ],
 )
+@pytest.mark.one_database
 def test_what_makes_no_sense_is_refused(app, options):
     with pytest.raises(Invalid):
         app.jobs.enqueue("deploy", **options)

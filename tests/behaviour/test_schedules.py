@@ -124,6 +124,7 @@ def test_a_schedule_does_not_fire_before_its_time(app, clock):
         {"every": "5m", "name": 7},
     ],
 )
+@pytest.mark.one_database
 def test_what_makes_no_sense_is_refused_before_it_is_stored(make_app, wrong):
     app = make_app()
     given = {"name": "poll", "topic": "report", **wrong}

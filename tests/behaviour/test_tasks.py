@@ -329,6 +329,7 @@ async def apages():
     ],
     ids=["partial", "object", "class", "number", "method", "generator", "async generator"],
 )
+@pytest.mark.one_database
 def test_what_cannot_be_a_task_is_refused_where_it_is_defined(plain, odd, words):
     with pytest.raises(Invalid, match=words):
         plain.task(topic="odd")(odd)
@@ -348,6 +349,7 @@ def test_what_cannot_be_a_task_is_refused_where_it_is_defined(plain, odd, words)
     ],
     ids=str,
 )
+@pytest.mark.one_database
 def test_an_option_that_makes_no_sense_is_refused_where_the_task_is_defined(plain, option):
     with pytest.raises(Invalid):
         plain.task(**option)(pages_of)
@@ -405,6 +407,7 @@ def test_an_annotation_that_names_nothing_is_explained_in_the_caller(plain):
 
 
 @pytest.mark.parametrize("annotation", [3, datetime | str], ids=str)
+@pytest.mark.one_database
 def test_an_annotation_that_cannot_be_stored_is_refused_where_it_stands(plain, annotation):
     def wrong(value): ...
 

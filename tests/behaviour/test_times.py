@@ -98,6 +98,7 @@ def test_only_a_pending_job_can_be_rescheduled(app, state):
         {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - it has no time zone
     ],
 )
+@pytest.mark.one_database
 def test_a_reschedule_that_says_nothing_or_too_much_is_refused(app, wrong):
     job = app.jobs.enqueue("mail", "x")
     with pytest.raises(Invalid):
@@ -285,6 +286,7 @@ def test_a_key_is_free_again_once_its_job_was_too_late(app, clock):
         {"expires_after": 1, "workers": 2},
     ],
 )
+@pytest.mark.one_database
 def test_an_expiry_that_cannot_be_kept_is_refused(app, wrong):
     with pytest.raises(Invalid):
         app.jobs.enqueue("mail", **wrong)

@@ -176,6 +176,7 @@ def test_the_content_of_a_blocked_job_can_be_updated(app):
         {"unique": "debounce", "key": "a"},
     ],
 )
+@pytest.mark.one_database
 def test_a_wish_that_makes_no_sense_is_refused(app, options):
     with pytest.raises(Invalid):
         app.jobs.enqueue("mail", 1, **options)
