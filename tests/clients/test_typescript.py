@@ -40,7 +40,7 @@ def test_the_types_are_those_of_the_openapi_document(tmp_path):
 
 
 def test_calls_are_repeated_ended_and_refused_as_promised():
-    run("--test", "test/*.test.ts")
+    run("--test", "--test-concurrency=4", "test/*.test.ts")  # they mostly wait
 
 
 @pytest.mark.parametrize("suite", ["jobs", "accounts", "pocketbase", "worker"])
