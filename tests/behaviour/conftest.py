@@ -26,6 +26,8 @@ def pytest_generate_tests(metafunc):
         pairs = [(chosen, ("blocking", "async")[number // len(KINDS) % 2])]
     elif test.get_closest_marker("both_colours") or "colour" not in free:
         return
+    # A module with databases of its own would run each of them once for each pair.
+    assert not hasattr(metafunc.module, "kind"), f"{test.nodeid} must be marked both_colours"
     if "colour" in free:
         test.add_marker(pytest.mark.parametrize(("kind", "colour"), pairs, indirect=True))
     else:

@@ -12,6 +12,8 @@ from tests.conftest import eventually
 from towpath import App
 from towpath.errors import DatabaseUnavailable, NotFound
 
+pytestmark = pytest.mark.both_colours
+
 
 @pytest.fixture
 def kind():

@@ -21,6 +21,8 @@ from towpath.database.wakeups import Wakeups
 from towpath.errors import JobExists, TooManyWaiters
 from towpath.operation import Wakeup
 
+pytestmark = pytest.mark.both_colours
+
 FAR = 60  # seconds between two looks of the safety net
 
 
