@@ -82,7 +82,7 @@ def test_a_class_name_is_used_once():
     homes = {}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and node.name != "sql":  # of each module of store
                 homes.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
 
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
@@ -131,3 +131,57 @@ def test_a_package_whose_inner_parts_are_used_has_an_upper_bound(name):
         assert any(bound.operator == "<" for bound in each.specifier), each
         assert locked
         assert locked[1] in each.specifier
+
+
+# Alone on PostgreSQL, each statement of these commits by itself. Whatever such an operation has
+# done when it stops half-way is right as it is: each says why.
+MAY_COMMIT_MORE_THAN_ONCE = {
+    "enqueue",  # each statement stores whole jobs; what is left over is asked for again
+    "enqueue_keyed",  # likewise
+    "complete",  # the first statement ends the leases; upkeep tells the jobs that wait, if need be
+    "settle",  # likewise
+    "touch",  # the first statement extends the leases; the others only read
+    "reserve",  # returns at once what a statement has leased; brings due jobs into line before
+}
+
+
+def writing_operations(path):
+    """Name the operations of a module that may commit each statement, and how many they yield."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for decorator in node.decorator_list:
+            text = ast.unparse(decorator)
+            if text.startswith("plural(") and "autocommit=lambda _: False" not in text:
+                yield node.name, statements_of(node)
+        steps = {each.name: each for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
+        for call in ast.walk(node):
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) != "Operation":
+                continue
+            words = [ast.unparse(each) for each in (*call.args, *call.keywords)]
+            if not any(each.startswith("autocommit=") for each in words) or any(
+                "Mode." in each for each in words
+            ):
+                continue
+            name, start = call.args[:2]
+            found = [each for each in ast.walk(start) if isinstance(each, ast.Name)]
+            body = next((steps[each.id] for each in found if each.id in steps), start)
+            yield ast.literal_eval(name), statements_of(body)
+
+
+def statements_of(node):
+    """Count what a function yields; steps of another function may be many."""
+    yielded = [each for each in ast.walk(node) if isinstance(each, ast.Yield | ast.YieldFrom)]
+    texts = [ast.unparse(each.value) for each in yielded if each.value]
+    return sum(1 if text.startswith("sql.") else 2 for text in texts)
+
+
+def test_only_these_operations_may_commit_more_than_once():
+    found = [
+        each
+        for path in sorted((SOURCE / "store").glob("*.py"))
+        for each in writing_operations(path)
+    ]
+
+    assert len(found) > len(MAY_COMMIT_MORE_THAN_ONCE)
+    assert {name for name, count in found if count > 1} == MAY_COMMIT_MORE_THAN_ONCE

@@ -326,10 +326,8 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
     ]
     behind = reserving.reserve(("mail",), limit=BATCH, token=next(_tokens), ranges=marks)
     yield "reserve behind the low-water marks", behind, None
-    yield "promote nothing", reserving.promote(("mail", "post")), None
-    yield "promote", reserving.promote(("mail", "post")), later
-    yield "rescue nothing", leases.rescue(("mail", "post")), None
-    yield "rescue", leases.rescue(("mail", "post")), later
+    yield "nothing is due", reserving.bring_into_line(("mail", "post")), None
+    yield "much is due", reserving.bring_into_line(("mail", "post")), later
     yield "prune nothing", retention.prune(), None
     yield "purge", admin.purge("mail", BATCH), None
     yield "kick", admin.kick("mail", BATCH), None

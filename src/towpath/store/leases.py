@@ -38,7 +38,7 @@ class EndedLease(NamedTuple):
     goal: str  # what became of its job
 
 
-class TouchedLease(NamedTuple):
+class ExtendedLease(NamedTuple):
     """A lease that a statement has extended."""
 
     nth: int
@@ -71,7 +71,7 @@ class sql(Statements):
     complete = rows(EndedLease)
     settle = rows(EndedLease)
     discard = rows(EndedLease)
-    touch = rows(TouchedLease)
+    touch = rows(ExtendedLease)
     whereabouts = rows(Whereabouts)
     expired = rows(ExpiredLease)
     move_near = no_rows()
@@ -316,13 +316,8 @@ def is_run(options: Options) -> bool:
     return options.runs is not None and options.runs.of is not None
 
 
-def rescue(topics: Sequence[str]) -> Operation[list[Settled]]:
-    """Take back leases past their end, each at the epoch that was read."""
-    return Operation("rescue", lambda: rescued(topics), locks=True)
-
-
 def rescued(topics: Sequence[str]) -> Steps[Changed[list[Settled]]]:
-    """Take back leases past their end, as part of another operation."""
+    """Take back leases past their end, each at the epoch that was read."""
     found = yield from sql.expired([{"topic": t} for t in topics], limit=RESCUE_AT_ONCE)
     return (
         yield from taken_back(

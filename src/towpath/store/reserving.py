@@ -335,21 +335,6 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
     )
 
 
-def promote(topics: Sequence[str]) -> Operation[list[str]]:
-    """Make ready what is due, a batch from each topic; return the topics that gained a job."""
-
-    def steps() -> Steps[Changed[list[str]]]:
-        promoted = yield from _promoted(topics)
-        return Changed(promoted, promoted)
-
-    return Operation("promote", steps, autocommit=True)
-
-
-def _promoted(topics: Sequence[str]) -> Steps[list[str]]:
-    found = yield from sql.promote([{"topic": t} for t in topics], limit=PROMOTE_AT_ONCE)
-    return list(dict.fromkeys(found))
-
-
 def bring_into_line(topics: Sequence[str]) -> Operation[bool]:
     """Bring into line what is due in these topics, a batch from each; say if there was any."""
     return Operation("bring_into_line", lambda: brought_into_line(topics), locks=True)
@@ -357,6 +342,7 @@ def bring_into_line(topics: Sequence[str]) -> Operation[bool]:
 
 def brought_into_line(topics: Sequence[str]) -> Steps[Changed[bool]]:
     """Make ready what is delayed and due, and take back what was leased and is over."""
-    promoted = yield from _promoted(topics)
+    items = [{"topic": topic} for topic in topics]
+    promoted = yield from sql.promote(items, limit=PROMOTE_AT_ONCE)
     expired = yield from rescued(topics)
     return Changed(bool(promoted or expired.value), {*promoted, *expired.topics})

@@ -63,7 +63,7 @@ class Beats(NamedTuple):
     now: int
 
 
-class HeldLease(NamedTuple):
+class SessionLease(NamedTuple):
     """A lease of a session."""
 
     seq: int
@@ -93,9 +93,9 @@ class sql(Statements):
     prune_remote = rows(str)
     observe = rows(Beats)
     end_session = rows(int)
-    leases_of = rows(HeldLease)
+    leases_of = rows(SessionLease)
     next_leases = rows(LeaseRange)
-    orphans = rows(HeldLease)
+    orphans = rows(SessionLease)
 
 
 def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
@@ -260,7 +260,7 @@ def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[A
     return Operation("adopt_orphans", steps, locks=True)
 
 
-def _released(held: Sequence[HeldLease], *, crashed: bool) -> Steps[Changed[list[Settled]]]:
+def _released(held: Sequence[SessionLease], *, crashed: bool) -> Steps[Changed[list[Settled]]]:
     """End the leases of sessions: all at once, since they may have limits."""
     outcomes: list[Outcome] = []
     for lease in held:
