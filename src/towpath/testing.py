@@ -150,7 +150,8 @@ class IsolatedJobs:
         watched = _Watched(self.app.tasks[lease.job.topic], here)
         threads = Threads()
         try:
-            run = TaskRun(self.app, lease, threads, lambda _: None)
+            loop = asyncio.get_running_loop()
+            run = TaskRun(self.app, lease, threads, lambda _: None, loop)
             ended = await run.end(watched.task, Sandboxes())
         finally:
             threads.close()

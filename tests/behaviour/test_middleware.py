@@ -246,19 +246,12 @@ def test_an_error_around_a_run_fails_the_job_and_not_the_worker(plain, when):
 # ---------------------------------------------------------------- traces
 
 
-@pytest.fixture(scope="session")
-def exporter():
-    """What keeps the spans of this process; a provider can be set once only."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    return exporter
-
-
 @pytest.fixture
-def spans(exporter):
-    exporter.clear()
+def spans(monkeypatch):
+    """Keeps the spans of one test. A provider that is set stays: other tests would be traced."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     return lambda: {span.name: span for span in exporter.get_finished_spans()}
 
 

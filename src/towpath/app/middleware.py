@@ -79,14 +79,14 @@ class Middleware:
         if error is not None:
             raise error
 
-    def around_run(self, context: Context) -> AbstractAsyncContextManager[None]:
-        """Enter the middleware of a run."""
-        if not self._run and not _traces():
-            return nullcontext()
-        return self._running(context)
+    @property
+    def is_around_run(self) -> bool:
+        """Whether a run has any middleware."""
+        return bool(self._run) or _traces()
 
     @asynccontextmanager
-    async def _running(self, context: Context) -> AsyncGenerator[None]:
+    async def around_run(self, context: Context) -> AsyncGenerator[None]:
+        """Enter the middleware of a run."""
         error: BaseException | None = None
         async with AsyncExitStack() as stack:
             if _traces():

@@ -29,7 +29,7 @@ class Outbox:
         self._completions: list[Completion] = []
         self._outcomes: list[Outcome] = []
         self._notes: set[Notes] = set()
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._writing = 0
         self._quiet = asyncio.Event()
@@ -42,7 +42,7 @@ class Outbox:
     def hear(self, notes: Notes) -> None:
         """Write the output of a running job soon. Any thread may call this."""
         with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has the lease
-            self._loop.call_soon_threadsafe(self._loop.call_later, GATHER, self._write_now, notes)
+            self.loop.call_soon_threadsafe(self.loop.call_later, GATHER, self._write_now, notes)
 
     def _write_now(self, notes: Notes) -> None:
         if notes:

@@ -35,13 +35,19 @@ class TaskRun:
     """A running job."""
 
     def __init__(
-        self, app: App, lease: Lease, threads: Threads, on_news: Callable[[Notes], object]
+        self,
+        app: App,
+        lease: Lease,
+        threads: Threads,
+        on_news: Callable[[Notes], object],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.lease = lease
         self.context = Context(app, lease, on_news)
         self.thread: asyncio.Future[Returned] | None = None  # may still run after the job has ended
         self._app = app
         self._threads = threads
+        self._loop = loop  # asking for it is a system call on Python 3.11
         self._doing: asyncio.Task[Any] | None = None
         self._forced: Ended | None = None  # the outcome if the run is interrupted
         self._cancels = 0
@@ -65,7 +71,7 @@ class TaskRun:
 
     async def end(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
         """Run the task; return the outcome of the job."""
-        self._doing = asyncio.current_task()
+        self._doing = asyncio.current_task(self._loop)
         runs = self.lease.job.options.runs
         every = runs.ping_interval if runs else None
         pinging = None if every is None else asyncio.create_task(self._ping(every))
@@ -116,7 +122,10 @@ class TaskRun:
     async def here(self, task: Task[..., Any], limit: float | None) -> Ended:
         """Run in this process, for at most `limit` seconds."""
         try:
-            async with self._app.middleware.around_run(self.context):
+            if self._app.middleware.is_around_run:
+                async with self._app.middleware.around_run(self.context):
+                    result = await self._timed(self._called(task), limit)
+            else:
                 result = await self._timed(self._called(task), limit)
             kept = result if task.keep_result else None
             text = task.signature.encode_result(kept, self._app.settings.max_result)
@@ -190,16 +199,23 @@ class TaskRun:
             log.exception("on_failure of topic %s failed", task.topic)
 
     async def _timed(self, running: Awaitable[T], limit: float | None) -> T:
-        clock = asyncio.timeout(limit)
+        """Await something for at most `limit` seconds, as asyncio.timeout does but quicker."""
+        doing = asyncio.current_task(self._loop)
+        if limit is None or doing is None:
+            return await running
+        timer = TimeLimit(doing)
+        handle = self._loop.call_later(limit, timer.expire)
         try:
-            async with clock:
-                return await running
-        except TimeoutError:
-            if not clock.expired():
-                raise  # the task itself raised it
+            return await running
+        except asyncio.CancelledError:
+            if not timer.is_cause():
+                raise
             self.context.cancel()  # blocking code continues until it checks `cancelled`
             msg = f"the job ran longer than its timeout of {limit:g} s"
             raise TimeLimitExceeded(msg) from None
+        finally:
+            handle.cancel()
+            timer.uncancel()
 
     async def _called(self, task: Task[..., Any]) -> Any:
         job = self.lease.job
@@ -224,6 +240,33 @@ class TaskRun:
             raise _as_exception(error)
         # A decorated async function may not look async.
         return await result if inspect.isawaitable(result) else result
+
+
+class TimeLimit:
+    """Cancels an asyncio task once; takes that back when the task has noticed it."""
+
+    __slots__ = ("_before", "_doing", "_expired")
+
+    def __init__(self, doing: asyncio.Task[Any]) -> None:
+        self._doing = doing
+        self._before = doing.cancelling()
+        self._expired = False
+
+    def expire(self) -> None:
+        """Cancel the task."""
+        self._expired = True
+        self._doing.cancel()
+
+    def is_cause(self) -> bool:
+        """Say whether the task was cancelled by this limit alone."""
+        return self.uncancel() and self._doing.cancelling() <= self._before
+
+    def uncancel(self) -> bool:
+        """Take back the cancellation; say whether there was one to take back."""
+        expired, self._expired = self._expired, False
+        if expired:
+            self._doing.uncancel()
+        return expired
 
 
 def _is_stopped() -> bool:

@@ -59,7 +59,8 @@ def main(descriptor: int, lifeline: int) -> None:
                 sender.send(TaskFound(described(error)))
                 continue
             sender.send(TaskFound())
-            run = TaskRun(task.app, receive(connection, Lease), threads, on_news=sender.pass_on)
+            lease = receive(connection, Lease)
+            run = TaskRun(task.app, lease, threads, sender.pass_on, runner.get_loop())
             ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):

@@ -290,7 +290,7 @@ class Worker:
 
     def _fill_slots(self, outbox: Outbox) -> None:
         while self._buffer and self._free_slots() > 0:
-            slot = asyncio.create_task(self._work(outbox, self._buffer.popleft()))
+            slot = outbox.loop.create_task(self._work(outbox, self._buffer.popleft()))
             self._slots.add(slot)
             slot.add_done_callback(lambda slot: self._freed(slot, outbox))
 
@@ -303,7 +303,7 @@ class Worker:
     async def _work(self, outbox: Outbox, lease: Lease) -> None:
         """Run one job after the other until the buffer is empty."""
         while True:
-            run = TaskRun(self._app, lease, self._threads, outbox.hear)
+            run = TaskRun(self._app, lease, self._threads, outbox.hear, outbox.loop)
             key = (lease.job.seq, lease.epoch)
             self._runs[key] = run
             try:
