@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from towpath.database.postgres_lane import AsyncLane, Lane
-from towpath.database.sqlite_lanes import Writer
+from towpath.database.postgres_connection import AsyncLane, Lane
+from towpath.database.sqlite_writer import Writer
 from towpath.operation import Operation
 
 

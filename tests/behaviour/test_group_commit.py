@@ -7,7 +7,7 @@ from threading import Event
 
 from tests.conftest import eventually
 from towpath.database.calls import Inbox, OrphanCall
-from towpath.database.sqlite_lanes import Alone
+from towpath.database.sqlite_database import Alone
 from towpath.operation import Answer, Operation, Steps, plural
 from towpath.statement import Statement
 

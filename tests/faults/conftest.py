@@ -13,7 +13,7 @@ from tests.faults.books import Books
 from tests.faults.processes import Program
 from tests.faults.sizes import many
 from tests.servers import PostgresServer
-from towpath.database import sqlite_lanes
+from towpath.database import sqlite_writer
 
 MOST_SECONDS = 300  # that one test may take before it counts as hanging, on a loaded machine
 
@@ -35,7 +35,7 @@ def kind_and_disk(request, monkeypatch) -> str:
     """The kind, and both ways on SQLite: a loop leaves commits to a thread where they are slow."""
     name, _, slow = request.param.partition(" ")
     if slow:
-        monkeypatch.setattr(sqlite_lanes, "SLOW_COMMIT", 0)
+        monkeypatch.setattr(sqlite_writer, "SLOW_COMMIT", 0)
     return name
 
 

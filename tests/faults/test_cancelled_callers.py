@@ -10,7 +10,7 @@ from tests.faults.gates import StoppingClock
 from tests.faults.processes import until, wait_until
 from tests.faults.sizes import many
 from towpath import Lease
-from towpath.database import sqlite_lanes
+from towpath.database import sqlite_writer
 from towpath.store.leases import give_back
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
@@ -249,7 +249,7 @@ def test_a_task_that_is_cancelled_with_all_others_can_still_clean_up(make_app, w
 
 @on_sqlite
 def test_a_reservation_for_a_loop_that_has_closed_is_given_back(make_app, monkeypatch):
-    monkeypatch.setattr(sqlite_lanes, "SLOW_COMMIT", 0)  # a thread commits for the loop
+    monkeypatch.setattr(sqlite_writer, "SLOW_COMMIT", 0)  # a thread commits for the loop
     clock = StoppingClock()
     app = make_app(clock=clock)
     app.jobs.enqueue("mail")

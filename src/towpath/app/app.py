@@ -33,7 +33,7 @@ from towpath.app.waiters import Waiters
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
-from towpath.database.sqlite_lanes import SqliteDatabase
+from towpath.database.sqlite_database import SqliteDatabase
 from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
 from towpath.model.schedule import CatchUp, rule_of

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from towpath.database.bells import Bell, PostgresBell, QuietBell, SqliteBell
 from towpath.database.clock import Clock
-from towpath.database.sqlite_lanes import SqliteDatabase
+from towpath.database.sqlite_database import SqliteDatabase
 from towpath.database.wakeups import Wakeups
 from towpath.errors import InvalidUrl
 from towpath.operation import OnCommit, Operation
@@ -105,7 +105,7 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
         import psycopg  # noqa: PLC0415 - an extra that SQLite does not need
         from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
 
-        from towpath.database.postgres_lanes import PostgresDatabase  # noqa: PLC0415 - needs the extra
+        from towpath.database.postgres_database import PostgresDatabase  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         msg = "PostgreSQL needs psycopg: pip install 'towpath[postgres]'"
         raise InvalidUrl(msg) from error

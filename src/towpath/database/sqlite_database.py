@@ -1,13 +1,12 @@
 """SQLite: one file, one writer at a time, and everybody's turn in order."""
 
 import asyncio
-import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Condition
 from typing import Any, Final, TypeVar
 
 from towpath.database.batch import run_batch, tell
@@ -16,24 +15,15 @@ from towpath.database.clock import Clock, machine_clock
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.opener import Opener
-from towpath.database.sqlite import (
-    SqliteConnection,
-    backup,
-    execute,
-    is_spent,
-    of_file,
-    patiently,
-    translated,
-)
-from towpath.database.turns import Turn
+from towpath.database.sqlite import SqliteConnection, backup, execute, translated
+from towpath.database.sqlite_writer import CLOSING, Writer
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.operation import Changed, Mode, OnCommit, Operation, drive, value_of
 from towpath.settings import Settings
-from towpath.statement import Dialect, Query, Row
+from towpath.statement import Dialect
 
 T = TypeVar("T")
 
-SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
 WRITE: Final = Mode.WRITE  # looked up once: an enum is slow at that
 MOMENT: Final = 0.001  # seconds that a loop may commit at once before it ticks
 PATIENCE: Final = 5.0  # seconds that a fork waits for those who read
@@ -151,7 +141,7 @@ class SqliteDatabase:
             return
         self._closed = True
         if self._writer.was_opened:
-            self._lanes.run(_CLOSING, last=True)  # behind all that is under way
+            self._lanes.run(CLOSING, last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
         self._writer.close()
@@ -178,7 +168,7 @@ class SqliteDatabase:
             return
         self._lead_in_thread(writer)
 
-    def _lead_in_thread(self, writer: "Writer") -> None:
+    def _lead_in_thread(self, writer: Writer) -> None:
         # The thread leads and never waits in line: it would wait for itself.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
@@ -289,168 +279,3 @@ def _tell_nobody(_: Changed[Any]) -> None:
 
 class Loan:
     """That a reader is in use; as long as whoever uses it lives."""
-
-
-class Writer:
-    """The connection that writes, and its place in the line of processes."""
-
-    def __init__(self, opener: Opener, settings: Settings, clock: Clock) -> None:
-        self._opener = opener
-        self._path = opener.path
-        self._settings = settings
-        self._clock = clock
-        self._connection: SqliteConnection | None = None
-        self._cursor: sqlite3.Cursor
-        self._turn: Turn | None = None
-        self._opened = False
-        self._in_use = Lock()  # for who runs or forks; the lane is for who waits
-        self._locked = False
-        self._commit_time = 0.0
-
-    @property
-    def was_opened(self) -> bool:
-        """Whether the file was ever opened."""
-        return self._opened
-
-    @property
-    def quick(self) -> bool:
-        """Whether recent commits were quick enough to run in an event loop."""
-        return self._connection is not None and self._commit_time < SLOW_COMMIT
-
-    def before_fork(self) -> None:
-        """Close the file when what is under way has ended, and keep it closed."""
-        self._in_use.acquire()
-        self.close()
-
-    def after_fork(self) -> None:
-        """Go on."""
-        self._in_use.release()
-
-    def run(self, operations: list[Operation[Any]]) -> list[Any]:
-        """Run operations in one transaction."""
-        if operations[0] is _CLOSING:
-            return [None]  # without a lock that somebody else may hold
-        if self._locked:
-            return self._run(operations)
-        with self._in_use:
-            return self._run(operations)
-
-    def run_aside(self, operation: Operation[T]) -> T:
-        """Run an operation beside the lane, between two of its batches."""
-        with self._in_use:
-            result: T = self._run([operation])[0]
-            return result
-
-    def _run(self, operations: list[Operation[Any]]) -> list[Any]:
-        with translated(self._path):
-            connection = self._open()
-            cursor, held = self._cursor, self._locked
-            try:
-                if not held:
-                    if connection.in_transaction:  # somebody was interrupted: nobody was told of it
-                        cursor.execute("rollback")
-                    self._lock(connection)
-                elif not connection.in_transaction:
-                    cursor.execute("begin immediate")
-                now = self._clock()
-                results = [
-                    drive(operation.steps(), lambda query: execute(cursor, query, now))
-                    for operation in operations
-                ]
-                started = time.perf_counter()
-                cursor.execute("commit")
-                self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
-                # After it: what went to a file that was deleted before must not be acknowledged.
-                self._opener.check(connection)
-            except BaseException as error:
-                if is_spent(error):
-                    self.close()  # the next call opens the file again
-                elif connection.in_transaction:
-                    connection.execute("rollback")
-                raise
-            finally:
-                if not held:
-                    self._unlock()
-            return results
-
-    def try_lock(self) -> bool:
-        """Begin a transaction if nobody else is in one."""
-        if not self._in_use.acquire(blocking=False):
-            return False
-        try:
-            if self._connection is None or not self._opener.is_current(self._connection):
-                raise BlockingIOError
-            if self._turn and not self._turn.take_now():
-                raise BlockingIOError
-            self._connection.execute("begin immediate")
-        except (OSError, sqlite3.Error):
-            self._unlock()
-            self._in_use.release()
-            return False
-        self._locked = True
-        return True
-
-    def unlock(self) -> None:
-        """Let the next process have its turn."""
-        self._locked = False
-        try:
-            if self._connection and self._connection.in_transaction:
-                self._connection.execute("rollback")
-        finally:
-            self._unlock()
-            self._in_use.release()
-
-    def close(self) -> None:
-        """Close the file."""
-        connection, turn = self._connection, self._turn
-        self._connection = self._turn = None
-        if connection:
-            connection.close()
-        if turn:
-            turn.close()
-
-    def _open(self) -> SqliteConnection:
-        if self._connection and not self._opener.is_current(self._connection):
-            self.close()
-        if self._connection is None:
-            self._opened = True
-            connection = self._opener.open()
-            if self._opener.path:
-                # Never a lock on the database itself, which is SQLite's own.
-                try:
-                    self._turn = Turn(self._opener.path)
-                except OSError as error:
-                    connection.close()
-                    raise of_file(error, self._opener.path) from error
-            self._connection, self._cursor = connection, connection.cursor()
-        return self._connection
-
-    def _lock(self, connection: SqliteConnection) -> None:
-        deadline = time.monotonic() + self._settings.busy_timeout
-        try:
-            self._take_turn(self._settings.busy_timeout)
-            patiently(connection, "begin immediate", max(0, deadline - time.monotonic()))
-        except BaseException:
-            self._unlock()
-            raise
-
-    def _take_turn(self, patience: float) -> None:
-        if self._turn and not self._turn.take(patience):
-            file = f"{self._path}-turn"
-            msg = (
-                f"another process has held the lock on {file} for {patience:g} s and may be "
-                f"stopped inside a transaction: `lsof {file}` shows it. {DatabaseBusy.__doc__}"
-            )
-            raise DatabaseBusy(msg)
-
-    def _unlock(self) -> None:
-        if self._turn:
-            self._turn.give_back()
-
-
-def _nothing() -> Generator[Query[Any], list[Row], None]:
-    return
-    yield
-
-
-_CLOSING: Final = Operation("close", _nothing)

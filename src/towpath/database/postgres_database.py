@@ -13,7 +13,7 @@ from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.lanes import Lanes
 from towpath.database.postgres import bound, numbered
-from towpath.database.postgres_lane import AsyncLane, Lane
+from towpath.database.postgres_connection import AsyncLane, Lane
 from towpath.database.postgres_wire import Sent
 from towpath.errors import AppClosed, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation

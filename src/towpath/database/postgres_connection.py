@@ -26,7 +26,7 @@ from towpath.settings import Settings
 from towpath.statement import Row
 
 if TYPE_CHECKING:
-    from towpath.database.postgres_lanes import PostgresDatabase
+    from towpath.database.postgres_database import PostgresDatabase
 
 T = TypeVar("T")
 

@@ -1,0 +1,192 @@
+"""The connection that writes to a SQLite file, and its place in the line of processes."""
+
+import sqlite3
+import time
+from collections.abc import Generator
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from towpath.database.clock import Clock
+from towpath.database.opener import Opener
+from towpath.database.sqlite import (
+    SqliteConnection,
+    execute,
+    is_spent,
+    of_file,
+    patiently,
+    translated,
+)
+from towpath.database.turns import Turn
+from towpath.errors import DatabaseBusy
+from towpath.operation import Operation, drive
+from towpath.settings import Settings
+from towpath.statement import Query, Row
+
+T = TypeVar("T")
+
+SLOW_COMMIT: Final = 0.002  # seconds; a loop leaves commits that take longer to a thread
+
+
+class Writer:
+    """The connection that writes, and its place in the line of processes."""
+
+    def __init__(self, opener: Opener, settings: Settings, clock: Clock) -> None:
+        self._opener = opener
+        self._path = opener.path
+        self._settings = settings
+        self._clock = clock
+        self._connection: SqliteConnection | None = None
+        self._cursor: sqlite3.Cursor
+        self._turn: Turn | None = None
+        self._opened = False
+        self._in_use = Lock()  # for who runs or forks; the lane is for who waits
+        self._locked = False
+        self._commit_time = 0.0
+
+    @property
+    def was_opened(self) -> bool:
+        """Whether the file was ever opened."""
+        return self._opened
+
+    @property
+    def quick(self) -> bool:
+        """Whether recent commits were quick enough to run in an event loop."""
+        return self._connection is not None and self._commit_time < SLOW_COMMIT
+
+    def before_fork(self) -> None:
+        """Close the file when what is under way has ended, and keep it closed."""
+        self._in_use.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Go on."""
+        self._in_use.release()
+
+    def run(self, operations: list[Operation[Any]]) -> list[Any]:
+        """Run operations in one transaction."""
+        if operations[0] is CLOSING:
+            return [None]  # without a lock that somebody else may hold
+        if self._locked:
+            return self._run(operations)
+        with self._in_use:
+            return self._run(operations)
+
+    def run_aside(self, operation: Operation[T]) -> T:
+        """Run an operation beside the lane, between two of its batches."""
+        with self._in_use:
+            result: T = self._run([operation])[0]
+            return result
+
+    def _run(self, operations: list[Operation[Any]]) -> list[Any]:
+        with translated(self._path):
+            connection = self._open()
+            cursor, held = self._cursor, self._locked
+            try:
+                if not held:
+                    if connection.in_transaction:  # somebody was interrupted: nobody was told of it
+                        cursor.execute("rollback")
+                    self._lock(connection)
+                elif not connection.in_transaction:
+                    cursor.execute("begin immediate")
+                now = self._clock()
+                results = [
+                    drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    for operation in operations
+                ]
+                started = time.perf_counter()
+                cursor.execute("commit")
+                self._commit_time += (time.perf_counter() - started - self._commit_time) / 8
+                # After it: what went to a file that was deleted before must not be acknowledged.
+                self._opener.check(connection)
+            except BaseException as error:
+                if is_spent(error):
+                    self.close()  # the next call opens the file again
+                elif connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+            finally:
+                if not held:
+                    self._unlock()
+            return results
+
+    def try_lock(self) -> bool:
+        """Begin a transaction if nobody else is in one."""
+        if not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            if self._connection is None or not self._opener.is_current(self._connection):
+                raise BlockingIOError
+            if self._turn and not self._turn.take_now():
+                raise BlockingIOError
+            self._connection.execute("begin immediate")
+        except (OSError, sqlite3.Error):
+            self._unlock()
+            self._in_use.release()
+            return False
+        self._locked = True
+        return True
+
+    def unlock(self) -> None:
+        """Let the next process have its turn."""
+        self._locked = False
+        try:
+            if self._connection and self._connection.in_transaction:
+                self._connection.execute("rollback")
+        finally:
+            self._unlock()
+            self._in_use.release()
+
+    def close(self) -> None:
+        """Close the file."""
+        connection, turn = self._connection, self._turn
+        self._connection = self._turn = None
+        if connection:
+            connection.close()
+        if turn:
+            turn.close()
+
+    def _open(self) -> SqliteConnection:
+        if self._connection and not self._opener.is_current(self._connection):
+            self.close()
+        if self._connection is None:
+            self._opened = True
+            connection = self._opener.open()
+            if self._opener.path:
+                # Never a lock on the database itself, which is SQLite's own.
+                try:
+                    self._turn = Turn(self._opener.path)
+                except OSError as error:
+                    connection.close()
+                    raise of_file(error, self._opener.path) from error
+            self._connection, self._cursor = connection, connection.cursor()
+        return self._connection
+
+    def _lock(self, connection: SqliteConnection) -> None:
+        deadline = time.monotonic() + self._settings.busy_timeout
+        try:
+            self._take_turn(self._settings.busy_timeout)
+            patiently(connection, "begin immediate", max(0, deadline - time.monotonic()))
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _take_turn(self, patience: float) -> None:
+        if self._turn and not self._turn.take(patience):
+            file = f"{self._path}-turn"
+            msg = (
+                f"another process has held the lock on {file} for {patience:g} s and may be "
+                f"stopped inside a transaction: `lsof {file}` shows it. {DatabaseBusy.__doc__}"
+            )
+            raise DatabaseBusy(msg)
+
+    def _unlock(self) -> None:
+        if self._turn:
+            self._turn.give_back()
+
+
+def _nothing() -> Generator[Query[Any], list[Row], None]:
+    return
+    yield
+
+
+CLOSING: Final = Operation("close", _nothing)
