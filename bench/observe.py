@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from towpath.database.postgres_connection import AsyncLane, Lane
+from towpath.database.postgres_connection import TaskLane, ThreadLane
 from towpath.database.sqlite_writer import Writer
 from towpath.operation import Operation
 
@@ -36,7 +36,7 @@ def batches() -> Iterator[list[Batch]]:
 
         return noted
 
-    originals = [(kind, kind._run) for kind in (Lane, AsyncLane, Writer)]
+    originals = [(kind, kind._run) for kind in (ThreadLane, TaskLane, Writer)]
     for kind, run in originals:
         kind._run = noting(run)  # type: ignore[method-assign]
     try:

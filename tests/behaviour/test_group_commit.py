@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 from tests.conftest import eventually
-from towpath.database.calls import Inbox, OrphanCall
-from towpath.database.sqlite_database import Alone
+from towpath.database.group_commit import COMPANY_TICKS, Call, Inbox, Policy
+from towpath.database.task_lanes import TaskLanes
+from towpath.database.thread_lanes import ThreadLanes
+from towpath.errors import DatabaseUnavailable
 from towpath.operation import Answer, Operation, Steps, plural
 from towpath.statement import Statement
 
@@ -62,7 +64,7 @@ def test_operations_of_one_name_never_share_a_statement_among_threads(make_app):
 
 
 def test_operations_of_one_name_never_share_a_statement_in_an_event_loop(make_app, monkeypatch):
-    monkeypatch.setattr(Alone, "may_go", lambda *_: False)  # so that none goes before the others
+    monkeypatch.setattr(ThreadLanes, "is_lone", lambda *_: False)  # so that none goes first
     app = make_app(lanes=1)
     app.migrate()
     lefts: list[Sequence[str]] = []
@@ -81,10 +83,121 @@ def test_operations_of_one_name_that_hold_rows_do_not_share_a_transaction():
     """Two transactions that hold rows could deadlock, unless they become one statement."""
     left = operation_called_write("left", [], locks=True)
     right = operation_called_write("right", [], locks=True)
-    inbox: Inbox[OrphanCall[None]] = Inbox()
+    inbox = Inbox()
     for make in (left, left, right, right):
-        inbox.append(OrphanCall(make(["a"]), lambda _: False))
+        inbox.append(Call(make(["a"])))
 
-    taken = [[call.operation.merge for call in inbox.take(10, [])] for _ in range(2)]
+    taken = [
+        [call.operation.merge for call in inbox.take([], Policy(batch_size=10))] for _ in range(2)
+    ]
 
     assert taken == [[left, left], [right, right]]
+
+
+class Doubling:
+    """A lane that doubles numbers and remembers its calls; it refuses what is not positive."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.called = asyncio.Event()
+
+    async def run(self, operations: Sequence[Operation[list[int]]]) -> list[list[int]]:
+        results: list[list[int]] = []
+        for operation in operations:
+            items = list(operation.batch.items)
+            self.calls.append(items)
+            self.called.set()
+            await asyncio.sleep(0)
+            if min(items, default=1) < 0:
+                raise DatabaseUnavailable
+            if 0 in items:
+                raise ValueError(items)
+            results.append([2 * item for item in items])
+        return results
+
+
+@plural()
+def double(items: Sequence[int]) -> Steps[list[Answer[int]]]:
+    raise NotImplementedError(items)  # the lane runs it itself
+    yield
+
+
+def doubled_by(lane: Doubling, batch_size: int = 1_000) -> TaskLanes[Doubling]:
+    policy = Policy(
+        batch_size=batch_size, shared_errors=(DatabaseUnavailable,), company_ticks=COMPANY_TICKS
+    )
+    return TaskLanes([lane], Doubling.run, policy)
+
+
+def ask(*calls: Sequence[int]) -> tuple[list[object], list[list[int]]]:
+    """Make calls at once; return their answers, and the calls that the lane got."""
+
+    async def gather() -> tuple[list[object], list[list[int]]]:
+        lane = Doubling()
+        lanes = doubled_by(lane)
+        answers = (lanes.arun(double(items)) for items in calls)
+        return await asyncio.gather(*answers, return_exceptions=True), lane.calls
+
+    return asyncio.run(gather())
+
+
+def test_each_caller_gets_its_share_of_one_operation():
+    assert ask([1, 2], [3], []) == ([[2, 4], [6], []], [[1, 2, 3]])
+
+
+def test_a_bad_call_fails_alone():
+    [good, bad, other], _ = ask([1], [0], [3])
+
+    assert (good, other) == ([2], [6])
+    assert isinstance(bad, ValueError)
+
+
+def test_an_error_of_the_database_fails_all_calls_and_nothing_is_done_again():
+    """It may have been done, and only its answer was lost."""
+    errors, calls = ask([1], [-2])
+
+    assert [type(error) for error in errors] == [DatabaseUnavailable] * 2
+    assert calls == [[1, -2]]
+
+
+def test_calls_that_come_while_a_lane_is_led_share_the_next_transaction():
+    async def main():
+        lane = Doubling()
+        lanes = doubled_by(lane)
+        first = asyncio.create_task(lanes.arun(double([1])))
+        await lane.called.wait()
+        await asyncio.gather(first, lanes.arun(double([2])), lanes.arun(double([3])))
+        return lane.calls
+
+    assert asyncio.run(main()) == [[1], [2, 3]]
+
+
+def test_callers_that_take_turns_are_waited_for_and_those_that_stay_away_are_not():
+    async def main():
+        lane = Doubling()
+        lanes = doubled_by(lane)
+
+        async def call(times, ticks):
+            for _ in range(times):
+                await lanes.arun(double([1]))
+                for _ in range(ticks):
+                    await asyncio.sleep(0)
+
+        await asyncio.wait_for(asyncio.gather(call(50, 0), call(50, 3), call(5, 0)), 30)
+        return [len(items) for items in lane.calls]
+
+    sizes = asyncio.run(main())
+    assert sum(sizes) == 105
+    assert sizes.count(2) > 40
+
+
+def test_a_transaction_is_no_larger_than_others_can_wait_for():
+    async def main():
+        lane = Doubling()
+        lanes = doubled_by(lane, batch_size=1_000)
+        await asyncio.gather(*(lanes.arun(double([1] * 300)) for _ in range(10)))
+        return [len(items) for items in lane.calls]
+
+    sizes = asyncio.run(main())
+    assert sum(sizes) == 3_000
+    assert max(sizes) <= 1_300

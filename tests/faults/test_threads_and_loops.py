@@ -269,7 +269,7 @@ def test_a_loop_does_not_stand_still_while_thousands_are_stored(make_app):
 
 def all_lanes_rest(app):
     lanes = app._database._lanes
-    return len(lanes._idle) == lanes._number
+    return len(lanes._idle) == len(lanes.lanes)
 
 
 def test_what_was_acknowledged_is_in_force_though_a_thread_has_led(make_app, threads):

@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 
-from towpath.database.calls import running_loop
+from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.wakeups import Wakeups
 from towpath.errors import TooManyWaiters

@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, of threads or of an event loop, and what runs on it together."""
+"""One connection to PostgreSQL, for threads or for an event loop, and the operations on it."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from towpath.database.batch import grouped, settle
-from towpath.database.calls import LoopCall, OrphanCall
 from towpath.database.postgres import (
     Operations,
     Trouble,
@@ -20,7 +18,7 @@ from towpath.database.postgres import (
     watch,
 )
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Sent, Wire
-from towpath.errors import DatabaseError, DatabaseUnavailable, TowpathError
+from towpath.errors import DatabaseError, TowpathError
 from towpath.operation import Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Row
@@ -31,20 +29,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Exchanges = Generator[Iterable[Sent], list[list[Row]], T]
-"""What is asked together, the answers to that, and what came of it in the end."""
+"""Yields statements that are sent together, is sent their rows, and returns a result."""
 
 
-class Connected:
-    """A connection that is made when it is needed, and what runs over it."""
+class PostgresLane:
+    """A connection that is made when it is needed, and the operations that run over it."""
 
     def __init__(self, database: "PostgresDatabase", *, by_key: bool) -> None:
         self._database = database
         self._by_key = by_key
         self._wire: Wire | None = None
-        self._begin = [BEGIN, wait_for_locks(database.settings)]  # at a pooler
+        self._begin = [BEGIN, wait_for_locks(database.settings)]  # behind a pooler
 
     def cut(self) -> None:
-        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
+        """Cut the connection, from any thread: a caller that waits for an answer raises at once."""
         if self._wire:
             self._wire.cut()
 
@@ -71,8 +69,8 @@ class Connected:
     def _leave_unless_resting(self) -> None:
         """Leave a wire that is lost or interrupted.
 
-        What it holds was never acknowledged: the server is to end it, and it must not be mixed with
-        new work.
+        Its statements were never acknowledged: the server is told to end them, and new work must
+        not be mixed with them.
         """
         if self._wire and not self._wire.rests:
             self._wire.call_off()
@@ -95,7 +93,7 @@ class Connected:
         return results
 
     def _wrapped(self, exchanges: Exchanges[T]) -> Exchanges[T]:
-        """Run what needs no transaction in one each: settings of a session are lost at a pooler."""
+        """Give each statement a transaction: behind a pooler settings of a session are lost."""
         try:
             asked = next(exchanges)
             while True:
@@ -108,7 +106,7 @@ class Connected:
     def _together(
         self, operations: Operations, begin: Sequence[Sent], *, again: bool
     ) -> Exchanges[list[Any]]:
-        """Begin and run operations: all of them ask before the first is answered."""
+        """Begin and run operations: the first statements of all of them are sent together."""
         started = [operation.steps(again=again) for operation in operations]
         first = (self._database.asked(next(steps)) for steps in started)
         answers = (yield chain(begin, first))[len(begin) :]
@@ -118,7 +116,7 @@ class Connected:
         return results
 
     def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:
-        """Run an operation to its end; from an answer on if it has asked."""
+        """Run an operation to its end; `answer` is that to its first statement, if it was sent."""
         try:
             while True:
                 query = steps.send(answer)  # type: ignore[arg-type] # None starts it
@@ -128,7 +126,7 @@ class Connected:
             return result
 
 
-class Lane(Connected):
+class ThreadLane(PostgresLane):
     """One connection of the threads."""
 
     def run(self, operations: Operations) -> list[Any]:
@@ -138,10 +136,10 @@ class Lane(Connected):
             try:
                 return self._run(operations, trouble)
             except TowpathError as error:
-                told = trouble.shared(error, operations)
-                if told is error:
+                shared = trouble.shared(error, operations)
+                if shared is error:
                     raise
-                raise told from error
+                raise shared from error
             except psycopg.Error as error:
                 time.sleep(trouble.pause(error, operations))
 
@@ -158,24 +156,8 @@ class Lane(Connected):
             raise
 
 
-class AsyncLane(Connected):
+class TaskLane(PostgresLane):
     """One connection of an event loop."""
-
-    async def serve(self, calls: Sequence[LoopCall | OrphanCall[Any]]) -> None:
-        """Run calls together, and one by one if that fails, so that a bad one fails alone."""
-        groups = grouped(calls)
-        try:
-            results = await self.run([group.operation for group in groups])
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for it
-            if len(calls) == 1 or isinstance(error, DatabaseUnavailable):
-                for call in calls:
-                    call.settle(None, error)
-                return
-        else:
-            settle(groups, results, self._database.on_commit)
-            return
-        for call in calls:
-            await self.serve([call])
 
     async def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
@@ -184,10 +166,10 @@ class AsyncLane(Connected):
             try:
                 return await self._run(operations, trouble)
             except TowpathError as error:
-                told = trouble.shared(error, operations)
-                if told is error:
+                shared = trouble.shared(error, operations)
+                if shared is error:
                     raise
-                raise told from error
+                raise shared from error
             except psycopg.Error as error:
                 await asyncio.sleep(trouble.pause(error, operations))
 

@@ -23,7 +23,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from towpath.database.calls import running_loop
+from towpath.database.event_loops import running_loop
 from towpath.statement import Row
 
 log: Final = logging.getLogger("towpath")

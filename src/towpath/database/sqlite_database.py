@@ -1,7 +1,6 @@
-"""SQLite: one file, one writer at a time, and everybody's turn in order."""
+"""SQLite: one file, one writer at a time, and as many readers as there are callers."""
 
 import asyncio
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,24 +8,23 @@ from pathlib import Path
 from threading import Condition
 from typing import Any, Final, TypeVar
 
-from towpath.database.batch import run_batch, tell
-from towpath.database.calls import LeadingLoopCall, LoopCall, running_loop
 from towpath.database.clock import Clock, machine_clock
+from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
-from towpath.database.lanes import Lanes
+from towpath.database.group_commit import COMPANY_TICKS, Operations, Policy, tell
 from towpath.database.opener import Opener
 from towpath.database.sqlite import SqliteConnection, backup, execute, translated
 from towpath.database.sqlite_writer import CLOSING, Writer
+from towpath.database.thread_lanes import ThreadLanes
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
-from towpath.operation import Changed, Mode, OnCommit, Operation, drive, value_of
+from towpath.operation import Mode, OnCommit, Operation, drive, value_of
 from towpath.settings import Settings
 from towpath.statement import Dialect
 
 T = TypeVar("T")
 
 WRITE: Final = Mode.WRITE  # looked up once: an enum is slow at that
-MOMENT: Final = 0.001  # seconds that a loop may commit at once before it ticks
-PATIENCE: Final = 5.0  # seconds that a fork waits for those who read
+PATIENCE: Final = 5.0  # seconds that a fork waits for the readers
 
 
 class SqliteDatabase:
@@ -55,24 +53,29 @@ class SqliteDatabase:
 
     def _start(self) -> None:
         self._writer = Writer(self.opener, self._settings, self._clock)
-        self._lanes: Lanes[Writer] = Lanes(
+        self._lanes: ThreadLanes[Writer] = ThreadLanes(
             [self._writer],
             Writer.run,
-            self._settings.batch_size,
-            self._on_commit,
-            (DatabaseBusy, DatabaseUnavailable),
-            one_writer=True,
+            Policy(
+                batch_size=self._settings.batch_size,
+                on_commit=self._on_commit,
+                shared_errors=(DatabaseBusy, DatabaseUnavailable),
+                company_ticks=COMPANY_TICKS,
+                one_writer=True,
+            ),
+            self._lead_in_loop,
         )
-        self._alone = Alone()
-        self._reading = Alone()
-        self._together = SharedReads(self._read, self._reading)
+        # Not for its connection: reads that tasks want in the same tick become one statement.
+        self._reads: ThreadLanes[str] = ThreadLanes(
+            ["reads"], self._read_all, Policy(batch_size=self._settings.batch_size)
+        )
         self._readers: list[SqliteConnection] = []
         self._readers_lock = Condition()
         self._lent: weakref.WeakSet[Loan] = weakref.WeakSet()  # readers in use
         self._thread: ThreadPoolExecutor | None = None
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, where the parent's connections must not be touched."""
+        """Start again in a forked child, which must not touch the parent's connections."""
         keep_inherited(self._writer, self._readers, self._thread)
         known = self.opener.known
         self.opener = Opener(self.opener.path, self._settings, self._on_leave, known=known)
@@ -96,7 +99,7 @@ class SqliteDatabase:
         self._check_open()
         if operation.mode is WRITE or self.path is None:
             if running_loop() is not None:
-                # Not in line: the lane may be waiting for this very loop to lead it.
+                # Not through the inbox: the call before may wait for this very loop to lead.
                 return tell(self._on_commit, operation, self._writer.run_aside(operation))
             return self._lanes.run(operation)
         return self._read(operation)
@@ -106,26 +109,21 @@ class SqliteDatabase:
         self._check_open()
         if len(operation.batch.items) > self._settings.batch_size:  # too long for one tick
             return await asyncio.to_thread(self.run, operation)
+        loop = asyncio.get_running_loop()
         if operation.mode is WRITE or self.path is None:
-            loop = asyncio.get_running_loop()
-            if self._writer.quick and self._alone.may_go(loop):
+            if self._writer.quick and self._lanes.is_lone(operation, loop):
                 results = self._lanes.run_now(operation, Writer.try_lock, Writer.unlock)
                 if results:
                     return results[0]
-            call = LeadingLoopCall(operation, loop, self._lanes.take_over, self._look_in_loop)
-            if self._lanes.leave(call):
-                # Not at once but in the next tick: whoever else is ready now shares the commit.
-                loop.call_soon(self._look_in_loop)
-            return await call.answer()  # type: ignore[no-any-return] # the operation's own
+            return await self._lanes.arun(operation)
         if operation.mode is Mode.READ and self._readers:
-            loop = asyncio.get_running_loop()
-            if operation.merge is None or self._reading.may_go(loop):
+            if operation.merge is None or self._reads.is_lone(operation, loop):
                 return self._read(operation)
-            return await self._together.read(operation, loop)
+            return await self._reads.arun(operation)
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
     async def aquiet(self) -> None:
-        """Do nothing: whatever comes next is done behind all that was asked for before."""
+        """Do nothing: a later call runs behind all calls before it."""
 
     def backup(self, target: Path) -> None:
         """Copy the file as it is at one instant to a new one."""
@@ -133,7 +131,7 @@ class SqliteDatabase:
         backup(self.opener.path or Path(), target, self.opener.open)
 
     def reconnect(self) -> None:
-        """Do nothing: between us and a file there is no line that could be dead."""
+        """Do nothing: a file has no connection that could be dead."""
 
     def close(self, patience: float) -> None:  # noqa: ARG002 - what is under way ends by itself
         """Finish what is under way and close the file."""
@@ -157,22 +155,19 @@ class SqliteDatabase:
         if self._closed:
             raise AppClosed
 
-    def _look_in_loop(self) -> None:
-        """Lead, if nobody else does: in the event loop if that is quick, else in a thread."""
-        writer = self._lanes.free()
-        if writer is None:
-            return
+    def _lead_in_loop(self, writer: Writer) -> None:
+        """Lead in the event loop if that is quick, else in a thread."""
         if writer.quick and writer.try_lock():
             # Unlocked before the lane is handed on, to a thread that may be quicker than this one.
-            self._alone.crowded = self._lanes.lead(writer, writer.unlock) > 1
+            self._lanes.lead(writer, writer.unlock)
             return
-        self._lead_in_thread(writer)
-
-    def _lead_in_thread(self, writer: Writer) -> None:
-        # The thread leads and never waits in line: it would wait for itself.
+        # This thread makes no calls of its own: it might wait for itself.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
         self._thread.submit(self._lanes.lead, writer)
+
+    def _read_all(self, _: str, operations: Operations) -> list[Any]:
+        return [self._read(operation) for operation in operations]
 
     def _read(self, operation: Operation[T]) -> T:
         loan = Loan()
@@ -219,63 +214,5 @@ class SqliteDatabase:
         return connection
 
 
-class Alone:
-    """Who may go at once: whoever is alone, for a moment of each tick of its event loop.
-
-    Where several call in one tick, all but the first wait for the next and share a commit.
-    """
-
-    def __init__(self) -> None:
-        self.crowded = False  # several shared the last commit that a loop led
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._until = 0.0
-
-    def may_go(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Say whether a call of this loop need not wait for company."""
-        if self.crowded:
-            return False
-        if self._loop is None:
-            self._loop, self._until = loop, time.monotonic() + MOMENT
-            loop.call_soon(self._end)
-        return self._loop is loop and time.monotonic() < self._until
-
-    def _end(self) -> None:
-        self._loop = None
-
-
-class SharedReads:
-    """Reads of one kind that several callers of an event loop want in the same tick."""
-
-    def __init__(self, read: Callable[[Operation[Any]], Any], alone: Alone) -> None:
-        self._read = read
-        self._alone = alone
-        self._calls: dict[asyncio.AbstractEventLoop, list[LoopCall]] = {}
-
-    async def read(self, operation: Operation[T], loop: asyncio.AbstractEventLoop) -> T:
-        """Read in the next tick, with whoever else comes until then."""
-        call = LoopCall(operation, loop, _undo_nothing)
-        calls = self._calls.setdefault(loop, [])
-        if not calls:
-            loop.call_soon(self._run, loop)
-        calls.append(call)
-        result: T = await call.answer()
-        return result
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        calls = self._calls.pop(loop)
-        self._alone.crowded = len(calls) > 1
-        run_batch(
-            calls, lambda operations: [self._read(each) for each in operations], _tell_nobody, ()
-        )
-
-
-def _undo_nothing(_: Operation[Any]) -> None:
-    """Nothing was done by reading."""
-
-
-def _tell_nobody(_: Changed[Any]) -> None:
-    """Nothing was changed by reading."""
-
-
 class Loan:
-    """That a reader is in use; as long as whoever uses it lives."""
+    """Marks a reader as in use, for as long as the call that uses it lives."""

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from towpath.database.clock import Clock
+from towpath.database.group_commit import Operations
 from towpath.database.opener import Opener
 from towpath.database.sqlite import (
     SqliteConnection,
@@ -18,7 +19,7 @@ from towpath.database.sqlite import (
 )
 from towpath.database.turns import Turn
 from towpath.errors import DatabaseBusy
-from towpath.operation import Operation, drive
+from towpath.operation import Changed, Operation, drive
 from towpath.settings import Settings
 from towpath.statement import Query, Row
 
@@ -39,7 +40,7 @@ class Writer:
         self._cursor: sqlite3.Cursor
         self._turn: Turn | None = None
         self._opened = False
-        self._in_use = Lock()  # for who runs or forks; the lane is for who waits
+        self._in_use = Lock()  # guards the connection against a fork, and a run beside the lane
         self._locked = False
         self._commit_time = 0.0
 
@@ -62,28 +63,28 @@ class Writer:
         """Go on."""
         self._in_use.release()
 
-    def run(self, operations: list[Operation[Any]]) -> list[Any]:
+    def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction."""
         if operations[0] is CLOSING:
-            return [None]  # without a lock that somebody else may hold
+            return [None]  # without a lock, which another process may hold
         if self._locked:
             return self._run(operations)
         with self._in_use:
             return self._run(operations)
 
-    def run_aside(self, operation: Operation[T]) -> T:
+    def run_aside(self, operation: Operation[T]) -> T | Changed[T]:
         """Run an operation beside the lane, between two of its batches."""
         with self._in_use:
-            result: T = self._run([operation])[0]
+            result: T | Changed[T] = self._run([operation])[0]
             return result
 
-    def _run(self, operations: list[Operation[Any]]) -> list[Any]:
+    def _run(self, operations: Operations) -> list[Any]:
         with translated(self._path):
             connection = self._open()
             cursor, held = self._cursor, self._locked
             try:
                 if not held:
-                    if connection.in_transaction:  # somebody was interrupted: nobody was told of it
+                    if connection.in_transaction:  # of an interrupted call, never acknowledged
                         cursor.execute("rollback")
                     self._lock(connection)
                 elif not connection.in_transaction:
@@ -110,7 +111,7 @@ class Writer:
             return results
 
     def try_lock(self) -> bool:
-        """Begin a transaction if nobody else is in one."""
+        """Begin a transaction if no other caller or process is in one."""
         if not self._in_use.acquire(blocking=False):
             return False
         try:
