@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import inspect
+import itertools
 import os
 import signal
 import sqlite3
+import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from tests.faults.gates import StoppingClock
 from tests.faults.processes import wait_until
 from towpath import App
+from towpath.database import thread_lanes
 from towpath.errors import DatabaseUnavailable
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
@@ -183,3 +187,89 @@ def test_a_reservation_for_a_thread_that_was_interrupted_is_given_back(make_app,
             each.result(10)
 
     wait_until(lambda: app.jobs.get(job).state == "ready")
+
+
+LINES, _ = inspect.getsourcelines(thread_lanes)
+
+
+def interrupted_at(nth, call):
+    """Make a call that is interrupted at its nth line of `thread_lanes`; say whether it was.
+
+    No signal comes between a lock and its block, but a tracer would: these lines are left out.
+    """
+    lines = itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != thread_lanes.__file__:
+            return None
+        is_lock = LINES[frame.f_lineno - 1].lstrip().startswith("with ")
+        if event == "line" and not is_lock and next(lines) == nth:
+            raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def in_thread(call, *args):
+    """Run a call in a thread that no test waits for at its end."""
+    future = Future()
+
+    def run():
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+@on_sqlite
+def test_an_interrupt_at_any_line_loses_no_lane_for_the_same_thread(make_app, monkeypatch):
+    monkeypatch.setattr(thread_lanes, "LOST_AFTER", 60)  # so it is the next call that finds it
+    app = make_app()
+    app.jobs.enqueue("mail")
+
+    def be_interrupted_again_and_again():
+        nth = 0
+        while interrupted_at(nth, lambda: app.jobs.enqueue("mail")):
+            assert app.jobs.enqueue("mail")
+            nth += 1
+        return nth
+
+    assert in_thread(be_interrupted_again_and_again).result(20) > 10
+
+
+@on_sqlite
+@pytest.mark.parametrize("next_caller", ["thread", "loop"])
+def test_an_interrupt_at_any_line_loses_no_lane_for_others(make_app, monkeypatch, next_caller):
+    """The interrupted thread waits in line, leads, and hands on."""
+    monkeypatch.setattr(thread_lanes, "LOST_AFTER", 0.02)
+    gate = StoppingClock()
+    app = make_app(clock=gate)
+    app.jobs.enqueue("mail")
+    was_interrupted = True
+    for nth in itertools.count():
+        gate.stop_at(1)
+        first = in_thread(app.jobs.enqueue, "mail")
+        assert gate.stopped.wait(10)
+        victim = in_thread(interrupted_at, nth, lambda: app.jobs.enqueue("mail"))
+        wait_until(lambda victim=victim: in_line(app) == 1 or victim.done())
+        gate.go_on()
+        first.result(10)
+        was_interrupted = victim.result(10)
+        if next_caller == "thread":
+            in_thread(app.jobs.enqueue, "mail").result(10)
+        else:
+            in_thread(asyncio.run, app.jobs.aenqueue("mail")).result(10)
+        if not was_interrupted:
+            break
+    assert nth > 20

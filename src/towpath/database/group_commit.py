@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from queue import SimpleQueue
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -79,12 +79,13 @@ class Call:
 class ThreadCall(Call):
     """A call whose thread waits."""
 
-    __slots__ = ("error", "result", "settled", "signals", "withdrawn")
+    __slots__ = ("error", "result", "settled", "signals", "thread", "withdrawn")
 
     def __init__(
         self, operation: Operation[Any], take_over: Callable[[Operation[Any]], None]
     ) -> None:
         super().__init__(operation, take_over)
+        self.thread = get_ident()
         self.signals: SimpleQueue[Any] = SimpleQueue()  # lanes to lead; None: it is settled
         self.settled = False
         self.withdrawn = False  # the thread was interrupted
@@ -284,8 +285,10 @@ class Lanes(Generic[L]):
             self._enter(call)
             # A call of this loop that is in line already has started a leader.
             is_started = isinstance(before, LoopCall) and before.loop is loop
-            starts = self._idle and (not is_started or len(self._inbox) % SHARE == 1)
-        if starts:
+            is_busy = not self._idle
+        if is_busy:
+            self._watch(loop)
+        elif not is_started or len(self._inbox) % SHARE == 1:
             self._start(loop)
         result: T = await call.answer()
         return result
@@ -293,6 +296,9 @@ class Lanes(Generic[L]):
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have this loop lead in its next tick."""
         raise NotImplementedError
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look for lost lanes if this takes long."""
 
     def take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that has no caller."""

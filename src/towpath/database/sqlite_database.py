@@ -164,7 +164,7 @@ class SqliteDatabase:
         # This thread makes no calls of its own: it might wait for itself.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
-        self._thread.submit(self._lanes.lead, writer)
+        self._lanes.lead_in(writer, self._thread.submit)
 
     def _read_all(self, _: str, operations: Operations) -> list[Any]:
         return [self._read(operation) for operation in operations]
