@@ -27,6 +27,8 @@ BELOW_APP = ("database", "store")
 BESIDE_APP = {  # the files that reach below the app all the same
     # It ends runs one at a time, and buries the session of a crash by the clock of the test.
     "testing.py": {"store.leases", "store.sessions"},
+    # The reservations of its connections gather as the calls of operations do.
+    "server/beanstalkd/server.py": {"database.group_commit", "database.task_lanes"},
 }
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "base", "core", "misc"}
 FILES = sorted(SOURCE.rglob("*.py"))

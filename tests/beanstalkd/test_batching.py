@@ -7,95 +7,11 @@ from contextlib import closing
 import pytest
 
 from towpath import App
-from towpath.errors import DatabaseUnavailable, InvalidTopic
-from towpath.server.beanstalkd.batching import MOST_ITEMS, Batcher
+from towpath.errors import InvalidTopic
 from towpath.server.beanstalkd.commands import WantedJobs
 from towpath.server.beanstalkd.server import BeanstalkdServer
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-
-
-class Calls:
-    """Doubles numbers, and remembers how it was called; refuses what is not positive."""
-
-    def __init__(self):
-        self.made = []
-        self.called = asyncio.Event()
-
-    async def __call__(self, items):
-        self.made.append(items)
-        self.called.set()
-        await asyncio.sleep(0)
-        if min(items) <= 0:
-            raise ValueError(items)
-        return [2 * item for item in items]
-
-
-def test_each_gets_its_own_results_of_one_call():
-    async def ask():
-        calls = Calls()
-        together = Batcher(calls)
-        results = await asyncio.gather(together("a", [1, 2]), together("b", [3]), together("c", []))
-        return results, calls.made
-
-    assert asyncio.run(ask()) == ([[2, 4], [6], []], [[1, 2, 3]])
-
-
-def test_what_comes_during_a_call_gathers_for_the_next():
-    async def ask():
-        calls = Calls()
-        together = Batcher(calls)
-        first = asyncio.create_task(together("a", [1]))
-        await calls.called.wait()
-        await asyncio.gather(first, together("b", [2]), together("c", [3]))
-        return calls.made
-
-    assert asyncio.run(ask()) == [[1], [2, 3]]
-
-
-def test_a_bad_one_fails_alone():
-    async def ask():
-        together = Batcher(Calls())
-        return await asyncio.gather(
-            together("a", [1]), together("b", [0]), together("c", [3]), return_exceptions=True
-        )
-
-    good, bad, other = asyncio.run(ask())
-    assert (good, other) == ([2], [6])
-    assert isinstance(bad, ValueError)
-
-
-def test_what_is_nobodys_fault_fails_all_and_is_not_done_again():
-    """It may have been done, and only its answer was lost."""
-    made = []
-
-    async def lose_answer(items):
-        made.append(items)
-        raise DatabaseUnavailable
-
-    async def ask():
-        together = Batcher(lose_answer)
-        return await asyncio.gather(together("a", [1]), together("b", [2]), return_exceptions=True)
-
-    assert [type(error) for error in asyncio.run(ask())] == [DatabaseUnavailable] * 2
-    assert made == [[1, 2]]
-
-
-def test_those_who_take_turns_are_waited_for_and_who_stays_away_is_not():
-    async def ask():
-        calls = Calls()
-        together = Batcher(calls)
-
-        async def again(who, times):
-            for _ in range(times):
-                await together(who, [1])
-
-        await asyncio.wait_for(asyncio.gather(again("a", 50), again("b", 50), again("c", 5)), 30)
-        return [len(items) for items in calls.made]
-
-    sizes = asyncio.run(ask())
-    assert sum(sizes) == 105
-    assert sizes.count(2) > 40
 
 
 @pytest.mark.parametrize("kind", ["memory"], indirect=True)
@@ -136,9 +52,9 @@ def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
                 WantedJobs(("mail",), 5),
                 WantedJobs(("mail",), 1),
             ]
-            taken = await asyncio.gather(*(door.reserve(wish, [wish]) for wish in wishes))
+            taken = await asyncio.gather(*(door.reserve(wish) for wish in wishes))
             await door.close()
-            return [[lease.job.payload for lease in leases] for [leases] in taken]
+            return [[lease.job.payload for lease in leases] for leases in taken]
 
     assert asyncio.run(ask()) == [[0], ["a letter"], [1, 2], []]
 
@@ -193,12 +109,12 @@ def test_of_puts_beyond_a_limit_those_that_were_stored_are_told(serve):
         served.app._database.path, isolation_level=None, check_same_thread=False
     )
 
-    async def store_and_lock(calls, store=served.door.put._call):
+    async def store_and_lock(calls, store=served.app.jobs.aenqueue_all):
         jobs = await store(calls)
         other.execute("begin immediate")
         return jobs
 
-    served.door.put._call = store_and_lock
+    served.app.jobs.aenqueue_all = store_and_lock
     with closing(other):
         client.say("put 0 0 60 1\r\na\r\n" * 200)
         heard = [client.line().split()[0] for _ in range(200)]
@@ -234,19 +150,3 @@ def test_who_is_left_out_of_a_look_has_the_next_one():
             return [[lease.job.payload for lease in leases] for leases in taken]
 
     assert asyncio.run(ask()) == [[0, 1], [2, 3], [4, 5], [6], []]
-
-
-def test_one_call_for_many_is_no_larger_than_others_can_wait_for():
-    sizes = []
-
-    async def call(items):
-        sizes.append(len(items))
-        return items
-
-    async def ask():
-        together = Batcher(call)
-        await asyncio.gather(*(together(nth, [nth] * 300) for nth in range(10)))
-
-    asyncio.run(ask())
-    assert sum(sizes) == 3_000
-    assert max(sizes) <= MOST_ITEMS + 300

@@ -93,7 +93,7 @@ async def _put(connection: ClientConnection, batch: Sequence[ClientCommand]) -> 
     server = connection.server
     topic = _topic(connection.tube)
     calls = [(topic, command.body, _options(command)) for command in batch]
-    stored = await server.put(connection, calls)
+    stored = await server.app.jobs.aenqueue_all(calls)
     server.total_jobs += len(stored)
     server.tube(connection.tube).total_jobs += len(stored)
     return [b"INSERTED %d\r\n" % job.seq for job in stored]
@@ -122,9 +122,7 @@ async def reserve(connection: ClientConnection, limit: int, timeout: int | None)
     jobs, session = connection.server.app.jobs, connection.server.session
     topics = tuple(_topic(tube) for tube in connection.watched)
     end = float("inf") if timeout is None else time.monotonic() + timeout
-    [leases] = await connection.server.reserve(connection, [WantedJobs(topics, limit)])
-    if isinstance(leases, BaseException):
-        raise leases
+    leases = await connection.server.reserve(WantedJobs(topics, limit))
     while not leases:
         connection.expire()
         now, soon = time.monotonic(), connection.ends_at() - SOON
@@ -183,7 +181,7 @@ async def _delete_some(connection: ClientConnection, batch: Sequence[ClientComma
         reserved[number] = lease
     if not reserved:
         return [await _delete_unreserved(connection, batch[0].numbers[0])]
-    results = await connection.server.delete(connection, list(reserved.values()))
+    results = await connection.server.delete(list(reserved.values()))
     replies: list[bytes] = []
     for lease, is_deleted in zip(reserved.values(), results, strict=True):
         connection.forget(lease.job.seq)

@@ -9,16 +9,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from towpath import App
-from towpath.app.checks import EnqueueOptions
+from towpath.database.group_commit import COMPANY_TICKS, Policy
+from towpath.database.task_lanes import TaskLanes
 from towpath.errors import LeaseLost, TowpathError
 from towpath.model.delay_queue import QueueCounts
-from towpath.model.job import Job, Lease
-from towpath.server.beanstalkd.batching import Batcher
+from towpath.model.job import Lease
+from towpath.operation import Batch, Operation, Steps
 from towpath.server.beanstalkd.commands import MOST_RESERVED, WantedJobs
 from towpath.server.beanstalkd.connection import ClientConnection
 from towpath.server.beanstalkd.tubes import DEFAULT, topic_of, tube_of
@@ -57,6 +58,15 @@ def _fit(size: int, each: int, most: int) -> int:
     return max(1, min(most, size // max(1, each)))
 
 
+def _reservation(wanted: Sequence[WantedJobs]) -> Operation[list[list[Lease] | BaseException]]:
+    """Return an operation that gathers in lanes; the server runs it, by verbs of the app."""
+    return Operation("reserve", _no_steps, batch=Batch(wanted, _reservation))
+
+
+def _no_steps() -> Steps[list[list[Lease] | BaseException]]:
+    raise NotImplementedError
+
+
 class BeanstalkdServer:
     """Serves beanstalkd's protocol for an app.
 
@@ -85,9 +95,9 @@ class BeanstalkdServer:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat: asyncio.Task[None] | None = None
-        self.put: Batcher[tuple[str, object, EnqueueOptions], Job] = Batcher(app.jobs.aenqueue_all)
-        self.delete: Batcher[Lease, bool] = Batcher(self._delete)
-        self.reserve: Batcher[WantedJobs, list[Lease] | BaseException] = Batcher(self._reserve)
+        # One reservation at a time, for all connections that ask meanwhile.
+        policy = Policy(batch_size=MOST_PER_CALL, company_ticks=COMPANY_TICKS)
+        self._reservations = TaskLanes([self], BeanstalkdServer._reserve_all, policy)
 
     async def start(self, *, alone: bool = False) -> None:
         """Start a session. With `alone`, end the sessions that dead servers of this name left."""
@@ -170,11 +180,21 @@ class BeanstalkdServer:
             else:
                 left = left[MOST_RELEASED:]
 
-    async def _delete(self, leases: Sequence[Lease]) -> list[bool]:
+    async def delete(self, leases: Sequence[Lease]) -> list[bool]:
         """Delete jobs; return for each whether its lease was valid."""
         lost = await self.app.queues.adelete_many(leases)
         refused = {(lease.job.seq, lease.epoch) for lease in lost}
         return [(lease.job.seq, lease.epoch) not in refused for lease in leases]
+
+    async def reserve(self, wanted: WantedJobs) -> list[Lease]:
+        """Reserve ready jobs without waiting, together with the other connections."""
+        [result] = await self._reservations.arun(_reservation([wanted]))
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    async def _reserve_all(self, reservations: Sequence[Operation[Any]]) -> list[Any]:
+        return [await self._reserve(each.batch.items) for each in reservations]
 
     async def _reserve(self, wanted: Sequence[WantedJobs]) -> list[list[Lease] | BaseException]:
         """Reserve ready jobs without waiting: one call for all that want the same topics."""
