@@ -1,4 +1,4 @@
-"""What was opened before a fork belongs to the parent; the child begins anew.
+"""What was opened before a fork belongs to the parent; the child starts again.
 
 SQLite keeps a record of its files and locks in the process. A child that inherits it believes in
 locks that it does not have, and the parent then takes its log away. So SQLite's connections are
@@ -15,7 +15,7 @@ class Forkable(Protocol):
     """Something that holds connections, threads or locks."""
 
     def start_again(self) -> None:
-        """Forget what was inherited, without closing it, and begin anew."""
+        """Forget what was inherited, without closing it, and start again."""
         ...
 
 
@@ -39,7 +39,7 @@ _inherited: list[object] = []
 
 
 def begin_anew_after_fork(thing: Forkable) -> None:
-    """Have a thing begin anew in every forked child."""
+    """Have a thing start again in every forked child."""
     _living.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, through psycopg: how to connect, to say things, and to understand errors."""
+"""PostgreSQL, through psycopg: connections, the form of our statements, and errors."""
 
 import contextlib
 import random
@@ -85,7 +85,7 @@ class Trouble:
         self._since: float | None = None
         self.seen = False
         self.doubtful = False  # it may have been done: the commit was on its way
-        self._lost = False  # and nobody heard of it
+        self._lost = False  # its answer was lost
 
     def pause(self, error: psycopg.Error, operations: Operations) -> float:
         """Return how long to wait before the next try, or raise."""
@@ -109,7 +109,7 @@ class Trouble:
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
 
     def shared(self, error: TowpathError, operations: Operations) -> TowpathError:
-        """Return the error of one operation as it is told to all that shared its transaction.
+        """Return the error of one operation as all that shared its transaction raise it.
 
         If that may have been committed before, none of them may run alone as if for the first time.
         """
@@ -121,7 +121,7 @@ class Trouble:
 
 
 def _passing(error: psycopg.Error, ours: DatabaseError) -> bool:
-    """Say whether time may heal it."""
+    """Say whether the error may go away by itself."""
     if not isinstance(ours, DatabaseUnavailable) or isinstance(error, PipelineAborted):
         return False
     return error.sqlstate is not None or not _HOPELESS.search(str(error))
@@ -179,18 +179,18 @@ def _set_up(
     """Set up a session, unless PgBouncer or the like, with process ids of its own, lends it."""
     [[[pid]]] = yield [Sent("select pg_backend_pid()")]
     if pid == wire.pid:
-        yield [_wishes(settings, by_key=by_key)]
+        yield [_set_up_statement(settings, by_key=by_key)]
         wire.is_pooled = False
 
 
-def _wishes(settings: Settings, *, by_key: bool) -> Sent:
+def _set_up_statement(settings: Settings, *, by_key: bool) -> Sent:
     """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
-    wished = {
+    options = {
         "lock_timeout": str(_lock_timeout(settings)),
         **(BY_KEY if by_key else {}),
     }
-    calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(wished), 2)]
-    return Sent(f"select {', '.join(calls)}", [word for pair in wished.items() for word in pair])
+    calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(options), 2)]
+    return Sent(f"select {', '.join(calls)}", [word for pair in options.items() for word in pair])
 
 
 def wait_for_locks(settings: Settings) -> Sent:
@@ -210,16 +210,16 @@ def watch(wire: Wire, url: str, settings: Settings) -> Wire:
 
 
 def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
-    """Ask over another connection whether the server works on what was asked over this one.
+    """Ask over another connection whether the server works on the statements of this one.
 
-    No, if there is no answer to that either, or if it has ended and the answer must have been lost.
+    No, if that gets no answer either, or if they have ended and the answer must have been lost.
     """
     pid = None if wire.is_pooled else wire.pid
     try:
         with contextlib.closing(connect(url, settings)) as other:
             [[[works]]] = other.exchange([Sent(_WORKS, [pid, wire.mark])])
     except psycopg.Error as error:
-        return "FATAL" in str(error)  # it lives: it has answered, if only by a refusal
+        return "FATAL" in str(error)  # a refusal is an answer, too: the server lives
     return bool(works)
 
 

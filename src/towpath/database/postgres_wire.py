@@ -1,6 +1,6 @@
-"""What goes over one connection to PostgreSQL: statements asked together are sent together.
+"""One connection to PostgreSQL, over which several statements are sent at once.
 
-By libpq's own words, since psycopg's cursors cost more than what they carry (decision 3).
+By libpq's own functions, since psycopg's cursors cost more than what they carry (decision 3).
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _OPEN: Final = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
 class Wire:
-    """A connection over which statements are asked, blocking or not.
+    """A connection that sends statements and returns their rows, blocking or not.
 
     After `patience` seconds of silence `is_worked_on` finds out whether the server still works on
     the statements; if it does not, the connection is cut, as a lost one.
@@ -72,7 +72,7 @@ class Wire:
         self._expected: list[str | None] = []  # results: answers, or the text that gets a name
         self._heard: list[PGresult] = []
         self._unsent = False
-        self.said = b""  # of which command the last answer was
+        self.said = b""  # the command of the last answer
 
     @property
     def pid(self) -> int:
@@ -134,7 +134,7 @@ class Wire:
         return rung
 
     def _hear(self) -> None:
-        """Go on when the line is ready. While nobody waits that is its end, as a rule."""
+        """Go on when the socket is ready. If no caller waits, it has ended as a rule."""
         sending = self._unsent
         self._heard_at = time.monotonic()
         try:
@@ -145,7 +145,7 @@ class Wire:
         except psycopg.Error as error:
             self._stop_listening(error)
             return
-        except BaseException:  # whoever waits is not to wait for ever
+        except BaseException:  # the caller must not wait for ever
             self._stop_listening(psycopg.OperationalError("interrupted"))
             raise
         if sending and not self._unsent and self._listener:
@@ -189,7 +189,7 @@ class Wire:
         self.cut()
 
     def _stop_listening(self, error: psycopg.Error) -> None:
-        """Listen no more; who waits is told why."""
+        """Listen no more; a caller that waits raises the error."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -200,8 +200,8 @@ class Wire:
             self._listener = None
 
     def cut(self) -> None:
-        """Cut the connection, from any thread: whoever waits for its answer is told at once."""
-        # Not closed: its number must not go to another file while somebody still waits on it.
+        """Cut the connection, from any thread: a caller that waits for an answer raises at once."""
+        # Not closed: another file must not get its number while a caller waits on it.
         with (
             contextlib.suppress(psycopg.Error, OSError),
             socket.socket(fileno=os.dup(self._pgconn.socket)) as line,
@@ -209,20 +209,20 @@ class Wire:
             line.shutdown(socket.SHUT_RDWR)
 
     def call_off(self) -> None:
-        """Have the server end what it still does for nobody, without waiting for that."""
+        """Have the server end statements that no caller waits for, without waiting for that."""
         if self._pgconn.transaction_status == TransactionStatus.ACTIVE:
-            encrypted = psycopg.capabilities.has_cancel_safe()  # where the line is
+            encrypted = psycopg.capabilities.has_cancel_safe()  # if the connection is
             pgconn = self._pgconn
             with contextlib.suppress(psycopg.Error, RuntimeError):
                 cancel = pgconn.cancel_conn().blocking if encrypted else pgconn.get_cancel().cancel
                 Thread(target=_try, args=(cancel,), daemon=True).start()
 
     def close(self) -> None:
-        """Close the connection, from any thread; whoever waits for its answer is told."""
+        """Close the connection, from any thread; a caller that waits for an answer raises."""
         if not self.rests:
             self.cut()
         if self._polls:
-            return  # whoever does so hears of the cut, and is the last to hold it
+            return  # the thread that polls notices the cut, and is the last to hold it
         loop = self._listener.loop if self._listener else None
         if loop is None or loop is running_loop() or not loop.is_running():
             self._close()
@@ -235,7 +235,7 @@ class Wire:
         self._pgconn.finish()
 
     def _ask(self, asked: Iterable[Sent]) -> None:
-        """Send all of it, as far as the line takes it; what is large leaves before the rest."""
+        """Send statements, as far as the socket takes them; the rest goes out later."""
         self._begin()
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
@@ -266,13 +266,13 @@ class Wire:
         try:
             pgconn.consume_input()
         except psycopg.OperationalError:
-            self._raise_heard()  # the server may have said why it goes
+            self._raise_heard()  # the server may have given the reason
             raise
         last: PGresult | None = None
         while not pgconn.is_busy():
             result = pgconn.get_result()
             if result is None and last is None:
-                break  # between two results there is one such, more than one only at the end
+                break  # one None stands between two results, two stand at the end
             if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
                 pgconn.exit_pipeline_mode()
                 return True
@@ -288,7 +288,7 @@ class Wire:
             if text is None:
                 answers.append(result)
             elif result.status == ExecStatus.COMMAND_OK:
-                self._names[text] = self._new_names[text]  # for good, whatever becomes of the rest
+                self._names[text] = self._new_names[text]  # even if a later statement fails
         self._raise_heard()
         self.said = answers[-1].command_status or b""
         rows = [self._rows(result) for result in answers]
@@ -309,11 +309,11 @@ class Wire:
 
 
 class Listener:
-    """The event loop of this thread listens to a line for good: to begin anew costs more."""
+    """The event loop of this thread listens to a socket all the time: that costs less."""
 
     def __init__(self, line: int, hear: Callable[[], None]) -> None:
         self.loop = asyncio.get_running_loop()
-        # A number of our own: libpq closes its own when it likes, and then that may be another's.
+        # A descriptor of our own: libpq may close its own, whose number another file then gets.
         self.line = os.dup(line)
         self.loop.add_reader(self.line, hear)
         self._poll = select.poll()

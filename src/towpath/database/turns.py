@@ -36,7 +36,7 @@ def _opened(path: Path) -> int:
 
 
 class Turn:
-    """A process's place in the line of those that write to a file."""
+    """The place of a process among those that take turns to write to a file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = _opened(path)
