@@ -1,7 +1,8 @@
-"""Each behaviour on every database, with the blocking verbs on one of them.
+"""Each behaviour on SQLite and PostgreSQL, with the blocking verbs on one of the two.
 
 A blocking verb is generated from its async twin, so that a defect of the verb shows in either. The
-test's name decides which database sees the blocking one: about a third of the tests for each.
+test's name decides which database sees the blocking one, and whether a database in memory, which
+shares nearly all of its code with SQLite, sees the test too.
 """
 
 from zlib import crc32
@@ -20,19 +21,20 @@ def pytest_generate_tests(metafunc):
     if "kind" not in free or metafunc.config.getoption("--all-pairs"):
         return
     number = crc32(metafunc.function.__name__.encode())
-    chosen = KINDS[number % len(KINDS)]
-    pairs = [(kind, "blocking" if kind == chosen else "async") for kind in KINDS]
+    kinds = KINDS if number % 3 == 0 else ("sqlite", "postgres")
+    blocking = kinds[number // 3 % len(kinds)]
+    pairs = [(kind, "blocking" if kind == blocking else "async") for kind in kinds]
     if test.get_closest_marker("one_database"):
-        pairs = [(chosen, ("blocking", "async")[number // len(KINDS) % 2])]
-    elif test.get_closest_marker("both_colours") or "colour" not in free:
+        pairs = [(KINDS[number % 3], ("blocking", "async")[number // 3 % 2])]
+    elif test.get_closest_marker("both_colours"):
         return
     # A module with databases of its own would run each of them once for each pair.
     assert not hasattr(metafunc.module, "kind"), f"{test.nodeid} must be marked both_colours"
     if "colour" in free:
         test.add_marker(pytest.mark.parametrize(("kind", "colour"), pairs, indirect=True))
     else:
-        kinds = [kind for kind, _ in pairs]
-        test.add_marker(pytest.mark.parametrize("kind", kinds, indirect=True))
+        alone = [kind for kind, _ in pairs]
+        test.add_marker(pytest.mark.parametrize("kind", alone, indirect=True))
 
 
 def _names(mark: pytest.Mark) -> list[str]:

@@ -33,6 +33,8 @@ from towpath.errors import (
     SchemaMissing,
 )
 
+pytestmark = pytest.mark.both_colours
+
 # ---------------------------------------------------------------- one small driver per adapter
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+import pytest
+
 from tests.conftest import eventually
 from towpath.database.group_commit import COMPANY_TICKS, Call, Inbox, Policy
 from towpath.database.task_lanes import TaskLanes
@@ -12,6 +14,8 @@ from towpath.database.thread_lanes import ThreadLanes
 from towpath.errors import DatabaseUnavailable
 from towpath.operation import Answer, Operation, Steps, plural
 from towpath.statement import Statement
+
+pytestmark = pytest.mark.both_colours
 
 Make = Callable[[Sequence[str]], Operation[list[Answer[str]]]]
 
