@@ -26,6 +26,7 @@ USERS_APP = """
 def user(pytester, monkeypatch):
     """Somebody with an app in shop.py, whose pytest has our plugin."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{pytester.path}")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # ours are many, and slow to load
     pytester.makepyfile(shop=USERS_APP)
     pytester.makeini("[pytest]\ntowpath_app = shop:app")
     return pytester
@@ -71,7 +72,7 @@ def test_tests_in_parallel_do_not_see_each_other(user):
         """
     )
 
-    run(user, "-n", "2").assert_outcomes(passed=6)
+    run(user, "-p", "xdist", "-n", "2").assert_outcomes(passed=6)
 
 
 def test_an_impatient_user_does_not_wait_for_a_task_that_hangs(user):
