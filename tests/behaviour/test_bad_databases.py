@@ -221,7 +221,7 @@ def test_a_role_that_may_not_create_our_tables_is_told_who_should(open_app, make
         app.jobs.enqueue("mail")
 
     rich.migrate()
-    with refused(DatabaseDenied, "permission denied", "rights"):
+    with refused(DatabaseDenied, "permission denied", "check user, password and permissions"):
         app.jobs.enqueue("mail")
 
     grant(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.conftest import eventually
 from towpath.database.bells import EVERYTHING, MOST_BYTES, decode, encode
 from towpath.errors import AppClosed
-from towpath.operation import Wakeup
+from towpath.operation import Changed, Wakeup
 from towpath.store import topics
 
 FAR = 600  # seconds between two looks of the safety net
@@ -72,7 +72,14 @@ def listening(app, *wakeups):
 
 def change(*wakeups):
     """An operation that changes something, and says that it was this."""
-    return replace(topics.pause("mail", next(durations)), wakes=lambda _: set(wakeups))
+    return changing(topics.pause("mail", next(durations)), wakeups)
+
+
+def changing(operation, wakeups):
+    def steps():
+        return Changed((yield from operation.inside()), others=wakeups)
+
+    return replace(operation, start=steps)
 
 
 def names(count, text="🛶"):

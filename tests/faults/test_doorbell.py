@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from msgspec.structs import replace
 
+from tests.behaviour.test_wakeups import changing
 from tests.faults.processes import wait_until
 from towpath import App
 from towpath.database.bells import LOOK_EVERY, PostgresBell, SqliteBell
@@ -68,7 +68,7 @@ def test_subscribers_in_other_processes_hear_of_a_commit(start, make_app):
     for program in programs:
         assert program.hear() == "listening"
 
-    app.run(replace(topics.pause("mail", None), wakes=lambda _: wakeups))
+    app.run(changing(topics.pause("mail", None), wakeups))
 
     for program in programs:
         assert program.finish().splitlines()[-1] == "0 1 2 3 4 5 6 7"

@@ -344,7 +344,7 @@ def test_a_job_waits_only_for_jobs_that_its_caller_may_see(web, ada, bob, path):
 
     missing = after(uuid4())
     assert missing[0] == 404
-    assert "there is no job ID to wait for" in missing[1]
+    assert "job ID does not exist, so no job can wait for it" in missing[1]
     assert after(hidden.id) == after(own.id, hidden.id) == missing
     assert len(web.app.jobs.list()) == 2
     known = {"id": str(uuid4())}

@@ -20,7 +20,7 @@ export type Job<Payload = unknown, Result = unknown> = Omit<
 
 /** How a job is run. Times are seconds. */
 export type JobOptions = Omit<
-  Schemas["NewJob"],
+  Schemas["JobInput"],
   "topic" | "payload" | "encoding" | "runAt" | "expiresAt"
 > & {
   /** Not before this instant. */
@@ -32,7 +32,7 @@ export type JobOptions = Omit<
 export type Instant = Date | string | null;
 
 /** What is to change while a job waits. */
-export type JobChange = Omit<Schemas["Change"], "runAt"> & { runAt?: Instant };
+export type JobChange = Omit<Schemas["JobChangeInput"], "runAt"> & { runAt?: Instant };
 
 /** A job to be stored. A Uint8Array is stored as raw bytes, anything else as JSON. */
 export type NewJob = JobOptions & { topic: string; payload?: unknown };
@@ -56,10 +56,10 @@ export type LeaseShown = Schemas["Lease"];
 export type Topic = Schemas["Topic"];
 export type WorkerInfo = Schemas["Worker"];
 export type Schedule = Schemas["Schedule"];
-export type NewSchedule = Schemas["NewSchedule"];
+export type NewSchedule = Schemas["ScheduleInput"];
 
 export type Key = Schemas["Key"];
-export type NewKey = Schemas["NewKey"];
+export type NewKey = Schemas["KeyInput"];
 /** A key with its secret, which is shown this once. */
 export type CreatedKey = Schemas["MadeKey"];
 export type Scope = Key["scopes"][number];
