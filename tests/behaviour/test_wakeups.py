@@ -18,6 +18,8 @@ from towpath.errors import AppClosed
 from towpath.operation import Changed, Wakeup
 from towpath.store import topics
 
+pytestmark = pytest.mark.both_colours  # its databases are its own
+
 FAR = 600  # seconds between two looks of the safety net
 NAMES = [
     "mail",
