@@ -1,4 +1,4 @@
-/** What superusers decide: who may do what, and which workers are there. */
+/** For superusers: the access rules, API keys, and the list of workers. */
 
 import { type CallOptions, type Transport, path } from "./transport.ts";
 import type {
@@ -10,7 +10,7 @@ import type {
   WorkerInfo,
 } from "./types.ts";
 
-/** The rules by which requests are allowed. */
+/** The rules that allow requests. */
 export class Access {
   readonly #transport: Transport;
 
@@ -22,7 +22,7 @@ export class Access {
     return this.#transport.get("/api/access", options);
   }
 
-  /** Change what is given and keep the rest; it holds at once, on every server. */
+  /** Change the given rules and keep the others; the change holds at once, on every server. */
   set(change: AccessChange, options: CallOptions = {}): Promise<Settings> {
     return this.#transport.send("PATCH", "/api/access", { ...options, body: change });
   }
@@ -40,12 +40,12 @@ export class Keys {
     return (await this.#transport.get<{ items: Key[] }>("/api/keys", options)).items;
   }
 
-  /** Make a key. Its secret is in this answer, and never again. */
+  /** Create a key. Only this answer contains its secret. */
   create(key: NewKey, options: CallOptions = {}): Promise<CreatedKey> {
     return this.#transport.post("/api/keys", { ...options, body: key });
   }
 
-  /** Refuse whoever uses this key from now on. */
+  /** Revoke the key: requests with it are refused from now on. */
   async revoke(id: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.send("DELETE", path`/api/keys/${id}`, options);
   }

@@ -14,7 +14,7 @@ export interface TowpathOptions extends TransportOptions {
 }
 
 export interface AuthOptions extends CallOptions {
-  /** `users` unless told; `_superusers` for those who may do everything. */
+  /** Default `users`; `_superusers` for accounts that may do everything. */
   collection?: "users" | "_superusers" | undefined;
   /** For a page of the server's own origin: a cookie that scripts cannot read, and no token. */
   cookie?: boolean | undefined;
@@ -22,7 +22,7 @@ export interface AuthOptions extends CallOptions {
 
 type AuthListener = (token: string, record: AccountRecord | null) => void;
 
-/** A Towpath server, and who we are to it. */
+/** A Towpath server, and the login of this client. */
 export class Towpath {
   readonly jobs: Jobs;
   readonly topics: Topics;
@@ -47,12 +47,12 @@ export class Towpath {
     this.access = new Access(this.#transport);
   }
 
-  /** What is sent with every call; empty while nobody is logged in. */
+  /** The token that every call sends; empty without a login. */
   get token(): string {
     return this.#token;
   }
 
-  /** Who is logged in, as far as this client knows. */
+  /** The account that is logged in, as far as this client knows. */
   get record(): AccountRecord | null {
     return this.#record;
   }
@@ -78,8 +78,8 @@ export class Towpath {
   }
 
   /**
-   * End this login, here and on the server: also tokens of it that were refreshed or kept elsewhere.
-   * If the server cannot be told, only here.
+   * End this login, here and on the server, with all its tokens, also refreshed and copied ones.
+   * If the server cannot be reached, it ends only here.
    */
   async logout(options: AuthOptions = {}): Promise<void> {
     const collection = options.collection ?? this.#record?.collectionName ?? "users";
@@ -91,7 +91,7 @@ export class Towpath {
     }
   }
 
-  /** Be told of every login, refresh and logout; returns a function that ends that. */
+  /** Call a function at every login, refresh and logout; returns a function that ends this. */
   onAuthChange(listener: AuthListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -102,7 +102,7 @@ export class Towpath {
     return new Accounts(this.#transport, name);
   }
 
-  /** Run the jobs of one or more topics with a function, from now on until it is stopped. */
+  /** Run the jobs of one or more topics with a function, until the worker is stopped. */
   worker<Payload = unknown>(
     topics: string | readonly string[],
     handler: Handler<Payload>,

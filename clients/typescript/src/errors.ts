@@ -3,15 +3,15 @@
  *
  *     TowpathError
  *     ├── Invalid         the request makes no sense, whatever the state
- *     ├── Unauthorized    nobody is logged in, or the token has ended
+ *     ├── Unauthorized    there is no login, or the token has expired
  *     ├── Forbidden       a rule, a key's scopes or its topics refuse this
- *     ├── NotFound        there is no such thing, or a rule hides it
+ *     ├── NotFound        it does not exist, or a rule hides it
  *     ├── Conflict        it exists, but its state does not allow this
- *     │   └── LeaseLost   the job was yours and no longer is: stop working on it
- *     ├── TooMany         asked too often; `retryAfter` says when to come back
+ *     │   └── LeaseLost   the lease has ended: stop working on the job
+ *     ├── TooMany         too many requests; `retryAfter` says when to try again
  *     ├── Unavailable     the server or its database cannot answer now
- *     ├── NetworkError    no answer, or only a part of one: it may have happened or not
- *     └── TimeoutError    likewise, within the time that the client waits
+ *     ├── NetworkError    no answer, or only a part of one: the call may have been done or not
+ *     └── TimeoutError    no answer in time: the call may have been done or not
  *
  * The `code` is more precise than the class and never changes: `payload_too_large`, `key_taken` …
  */
@@ -29,7 +29,7 @@ export class TowpathError extends Error {
   /** The HTTP status; 0 if there was no answer. */
   readonly status: number;
   readonly details: Record<string, unknown>;
-  /** Seconds after which the server wants to be asked again, if it said so. */
+  /** Seconds after which to try again, if the server said so. */
   readonly retryAfter: number | undefined;
 
   static {

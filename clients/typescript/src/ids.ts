@@ -1,4 +1,4 @@
-/** A new UUIDv7: ids of later jobs sort behind those of earlier ones. */
+/** A new UUIDv7: later ids sort after earlier ones. */
 export function newId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   const view = new DataView(bytes.buffer);
@@ -11,7 +11,7 @@ export function newId(): string {
   return hex.replace(/(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-/** A number by which a repeated reservation is known: above 0, and exact in JSON. */
+/** A number that identifies a repeated reservation: above 0, and exact in JSON. */
 export function newToken(): number {
   const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2));
   return (high & 0x1f_ffff) * 0x1_0000_0000 + low + 1;

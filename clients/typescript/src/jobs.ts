@@ -32,18 +32,18 @@ export interface ListOptions extends CallOptions {
   text?: string | undefined;
   limit?: number | undefined;
   offset?: number | undefined;
-  /** The `next` of the page before. */
+  /** The `next` of the previous page. */
   before?: string | undefined;
 }
 
 export interface ReserveOptions extends CallOptions {
-  /** At most so many; 1 unless told. */
+  /** At most so many; default 1. */
   limit?: number | undefined;
-  /** Seconds to wait for a job, at most 60; 0 unless told. */
+  /** Seconds to wait for a job, at most 60; default 0. */
   timeout?: number | undefined;
   /** Repeated with the same token, it returns the same leases. */
   token?: number | undefined;
-  /** The name of this worker, for jobs that choose theirs. */
+  /** The name of this worker, for jobs that choose their workers. */
   worker?: string | undefined;
 }
 
@@ -105,7 +105,7 @@ export class Jobs {
     return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/requeue`, options));
   }
 
-  /** Stop a job wherever it is; one that runs is asked to. */
+  /** Stop a job wherever it is; a running one is asked to stop. */
   async cancel(id: string, options: CallOptions = {}): Promise<Job> {
     return decoded(await this.#transport.post<Job>(path`/api/jobs/${id}/cancel`, options));
   }
@@ -143,12 +143,12 @@ export class Jobs {
     return this.#items(path`/api/jobs/${id}/failures`, options);
   }
 
-  /** The lines that its runs have written, oldest first. */
+  /** The log lines of a job, oldest first. */
   logs(id: string, options: CallOptions = {}): Promise<LogLine[]> {
     return this.#items(path`/api/jobs/${id}/logs`, options);
   }
 
-  /** What its runs have published after a cursor, oldest first, at most 1,000 at once. */
+  /** The events of a job after a cursor, oldest first, at most 1,000 at once. */
   events(
     id: string,
     options: CallOptions & { after?: number | undefined } = {},
@@ -157,13 +157,13 @@ export class Jobs {
     return this.#items(path`/api/jobs/${id}/events`, { query, signal });
   }
 
-  /** What each worker made of a job that chooses its workers. */
+  /** The runs of a job that chooses its workers. */
   runs(id: string, options: CallOptions = {}): Promise<Run[]> {
     return this.#items(path`/api/jobs/${id}/runs`, options);
   }
 
   /**
-   * Take ready jobs to work on, most urgent first; none, if nothing became ready in time.
+   * Take ready jobs to work on, most urgent first; none if no job is ready in time.
    *
    * Each lease lives for the ttr of its job, and longer if it is touched.
    */
@@ -186,7 +186,7 @@ export class Jobs {
   }
 }
 
-/** A job as the server reads it, with an id of ours by which a repeated enqueue is known. */
+/** A job as the server reads it, with an id by which it recognises a repeated enqueue. */
 function asStored(job: NewJob, named: boolean): object {
   const { payload, runAt, expiresAt, ...rest } = job;
   const times = { runAt: instant(runAt), expiresAt: instant(expiresAt) };

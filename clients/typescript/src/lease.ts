@@ -2,7 +2,7 @@ import { decoded } from "./payloads.ts";
 import { type Call, type CallOptions, type Transport, path } from "./transport.ts";
 import type { Job, LeaseShown, Touched } from "./types.ts";
 
-const DEEPEST_CAUSE = 5; // an error may be its own
+const DEEPEST_CAUSE = 5; // an error may be its own cause
 
 export interface ReleaseOptions {
   /** Seconds before it is ready again. */
@@ -12,36 +12,36 @@ export interface ReleaseOptions {
 
 export interface BuryOptions {
   priority?: number | undefined;
-  /** Why; then this try counts as failed by it. */
+  /** The reason; with it, this try counts as failed. */
   error?: string | undefined;
 }
 
-/** What a run says of itself. */
+/** The output of a run. */
 export interface Said {
   /** How far the job is, from 0 to 1. */
   progress?: number | undefined;
-  /** About the progress. */
+  /** A message about the progress. */
   message?: string | undefined;
-  /** Lines that are kept with the job; at most 1,000 at once. */
+  /** Log lines, stored with the job; at most 1,000 at once. */
   lines?: readonly string[] | undefined;
-  /** What is published, as JSON; at most 1,000 at once. */
+  /** Events, as JSON; at most 1,000 at once. */
   events?: readonly unknown[] | undefined;
-  /** How many lines and events were said before; `lease.said` unless told. */
+  /** How many lines and events were sent before; default `lease.said`. */
   said?: number | undefined;
 }
 
 /**
  * The right to run one job for a while.
  *
- * Every word presents its epoch: once the lease is lost, each is refused with LeaseLost and
- * changes nothing. A word that is repeated after a lost answer holds.
+ * Every call presents its epoch: once the lease is lost, each call is refused with LeaseLost and
+ * changes nothing. A call that is repeated after a lost answer succeeds.
  */
 export class Lease<Payload = unknown> {
   readonly job: Job<Payload>;
   readonly epoch: number;
-  /** When it ends, unless it is touched. */
+  /** When the lease ends, unless it is touched. */
   until: string | null;
-  /** How many lines and events were said with it. */
+  /** How many lines and events were sent with it. */
   said = 0;
   readonly #transport: Transport;
 
@@ -52,7 +52,7 @@ export class Lease<Payload = unknown> {
     this.until = shown.until;
   }
 
-  /** The job is done; the result is kept with it. */
+  /** Finish the job; the result is stored with it. */
   async complete(result?: unknown, options: CallOptions = {}): Promise<void> {
     await this.#say("complete", { result }, options);
   }
@@ -73,19 +73,19 @@ export class Lease<Payload = unknown> {
     await this.#say("release", how, { signal });
   }
 
-  /** Put the job aside as failed, until somebody kicks, requeues or deletes it. */
+  /** Put the job aside as failed, until it is kicked, requeued or deleted. */
   async bury(options: CallOptions & BuryOptions = {}): Promise<void> {
     const { signal, ...how } = options;
     await this.#say("bury", how, { signal });
   }
 
-  /** Done and gone without a trace. */
+  /** Finish the job and delete it; no record is kept. */
   async delete(options: CallOptions = {}): Promise<void> {
     const call = { ...options, query: { epoch: this.epoch } };
     await this.#transport.send("DELETE", path`/api/jobs/${this.job.id}`, call);
   }
 
-  /** Extend the lease by the job's ttr, and learn whether somebody wants the job to stop. */
+  /** Extend the lease to the job's ttr from now; the answer says whether a cancel was requested. */
   async touch(
     options: CallOptions & { timeout?: number | undefined } = {},
   ): Promise<Touched> {
@@ -95,10 +95,10 @@ export class Lease<Payload = unknown> {
   }
 
   /**
-   * Say how far the job is, and keep lines and events with it.
+   * Store progress, log lines and events with the job.
    *
-   * If no answer came, it may have happened or not: the same again, with the same `said`, is
-   * kept once.
+   * If no answer came, the call may have been done or not: repeated with the same `said`, it is
+   * stored once.
    */
   async say(words: Said, options: CallOptions = {}): Promise<void> {
     const { said = this.said, lines = [], events = [] } = words;
@@ -113,7 +113,7 @@ export class Lease<Payload = unknown> {
   }
 }
 
-/** What went wrong, with its stack, which says nothing of the cause, nor always of the message. */
+/** The error with its stack; a stack lacks the cause, and sometimes the message. */
 function described(error: unknown, depth = 0): string {
   if (!(error instanceof Error)) return String(error);
   const title = String(error);

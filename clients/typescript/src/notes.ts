@@ -1,20 +1,20 @@
-/** What a running job says of itself, until the server has heard it. */
+/** The output of a running job, until the server has stored it. */
 
 import { Invalid, isLost, isRefusal } from "./errors.ts";
 import type { Lease, Said } from "./lease.ts";
 import { sleep, waitAfter } from "./transport.ts";
 
-const GATHER = 100; // milliseconds in which what is said is sent together
-const LONGEST_WAIT = 5_000; // milliseconds, whatever the server says, when the outcome waits too
+const GATHER = 100; // milliseconds in which output is gathered for one call
+const LONGEST_WAIT = 5_000; // milliseconds, while the outcome waits; the server may ask for more
 const MOST_AT_ONCE = 1_000; // lines, or events, of one call
-const ROOM = 2 ** 18; // characters of one call, but for an event that is larger and goes alone
-const MOST_LINE = 16_000; // of which the server keeps 8,000 characters; here, some count twice
+const ROOM = 2 ** 18; // characters of one call; a larger event is sent alone
+const MOST_LINE = 16_000; // the server keeps 8,000 characters; here some characters count twice
 const MOST_EVENT = 2 ** 20; // bytes, and so no more characters
 
-// In JSON, half of a pair is escaped; where the backslash itself is, it is only text like that.
+// In JSON, half of a surrogate pair is escaped; after an escaped backslash it is ordinary text.
 const HALF_ESCAPED = /[^\\](?:\\\\)*\\ud[89a-f]/;
 
-/** Gathers what one run says, and sends it about ten times a second, in order and each once. */
+/** Gathers the output of one run and sends it about ten times a second, in order, each once. */
 export class Notes {
   readonly #lease: Lease;
   readonly #report: (error: unknown) => void;
@@ -23,7 +23,7 @@ export class Notes {
   readonly #lines = new Unsent(1_000, ROOM);
   readonly #events = new Unsent(10_000, MOST_EVENT);
   #progress: Pick<Said, "progress" | "message"> | undefined;
-  #call: Said | undefined; // is made just so until it is answered: so nothing is kept twice
+  #call: Said | undefined; // repeated unchanged until it is answered: stored once
   #sending: Promise<void> | undefined;
 
   constructor(lease: Lease, report: (error: unknown) => void, onLost: (error: unknown) => void) {
@@ -51,10 +51,10 @@ export class Notes {
   }
 
   /**
-   * Send what is left, and take nothing more.
+   * Send the rest, and accept no more output.
    *
-   * A server that is away is waited for. One that answers, but takes no notes, is not: the
-   * outcome is worth more.
+   * This waits for a server that is away, but not for one that answers and refuses the notes: the
+   * outcome matters more.
    */
   async end(over: AbortSignal): Promise<void> {
     this.#ending.abort();
@@ -76,7 +76,7 @@ export class Notes {
     }
   }
 
-  /** What comes too late is dropped; an error might come where nobody would catch it. */
+  /** Late output is dropped: an error might be thrown where no code catches it. */
   #add(put: () => void): void {
     if (this.#ending.signal.aborted) return;
     put();
@@ -101,7 +101,7 @@ export class Notes {
     this.#sending = undefined;
   }
 
-  /** Make one call; it fails if it should be made again. */
+  /** Make one call; it rejects if the call should be repeated. */
   async #send(signal?: AbortSignal): Promise<void> {
     this.#call ??= this.#next();
     try {
@@ -137,7 +137,7 @@ export class Notes {
   }
 }
 
-/** Texts in line, no more than the server would keep; of too many, the oldest are dropped. */
+/** Texts that wait, at most as many as the server keeps; of more, the oldest are dropped. */
 class Unsent {
   readonly #texts: string[] = [];
   readonly #most: number;
@@ -159,7 +159,7 @@ class Unsent {
     while (this.length > this.#most || this.#characters > this.#mostCharacters) this.#shift();
   }
 
-  /** Take the oldest that find room in one call. */
+  /** Take the oldest texts that fit into one call. */
   take(room: number): string[] {
     const taken: string[] = [];
     for (let text = this.#texts[0]; text !== undefined; text = this.#texts[0]) {
@@ -188,7 +188,7 @@ function checkedLine(text: string): string {
   return text.slice(0, MOST_LINE).replace(/\p{Surrogate}/gu, "?");
 }
 
-/** As JSON, as it is now: what is published may change before it is sent. */
+/** The event as JSON now: the object may change before it is sent. */
 function checkedEvent(payload: unknown): string {
   const text = JSON.stringify(payload) ?? "null";
   if (text.length > MOST_EVENT) {

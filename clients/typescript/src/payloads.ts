@@ -1,6 +1,6 @@
-/** Payloads: JSON as it is; raw bytes as text or base64, said by `encoding`. */
+/** Payloads: JSON as it is; raw bytes as text or base64, as `encoding` says. */
 
-const CHUNK = 0x8000; // more arguments than this are too many for a call
+const CHUNK = 0x8000; // the most arguments of one function call
 
 export function encoded(payload: unknown): { payload?: unknown; encoding?: "base64" } {
   if (!(payload instanceof Uint8Array)) return { payload };

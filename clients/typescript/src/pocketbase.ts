@@ -1,13 +1,13 @@
 import { Jobs } from "./jobs.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
-/** What is needed of a PocketBase client, of any version. */
+/** The part of a PocketBase client that is used here, in any version. */
 export type PocketBaseLike = { authStore: { token: string } } & (
   { baseURL: string } | { baseUrl: string }
 );
 
 /**
- * Give a PocketBase client `.jobs`. Whoever is logged in there makes the calls.
+ * Add `.jobs` to a PocketBase client. Its calls use the login of that client.
  *
  * The jobs are on the client's own server, unless `url` names another one.
  */

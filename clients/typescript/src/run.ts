@@ -7,28 +7,28 @@ import { sleep, waitAfter } from "./transport.ts";
 import type { Job } from "./types.ts";
 
 const SHORTEST_BEAT = 50; // milliseconds
-const LONGEST_BEAT = 10_000; // in which a cancel reaches a running job
-const LONGEST_TIMER = 2 ** 31 - 1; // a longer one would fire at once
+const LONGEST_BEAT = 10_000; // milliseconds in which a cancel reaches a running job
+const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; a longer timer would fire at once
 
 export type Handler<Payload = unknown> = (job: Job<Payload>, context: Context) => unknown;
 
 export interface Context {
   /**
-   * Aborts when the job is to stop: it was cancelled, its lease is lost, its time limit is over,
-   * or the worker ends. What is thrown after that is no failure of the job.
+   * Aborts when the job must stop: it was cancelled, its lease is lost, its time limit is over, or
+   * the worker ends. An error that is thrown after that is not a failure of the job.
    */
   readonly signal: AbortSignal;
   readonly lease: Lease;
   /**
-   * Say how far the job is, from 0 to 1.
+   * Report the progress of the job, from 0 to 1.
    *
-   * What a job says is sent together, about ten times a second and before its outcome. A run that
-   * dies loses what it said in its last moment; what cannot be sent is never worth the outcome.
+   * The output of a job is sent about ten times a second and before its outcome. A run that dies
+   * loses its last output; output that cannot be sent does not hold up the outcome.
    */
   progress(this: void, share: number, message?: string): void;
-  /** Keep a line with the job, for `jobs.logs`; of very many, the oldest are dropped. */
+  /** Store a line with the job, for `jobs.logs`; of very many, the oldest are dropped. */
   log(this: void, line: string): void;
-  /** Keep an event with the job, for `jobs.events`; of very many, the oldest are dropped. */
+  /** Store an event with the job, for `jobs.events`; of very many, the oldest are dropped. */
   publish(this: void, payload: unknown): void;
 }
 
@@ -65,7 +65,7 @@ export class Run {
     this.#notes = new Notes(lease, report, (error) => this.#stop.abort(error));
   }
 
-  /** Run the handler and tell its outcome; returns when its code has ended. */
+  /** Run the handler and send its outcome; returns when its code has ended. */
   async end(handler: Handler): Promise<void> {
     const { job } = this.#lease;
     const doing = (async () => handler(job, this.#context()))();
@@ -79,7 +79,7 @@ export class Run {
             this.#lease.complete(result),
         (error: unknown) => this.#wordFor(error),
       );
-      clearTimeout(this.#limit); // it is in time, however long telling takes
+      clearTimeout(this.#limit); // the handler was in time, however long the outcome takes to send
       await this.#tell(word);
     } finally {
       this.#over.abort();
@@ -87,11 +87,11 @@ export class Run {
     }
   }
 
-  /** Stop: the worker ends, and another one may do it. */
+  /** Stop, as the worker ends; another worker may run the job. */
   async giveUp(): Promise<void> {
     this.#stop.abort(new TowpathError("the worker ends", { code: "worker_stopped" }));
-    this.#over.abort(); // so what is told now is not told for long
-    clearTimeout(this.#limit); // nothing keeps the process alive
+    this.#over.abort(); // the outcome is not repeated for long now
+    clearTimeout(this.#limit); // the timer must not keep the process alive
     await this.#tell(() => this.#lease.release());
   }
 
@@ -110,25 +110,25 @@ export class Run {
     const message = `it ran longer than ${this.#lease.job.timeout} s`;
     const error = new TowpathError(message, { code: "time_limit_exceeded" });
     this.#stop.abort(error);
-    // Its code cannot be stopped, and may never look at the signal.
+    // The code of the handler cannot be stopped, and may never check the signal.
     await this.#tell(() => this.#lease.fail(message));
   }
 
   #wordFor(error: unknown): Word {
     if (error instanceof Release) return () => this.#lease.release(error.options);
     if (error instanceof Bury) return () => this.#lease.bury({ error: error.message || undefined });
-    // If a cancel was requested, the job is cancelled by this.
+    // If a cancel was requested, this cancels the job.
     if (this.#stop.signal.aborted) return () => this.#lease.release();
     return () => this.#lease.fail(error);
   }
 
-  /** Tell the outcome. The first one holds; whoever has another one waits until it is told. */
+  /** Send the outcome. The first one holds; a caller with another one waits until it is sent. */
   #tell(word: Word): Promise<void> {
     this.#telling ??= this.#repeat(word);
     return this.#telling;
   }
 
-  /** Say a word until the server has heard it, or the worker has no more time for it. */
+  /** Repeat a call until the server has answered, or the worker has no more time. */
   async #repeat(word: Word): Promise<void> {
     await this.#notes.end(this.#over.signal);
     let refused = false;
@@ -143,7 +143,7 @@ export class Run {
         if (!isRefusal(error)) {
           await sleep(waitAfter(error, tried), this.#over.signal).catch(() => undefined);
         } else if (!refused) {
-          refused = true; // such as a result that is too large
+          refused = true; // for example, the result is too large
           word = () => this.#lease.fail(error);
         } else {
           return;
@@ -152,7 +152,7 @@ export class Run {
     }
   }
 
-  /** Extend the lease until the run is over; stop it when somebody wants that, or else has it. */
+  /** Extend the lease until the run is over; stop it after a cancel or the loss of the lease. */
   async #beat(ttr: number): Promise<void> {
     const over = this.#over.signal;
     const interval = Math.max(SHORTEST_BEAT, Math.min(ttr / 3, LONGEST_BEAT));
@@ -169,7 +169,7 @@ export class Run {
       try {
         await sleep(wait, over);
         const asked = performance.now();
-        // One whose line is dead without a word must leave time for another.
+        // A call on a dead connection must leave time for another call.
         const timeout = Math.max((heldUntil - asked) / 2, SHORTEST_BEAT);
         const touched = await this.#lease.touch({ signal: over, timeout });
         if (over.aborted) return;

@@ -9,7 +9,7 @@ export class Topics {
     this.#transport = transport;
   }
 
-  /** Every topic in numbers. */
+  /** Read the counts of every topic. */
   async list(options: CallOptions = {}): Promise<Topic[]> {
     return (await this.#transport.get<{ items: Topic[] }>("/api/topics", options)).items;
   }
@@ -28,7 +28,7 @@ export class Topics {
     await this.#transport.post(path`/api/topics/${topic}/resume`, options);
   }
 
-  /** Make up to `limit` buried jobs ready, or delayed ones if none is buried; say how many. */
+  /** Make up to `limit` buried jobs ready, or delayed ones if none is buried; returns how many. */
   async kick(topic: string, limit = 1, options: CallOptions = {}): Promise<number> {
     const call = { ...options, body: { limit } };
     const done = await this.#transport.post<{ kicked: number }>(
@@ -38,7 +38,7 @@ export class Topics {
     return done.kicked;
   }
 
-  /** Forget every job of the topic that nobody works on; say how many. */
+  /** Delete every job of the topic that is not running; returns how many. */
   async purge(topic: string, options: CallOptions = {}): Promise<number> {
     const done = await this.#transport.post<{ purged: number }>(
       path`/api/topics/${topic}/purge`,

@@ -1,10 +1,10 @@
-/** One call: the request, its time limit, and trying again where that does no harm. */
+/** One call: the request, its time limit, and its repetition where that is safe. */
 
 import { Invalid, NetworkError, TimeoutError, TowpathError, errorFrom } from "./errors.ts";
 
 const FIRST_WAIT = 200; // milliseconds
 const LONGEST_WAIT = 5_000;
-const LONGEST_TIMER = 2 ** 31 - 1; // a longer one would fire at once
+const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; a longer timer would fire at once
 const WORTH_REPEATING = new Set([429, 502, 503, 504]);
 
 export interface TransportOptions {
@@ -24,9 +24,9 @@ export interface Call extends CallOptions {
   query?: Record<string, string | number | undefined>;
   body?: unknown;
   headers?: Record<string, string | undefined>;
-  /** Whether it may be sent twice. A GET always may. */
+  /** Whether the call may be sent twice. A GET always may. */
   repeatable?: boolean;
-  /** Milliseconds that it may take with all its retries, if that is less than the client's. */
+  /** Milliseconds for the call with all its retries, if less than those of the client. */
   timeout?: number | undefined;
   /** Milliseconds that the server may take on purpose, on top of the time limit. */
   patience?: number;
@@ -113,7 +113,7 @@ export class Transport {
   }
 }
 
-/** A path whose filled-in parts stay one segment each, whatever they contain. */
+/** A path in which each inserted part stays one segment, whatever it contains. */
 export function path(texts: TemplateStringsArray, ...parts: string[]): string {
   return String.raw(
     { raw: texts },
@@ -139,7 +139,7 @@ export function waitAfter(error: unknown, tried: number): number {
   const told = error instanceof TowpathError ? error.retryAfter : undefined;
   if (told !== undefined) return told * 1000;
   const wait = Math.min(FIRST_WAIT * 2 ** tried, LONGEST_WAIT);
-  return wait * (0.5 + Math.random() / 2); // so that many clients do not come back at once
+  return wait * (0.5 + Math.random() / 2); // so that many clients do not retry at the same time
 }
 
 /** Wait; a signal ends it, with its reason. */
@@ -161,7 +161,7 @@ export function sleep(milliseconds: number, signal: AbortSignal): Promise<void> 
 /**
  * The caller's signal and the time limit, as one signal.
  *
- * Not AbortSignal.any: a worker's one signal would gather the remains of all its calls.
+ * Not AbortSignal.any: the one signal of a worker would keep a reference to each of its calls.
  */
 class TimeLimit {
   readonly #controller = new AbortController();
@@ -231,6 +231,6 @@ function parsed(text: string): unknown {
 
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
-  // Node says "fetch failed", and why in the cause.
+  // Node says "fetch failed"; the cause has the reason.
   return cause.cause instanceof Error ? cause.cause.message || cause.message : cause.message;
 }

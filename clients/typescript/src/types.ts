@@ -1,4 +1,4 @@
-/** What travels: the types of the OpenAPI document, narrowed where JavaScript knows more. */
+/** The types of requests and answers, from the OpenAPI document; some are narrower here. */
 
 import type { components, operations } from "./schema.ts";
 
@@ -12,9 +12,9 @@ export type Job<Payload = unknown, Result = unknown> = Omit<
   Schemas["Job"],
   "payload" | "result"
 > & {
-  /** The data it was enqueued with; raw bytes are a Uint8Array. */
+  /** The data of the job; raw bytes are a Uint8Array. */
   payload: Payload;
-  /** What its worker returned; null until it has completed. */
+  /** The result of its worker; null until the job has completed. */
   result: Result | null;
 };
 
@@ -25,13 +25,13 @@ export type JobOptions = Omit<
 > & {
   /** Not before this instant. */
   runAt?: Instant;
-  /** Not begun by this instant, it is cancelled. */
+  /** A job that has not begun by this instant is cancelled. */
   expiresAt?: Instant;
 };
 
 export type Instant = Date | string | null;
 
-/** What is to change while a job waits. */
+/** Changes of a job that waits. */
 export type JobChange = Omit<Schemas["JobChangeInput"], "runAt"> & { runAt?: Instant };
 
 /** A job to be stored. A Uint8Array is stored as raw bytes, anything else as JSON. */
@@ -39,7 +39,7 @@ export type NewJob = JobOptions & { topic: string; payload?: unknown };
 
 export interface Page<T> {
   items: T[];
-  /** To be given as `before`, for those that follow; null on the last page. */
+  /** Pass it as `before` to read the next page; null on the last page. */
   next: string | null;
 }
 
@@ -60,7 +60,7 @@ export type NewSchedule = Schemas["ScheduleInput"];
 
 export type Key = Schemas["Key"];
 export type NewKey = Schemas["KeyInput"];
-/** A key with its secret, which is shown this once. */
+/** A key with its secret, which is shown only once. */
 export type CreatedKey = Schemas["MadeKey"];
 export type Scope = Key["scopes"][number];
 export type Access = Schemas["Access"];
@@ -70,7 +70,7 @@ type Json<Body extends { content: { "application/json": unknown } }> =
   Body["content"]["application/json"];
 type OwnFields = Record<string, unknown>;
 
-/** An account, with fields of its own. */
+/** An account, with its custom fields. */
 export type AccountRecord = Schemas["LoggedIn"]["record"] & OwnFields;
 export type NewAccount = Json<operations["create_record"]["requestBody"]> & OwnFields;
 export type AccountChange = Partial<NewAccount>;

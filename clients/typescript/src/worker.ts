@@ -9,15 +9,15 @@ import { sleep, waitAfter } from "./transport.ts";
 const GIVE_BACK_TIMEOUT = 5_000; // milliseconds
 
 export interface WorkerOptions {
-  /** At most so many jobs at once; 10 unless told. */
+  /** At most so many jobs at once; default 10. */
   concurrency?: number | undefined;
-  /** Seconds for which one question for jobs waits at the server, at most 60; 20 unless told. */
+  /** Seconds that one reservation waits at the server, at most 60; default 20. */
   pollTimeout?: number | undefined;
-  /** Seconds that running jobs get to finish when the worker stops; 30 unless told. */
+  /** Seconds that running jobs get to finish when the worker stops; default 30. */
   grace?: number | undefined;
-  /** The name of this worker, for jobs that choose theirs. */
+  /** The name of this worker, for jobs that choose their workers. */
   name?: string | undefined;
-  /** Told of what goes wrong between worker and server; the worker goes on. */
+  /** Called with errors between worker and server; the worker continues. */
   onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -61,7 +61,7 @@ export class Worker {
       try {
         report(error);
       } catch (failure) {
-        console.error("towpath worker: onError failed:", failure); // the worker goes on
+        console.error("towpath worker: onError failed:", failure); // the worker continues
       }
     };
     this.#reserving = this.#reserve();
@@ -70,7 +70,7 @@ export class Worker {
   /**
    * Take no more jobs, let those that run finish within the grace period, and release the rest.
    *
-   * Code cannot be killed: what does not heed its signal goes on, and is not heard any more.
+   * Code cannot be killed: a handler that ignores its signal continues, but its outcome is dropped.
    */
   stop(options: StopOptions = {}): Promise<void> {
     this.#stopped ??= this.#stop(options.grace ?? this.#grace);
@@ -101,7 +101,7 @@ export class Worker {
         const free = this.#concurrency - this.#running.size;
         if (free > 0) {
           const leases = await this.#ask(free, token, signal);
-          token = newToken(); // not before: an answer that was lost is given again
+          token = newToken(); // only now: with the old token a lost answer is repeated
           for (const lease of leases) this.#start(lease);
         } else {
           await new Promise<void>((wake) => (this.#wake = wake));
@@ -124,7 +124,7 @@ export class Worker {
         signal,
       });
     } catch (error) {
-      // The answer may have been under way, with jobs that nobody would hear of until their ttr.
+      // An answer may have been on its way, and its leases would last until their ttr.
       if (signal.aborted) await this.#giveBack(wanted);
       throw error;
     }
