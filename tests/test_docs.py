@@ -1,5 +1,6 @@
 """Documentation that runs: snippets are executed, generated pages and verbs are fresh."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -37,3 +38,22 @@ def test_every_file_that_the_map_names_exists():
 
     missing = [name for name in named if not list((ROOT / "src" / "towpath").glob(name))]
     assert not [name for name in missing if not (ROOT / name).exists()]
+
+
+def test_the_map_names_every_module():
+    source = ROOT / "src" / "towpath"
+    named = set(re.findall(r"[\w.]+", (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]))
+    for path in source.rglob("*.py"):
+        part = path.relative_to(source).parts[0]
+        if path.stem.startswith("__") or path.is_relative_to(source / "integrations" / "django"):
+            continue
+        assert (path.stem if part == "store" else path.name) in named, path
+
+
+def test_the_functions_of_the_walk_exist():
+    walk = (ROOT / "ARCHITECTURE.md").read_text().split("## The life of a job")[1]
+    named = re.findall(r"`(store\.\w+)\.(\w+)`", walk)
+
+    assert named
+    for module, function in named:
+        assert callable(getattr(importlib.import_module(f"towpath.{module}"), function))
