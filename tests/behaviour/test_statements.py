@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import re
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -34,6 +35,7 @@ OF_ONE_DATABASE = {
 }
 ITEM_COLUMNS = re.compile(r"json_to_recordset\(cast\(:items as json\)\) as \w+\(([^()]*)\)")
 GIVEN = {"now", "items"}
+SCHEMA = "statements"
 
 each_statement = pytest.mark.parametrize("name", STATEMENTS)
 
@@ -51,10 +53,11 @@ def sqlite_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def postgres_schema(postgres) -> str:
-    with App(postgres.url(), schema="statements") as app:
+def postgres_connection(postgres) -> Iterator[psycopg.Connection]:
+    with App(postgres.url(), schema=SCHEMA) as app:
         app.migrate()
-    return "statements"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        yield connection
 
 
 def columns_on_sqlite(path: Path, statement: Statement) -> list[str]:
@@ -84,13 +87,12 @@ def test_sqlite_prepares_it_and_returns_its_columns(name, sqlite_file):
 
 
 @each_statement
-def test_postgres_prepares_it_and_returns_its_columns(name, postgres, postgres_schema):
+def test_postgres_prepares_it_and_returns_its_columns(name, postgres_connection):
     statement = STATEMENTS[name]
-    text, _ = numbered(statement, postgres_schema)
-    with psycopg.connect(postgres.url()) as connection:
-        prepared = connection.pgconn.prepare(b"it", text.encode())
-        assert prepared.status == psycopg.pq.ExecStatus.COMMAND_OK, prepared.error_message.decode()
-        described = connection.pgconn.describe_prepared(b"it")
+    text, _ = numbered(statement, SCHEMA)
+    prepared = postgres_connection.pgconn.prepare(b"", text.encode())
+    assert prepared.status == psycopg.pq.ExecStatus.COMMAND_OK, prepared.error_message.decode()
+    described = postgres_connection.pgconn.describe_prepared(b"")
 
     check([described.fname(n).decode() for n in range(described.nfields)], statement.columns)
 
