@@ -18,8 +18,7 @@ from towpath.database import sqlite
 from towpath.database.postgres import bound, rendered
 from towpath.database.sqlite import StatementChain
 from towpath.model.ids import uuid7
-from towpath.operation import Row
-from towpath.statement import Query
+from towpath.statement import Query, Row
 from towpath.store import jobs, leases, reserving
 from towpath.store.jobs import NewJob
 from towpath.store.leases import Completion
@@ -34,6 +33,7 @@ PRIORITY: Final = 50
 Prepared = Any
 _tokens: Final = itertools.count(1)
 _SQL: Final = {
+    "enqueue_one": jobs.sql.enqueue_one,
     "enqueue": jobs.sql.enqueue,
     "reserve": reserving.sql.reserve,
     "complete": leases.sql.complete,
@@ -58,19 +58,11 @@ def items(count: int, body: str = BODY) -> list[dict[str, Any]]:
 def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Make what the complete statement takes, from the rows of a reservation."""
     return [
-        {
-            "nth": nth,
-            "seq": row[0],
-            "epoch": row[12],
-            "retention": RETENTION,
-            "limited": False,
-            "result": None,
-        }
-        for nth, row in enumerate(rows)
+        {"seq": row[0], "epoch": row[12], "retention": RETENTION, "result": None} for row in rows
     ]
 
 
-assert set(completions([[0] * 13])[0]) == {"nth", *Completion.__struct_fields__}
+assert completions([[0] * 13])[0].keys() == Completion(seq=0, epoch=0).as_item().keys()
 
 
 class Bare(Protocol):
@@ -100,8 +92,10 @@ class _Postgres:
         self._texts = {name: rendered(statement, schema) for name, statement in _SQL.items()}
         self._ranges = self._everywhere = _json([Range(TOPIC)])
 
-    def prepared(self, new: list[dict[str, Any]]) -> dict[str, Any]:
-        return bound(Query(_SQL["enqueue"], {}, new), None)
+    def prepared(self, new: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        if len(new) == 1:
+            return "enqueue_one", bound(Query(_SQL["enqueue_one"], new[0]), None)
+        return "enqueue", bound(Query(_SQL["enqueue"], {}, new), None)
 
     def _reserving(self, limit: int) -> dict[str, Any]:
         return {
@@ -138,7 +132,7 @@ class BarePostgres(_Postgres):
         self.close = connection.close
 
     def enqueue(self, new: Prepared) -> list[Row]:
-        return self._run("enqueue", new)
+        return self._run(*new)
 
     def reserve(self, limit: int) -> list[Row]:
         return self._marked(self._run("reserve", self._reserving(limit)), limit)
@@ -169,7 +163,7 @@ class AsyncBarePostgres(_Postgres):
         self.close = connection.close
 
     async def enqueue(self, new: Prepared) -> list[Row]:
-        return await self._run("enqueue", new)
+        return await self._run(*new)
 
     async def reserve(self, limit: int) -> list[Row]:
         return self._marked(await self._run("reserve", self._reserving(limit)), limit)
@@ -202,26 +196,23 @@ class BareSqlite:
         return [{**item, "id": item["id"].bytes} for item in new]
 
     def enqueue(self, new: Prepared) -> list[Row]:
-        return self._run("enqueue", new)
+        now = _now()
+        if len(new) == 1:
+            return self._chains["enqueue_one"].run(self._cursor, {**new[0], "now": now}) or []
+        for item in new:
+            item["now"] = now
+        return self._chains["enqueue"].run(self._cursor, {"now": now}, new) or []
 
     def reserve(self, limit: int) -> list[Row]:
-        return self._run(
-            "reserve",
-            [
-                {
-                    "topic": TOPIC,
-                    "limit": limit,
-                    "token": next(_tokens),
-                    "session": None,
-                    "worker": None,
-                    "expires": False,
-                    "limited": False,
-                }
-            ],
-        )
+        params = {
+            "topic": TOPIC, "limit": limit, "token": next(_tokens), "session": None,
+            "worker": None, "expires": False, "limited": False, "now": _now(),
+        }  # fmt: skip
+        return self._chains["reserve"].run(self._cursor, params) or []
 
     def complete(self, rows: Sequence[Row]) -> list[Row]:
-        return self._run("complete", completions(rows))
+        params = {"items": _json(completions(rows)), "now": _now()}
+        return self._chains["complete"].run(self._cursor, params) or []
 
     def alone(self, verb: Callable[[Any], list[Row]], argument: object) -> list[Row]:
         self._execute("begin immediate")
@@ -235,19 +226,9 @@ class BareSqlite:
     def commit(self) -> None:
         self._execute("commit")
 
-    def _run(self, name: str, every: Sequence[dict[str, Any]]) -> list[Row]:
-        chain, now, found = self._chains[name], time.time_ns() // 1_000, list[Row]()
-        if chain.together and not chain.each:
-            chain.follow(self._cursor, 0, {"now": now, "items": _json(every)}, (), found)
-            return found
-        for params in every:
-            params["now"] = now
-        if chain.each:
-            chain.follow(self._cursor, 0, {"now": now}, every, found)
-        else:
-            for params in every:
-                chain.follow(self._cursor, 0, params, (), found)
-        return found
+
+def _now() -> int:
+    return time.time_ns() // 1_000
 
 
 def _json(value: object) -> str:
