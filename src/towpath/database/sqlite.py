@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from tempfile import mkstemp
 from threading import Lock
@@ -285,13 +286,18 @@ def patiently(connection: sqlite3.Connection, text: str, patience: float) -> Non
 def execute(cursor: sqlite3.Cursor, query: Query[Any], now: int) -> list[Row]:
     """Run a query: its chain of statements, for each item or for all of them together."""
     chain = _chain(query.statement)
-    params = {**query.params, "now": now}
+    # Only what it mentions: a list that is for PostgreSQL is not encoded.
+    params = {name: _bound(query.params[name]) for name in query.params.keys() & chain.names}
+    params["now"] = now
     if query.items is None:
         return chain.run(cursor, params) or []
     if chain.takes_all:
         params["items"] = msgspec.json.encode(query.items).decode()
         return chain.run(cursor, params) or []
     items = [{**params, **item} for item in query.items]
+    for name in [name for item in items[:1] for name in item if isinstance(item[name], UUID)]:
+        for item in items:
+            item[name] = item[name].bytes
     if chain.takes_each:
         return chain.run(cursor, params, items) or []
     return [row for item in items for row in chain.run(cursor, item) or ()]
@@ -300,14 +306,15 @@ def execute(cursor: sqlite3.Cursor, query: Query[Any], now: int) -> list[Row]:
 class StatementChain:
     """The statements of one text; `towpath.statement` says how they run."""
 
-    __slots__ = ("links", "takes_all", "takes_each")
+    __slots__ = ("links", "names", "takes_all", "takes_each")
 
     def __init__(self, text: str) -> None:
         parts = [part.strip() for part in text.split(";")]
         self.links = [Link(part) for part in parts if part]
         for link, following in itertools.pairwise(reversed(self.links)):
             following.repeats_rest = link.repeats_rest or link.uses_row
-        self.takes_all = ":items" in text
+        self.names = frozenset(name for link in self.links for name in link.names)
+        self.takes_all = "items" in self.names
         self.takes_each = any(link.each for link in self.links)
 
     def run(
@@ -330,11 +337,11 @@ class StatementChain:
                 continue
             rows = cursor.fetchall()
             if link.repeats_rest:
-                names = [f"@{column[0]}" for column in cursor.description]
+                names = link.columns = link.columns or [f"@{c[0]}" for c in cursor.description]
                 found: list[Row] = []
                 for row in rows:
-                    after = {**params, **dict(zip(names, row, strict=True))}
-                    answer = self.run(cursor, after, items, place + 1)
+                    params.update(zip(names, row, strict=True))
+                    answer = self.run(cursor, params, items, place + 1)
                     found += [row] if answer is None else answer
                 return found
         return rows
@@ -346,7 +353,7 @@ _NAME: Final = re.compile(r"(?<!\w)(?::(\w+)|(@\w+))")
 class Link:
     """One statement of a chain."""
 
-    __slots__ = ("each", "names", "repeats_rest", "text", "uses_row", "values_of")
+    __slots__ = ("columns", "each", "names", "repeats_rest", "text", "uses_row", "values_of")
 
     def __init__(self, text: str) -> None:
         mark, _, text = text.rpartition("*/")
@@ -355,6 +362,7 @@ class Link:
         self.names = names = list(dict.fromkeys(found))
         self.uses_row = any(name.startswith("@") for name in names)
         self.repeats_rest = False  # a statement behind it mentions a column of the row before
+        self.columns: list[str] = []  # that it returns, once it has run
         self.values_of = _values_of(names)
         # By number: SQLite's driver looks up each name each time.
         numbers = {name: f"?{number}" for number, name in enumerate(names, 1)}
@@ -362,7 +370,9 @@ class Link:
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    return lambda params: tuple([_bound(params[name]) for name in names])
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda params: tuple(params[name] for name in names)  # of one alone that makes no tuple
 
 
 @cache

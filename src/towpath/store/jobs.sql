@@ -7,15 +7,13 @@
 -- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
 -- comes first: a caller's transaction that had only read could not write after somebody else did.
 -- name: enqueue_one [sqlite]
-insert into towpath.topic (name, created_at, limited)
-select :topic, :now, :limit_key is not null
- where not exists (select 1 from towpath.topic where name = :topic and (limited or :limit_key is null))
-on conflict (name) do update set limited = true;
+insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
+on conflict (name) do update set limited = true where excluded.limited and not limited;
 insert into towpath.job
        (id, topic, priority, limit_key, payload, encoding, ttr, options, created_at, run_at)
 values (:id, :topic, :priority, :limit_key, :payload, :encoding, :ttr, :options, :now, :now)
-on conflict do nothing
-returning seq, created_at, run_at, id;
+on conflict do nothing;
+select last_insert_rowid() as seq, :now as created_at, :now as run_at, null as id where changes() > 0;
 insert into towpath.ready (seq, topic, priority, limit_key)
 values (@seq, :topic, :priority, :limit_key);
 
