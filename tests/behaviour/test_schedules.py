@@ -505,6 +505,19 @@ def test_a_paused_schedule_does_not_fire_and_catches_nothing_up(app, clock):
     assert fired(app) == [at(12, 25)]
 
 
+def test_a_schedule_that_is_resumed_has_no_error_any_more(make_app, clock):
+    plain = make_app(clock=clock)
+    plain.schedules.set("poll", topic="report", every="5m")
+    [row] = plain.run(store.find_all())
+    plain.run(store.report(row, "the topic was full"))
+    assert plain.schedules.get("poll").error == "the topic was full"
+
+    plain.schedules.pause("poll")
+    plain.schedules.resume("poll")
+
+    assert plain.schedules.get("poll").error is None
+
+
 def test_resuming_what_is_not_paused_changes_nothing(app, clock):
     app.schedules.set("poll", topic="report", every="5m")
     clock.advance("7m")

@@ -85,3 +85,21 @@ def test_a_job_that_is_kicked_and_reprioritised_at_once_is_both(interleaved, mak
         assert set(said.values()) == {"done"}
         [lease] = app.jobs.reserve("mail", limit=2)
         assert (lease.job.id, lease.job.priority, lease.job.kicks) == (job.id, 7, 1)
+
+
+@pytest.mark.parametrize("topics", ["mail", ["mail", "other"]])
+def test_a_reservation_steps_over_a_job_that_another_transaction_holds(
+    make_app, place, postgres, topics
+):
+    """It neither waits for the lock nor returns without the jobs behind."""
+    app = make_app()
+    held, free = app.jobs.enqueue_many("mail", [1, 2])
+    _, settings = place
+    with psycopg.connect(postgres.url()) as other:
+        other.execute(
+            f"select from {settings['schema']}.ready where seq = %s for update", [held.seq]
+        )
+        [lease] = app.jobs.reserve(topics, limit=2)
+
+    assert lease.job.id == free.id
+    assert [lease.job.id for lease in app.jobs.reserve(topics)] == [held.id]
