@@ -29,7 +29,7 @@ class AccessCache:
         self._reading: tuple[object, asyncio.Task[Access]] | None = None  # since which ring
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, whose wakeups have no subscribers."""
+        """Start again in a forked child, whose wakeups have no subscribers."""
         self._start()
 
     @property

@@ -87,7 +87,7 @@ class Waiters:
         self._unsubscribe: dict[str, Callable[[], None]] = {}  # for each line
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, which has none of the waiters."""
+        """Start again in a forked child, which has none of the waiters."""
         keep_inherited(self._lines)
         self._start()
 

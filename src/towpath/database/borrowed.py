@@ -112,7 +112,7 @@ def _run_blocking(connection: Any, operation: Operation[T], borrower: Borrower) 
 
 
 def _is_a(connection: object, module: str, *names: str) -> bool:
-    """Say whether this is an instance of such a class, without importing what nobody uses."""
+    """Say whether this is an instance of such a class, without importing its module."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(
         connection, tuple(getattr(loaded, name) for name in names)
@@ -281,7 +281,7 @@ def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T 
 
     connection = session.connection()
     if isinstance(session.bind, sqlalchemy.Connection):
-        # It may live inside a transaction that somebody else will commit.
+        # It may live inside a transaction that is committed elsewhere.
         return _in_sqlalchemy(operation, connection, borrower)
     result = _in_sqlalchemy(operation, connection, borrower, rings=False)
     _ring_after_commit(session, _news(result), borrower)

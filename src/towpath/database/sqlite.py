@@ -63,8 +63,8 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-# For each null, each id and each truth the driver looks for an adapter, which takes many times as
-# long in vain. Who has registered another one keeps it.
+# sqlite3 searches for an adapter of every None, bytes and bool, which is slow. Identity adapters
+# end the search; adapters that are registered already stay.
 for _kind in (NoneType, bytes, bool):
     sqlite3.adapters.setdefault((_kind, sqlite3.PrepareProtocol), _as_it_is)
 
@@ -135,7 +135,7 @@ def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -
 
 
 def backup(path: Path, target: Path, opened: Callable[[], SqliteConnection]) -> None:
-    """Copy the file as it is at one instant to a new one. Nobody waits for it."""
+    """Copy the file as it is at one instant to a new one. No writer waits for it."""
     _check(path, may_create=False)
     try:
         _remove_leftovers(target.parent)
@@ -265,7 +265,7 @@ def may(path: Path, right: int) -> bool:
 
 
 def patiently(connection: sqlite3.Connection, text: str, patience: float) -> None:
-    """Execute what needs a lock, waiting for one that somebody else has."""
+    """Execute what needs a lock, waiting while another connection has it."""
     deadline: float | None = None
     pause = 0.0005
     while True:

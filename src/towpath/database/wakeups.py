@@ -42,7 +42,7 @@ class Wakeups:
         self.is_closed = False
 
     def start_again(self) -> None:
-        """Begin anew in a forked child, which has no thread and none of the subscribers."""
+        """Start again in a forked child, which has no thread and none of the subscribers."""
         keep_inherited(self._bell, self._thread, self._subscribers)
         self._start()
 

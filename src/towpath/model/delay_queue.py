@@ -33,7 +33,7 @@ class JobAt(Struct, frozen=True):
 
     @property
     def state(self) -> State:
-        """Where it lies; what is due is ready, whether or not somebody has moved it yet."""
+        """Where it lies; what is due is ready, whether or not it was moved yet."""
         until = self.job.until
         due = (self.job.state is State.DELAYED and self.job.run_at <= self.at) or (
             self.job.state is State.RESERVED and until is not None and until <= self.at

@@ -45,7 +45,7 @@ class Limit(Struct, frozen=True, omit_defaults=True):
 
 
 class LimitInUse(Struct, frozen=True, kw_only=True):
-    """A limit, and who is bound by it."""
+    """A limit, and how many jobs it binds."""
 
     key: str
     concurrency: int | None

@@ -43,7 +43,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
     @property
     def processing(self) -> int:
-        """Jobs that somebody holds."""
+        """Jobs that are leased."""
         return self.reserved
 
 

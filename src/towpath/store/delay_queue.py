@@ -44,7 +44,7 @@ class sql(Statements):
 
 
 class Pick(Struct, frozen=True):
-    """A job that is wanted by its number, and who wants it."""
+    """A job to lease by its number, and the session that is to hold it."""
 
     seq: int
     token: int

@@ -5,7 +5,7 @@
 -- takes over its limit. PostgreSQL waits for no lock and risks no serialization error for the mark: a
 -- reservation that meets a limit without it marks the topic itself.
 -- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
--- comes first: a caller's transaction that had only read could not write after somebody else did.
+-- comes first: a caller's transaction that had only read could not write after another writer.
 -- name: enqueue_one [sqlite]
 insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
 on conflict (name) do update set limited = true where excluded.limited and not limited;
@@ -176,7 +176,7 @@ select i.nth, {located s} from json_to_recordset(cast(:items as json)) as i(
                                          where k.topic = i.topic and k.key = i.key)) limit 1) s;
 
 -- What can never begin keeps its place until its turn comes, but not its key. Only where it was
--- seen: from elsewhere it may have begun, or would take the key from whoever has it then.
+-- seen: from elsewhere it may have begun, or would take the key from another job.
 -- name: let_go [sqlite]
 update towpath.ready set key = null where topic = :topic and priority = :priority and seq = :seq;
 update towpath.delayed set key = null where seq = :seq;

@@ -1,4 +1,4 @@
--- What a lease's holder can say, and what is done about one who says nothing.
+-- How a lease ends or is extended, by its holder or because its time is over.
 
 -- A write comes first, as in enqueue.
 -- name: complete [sqlite]
@@ -221,7 +221,7 @@ select i.nth, w.state, w.epoch,
                   from towpath.located l left join towpath.lease t on t.seq = l.seq
                  where l.seq = i.seq limit 1) w;
 
--- A lease that somebody is ending at this moment is left to them.
+-- A lease that another transaction is ending at this moment is left to it.
 -- name: expired [sqlite]
 select l.seq, l.epoch, j.options from towpath.lease l join towpath.job j on j.seq = l.seq
  where l.topic = :topic and l.until <= :now order by l.until limit :limit;
