@@ -44,7 +44,10 @@ def error_of(job):
 
 
 def is_gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_sandboxed_task_runs_in_another_process_which_the_next_job_uses_too(tasks, working):
