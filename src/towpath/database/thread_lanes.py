@@ -115,7 +115,7 @@ class ThreadLanes(Lanes[L]):
                     if lane is None:
                         break
                 except Empty:
-                    lane = self._find_lost()
+                    lane = self._find_lost(call)
         except BaseException:
             self._withdraw(call)
             raise
@@ -143,9 +143,11 @@ class ThreadLanes(Lanes[L]):
             self._closed = last
             return self._own(self._idle.pop()) if self._idle else None
 
-    def _find_lost(self) -> L | None:
+    def _find_lost(self, call: ThreadCall) -> L | None:
         """Return a lane that an interrupted thread has lost."""
         with self._mutex:
+            if not call.signals.empty():
+                return None  # a lane has come meanwhile: it is this thread's, and not lost
             self._take_back(calls=1)
             return self._own(self._idle.pop()) if self._idle else None
 
