@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import eventually
 from towpath import App
+from towpath.database import sqlite
 from towpath.errors import DatabaseUnavailable, NotFound
 
 pytestmark = pytest.mark.both_colours
@@ -203,6 +204,47 @@ def test_a_process_that_ends_leaves_a_restored_backup_whole(make_app, path, tmp_
 
     assert not Path(f"{path}-wal").exists()
     assert payloads(path) == {"kept"}
+
+
+@pytest.mark.parametrize("just_before", [(sqlite, "_create"), (sqlite3, "connect")])
+def test_a_file_that_is_replaced_while_it_is_opened_is_left_whole(
+    make_app, path, tmp_path, monkeypatch, just_before
+):
+    """SQLite must not look at the log, which is still that of the file before."""
+    app = make_app()
+    app.jobs.enqueue("mail", "kept")
+    app.backup(tmp_path / "backup.db")
+    app.jobs.enqueue_many("mail", ["too late for the backup"] * 100)
+    go_on = getattr(*just_before)
+
+    def replace_and_go_on(*args, **kwargs):
+        monkeypatch.undo()
+        (tmp_path / "backup.db").replace(path)
+        return go_on(*args, **kwargs)
+
+    monkeypatch.setattr(*just_before, replace_and_go_on)
+    with pytest.raises(DatabaseUnavailable, match="replaced"):
+        app.backup(tmp_path / "second.db")
+
+    app.jobs.enqueue("mail", "new")
+    app.close()
+    assert payloads(path) == {"kept", "new"}
+
+
+def test_a_process_that_looks_at_a_restored_backup_does_not_stop_itself(make_app, path, tmp_path):
+    """A descriptor is no connection: only one that has read the file may have taken its log."""
+    app = make_app()
+    app.migrate()
+    app.backup(tmp_path / "backup.db")
+    app.jobs.enqueue("mail", "too late for the backup")
+    (tmp_path / "backup.db").replace(path)
+    with path.open():
+        with pytest.raises(DatabaseUnavailable, match="try again"):
+            app.jobs.enqueue("mail", "refused")
+
+        app.jobs.enqueue("mail", "new")
+        app.close()  # before the descriptor, which would take its locks away
+    assert payloads(path) == {"new"}
 
 
 def test_tables_are_made_in_a_file_that_has_none(live, path, tmp_path):

@@ -14,7 +14,14 @@ from threading import Lock
 from typing import Final
 
 from towpath.database import file_locks
-from towpath.database.sqlite import Identity, SqliteConnection, connect, identity, of_file
+from towpath.database.sqlite import (
+    FileReplaced,
+    Identity,
+    SqliteConnection,
+    connect,
+    identity,
+    of_file,
+)
 from towpath.database.turns import Turn
 from towpath.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.settings import Settings
@@ -59,7 +66,14 @@ class Opener:
                 self._moved = True
                 self._on_leave()
                 raise self._refused()
-            connection = connect(self.path, self._settings, may_create=not self.known)
+            try:
+                connection = connect(
+                    self.path, self._settings, may_create=not self.known, expected=self._file
+                )
+            except FileReplaced:
+                self._moved = True
+                self._on_leave()
+                raise self._refused() from None
             self.path = self.path.absolute()  # whatever the working directory becomes
             self.known = True
             log = _opened(self.log_path)

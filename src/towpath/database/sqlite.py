@@ -12,7 +12,6 @@ from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from tempfile import mkstemp
-from threading import Lock
 from types import NoneType, TracebackType
 from typing import Any, Final
 from uuid import UUID
@@ -20,7 +19,7 @@ from uuid import UUID
 import msgspec
 
 from towpath.database import turns
-from towpath.database.forks import begin_anew_after_fork
+from towpath.database.file_locks import guard
 from towpath.errors import (
     DatabaseBusy,
     DatabaseDenied,
@@ -78,7 +77,7 @@ class SqliteConnection(sqlite3.Connection):
 
     path: str | None = None  # None: in memory
     file: Identity | None = None
-    owns_log: Callable[[], bool] = staticmethod(lambda: True)
+    owns_log: Callable[[], bool] = staticmethod(lambda: False)  # unless it is known
 
     def is_in_place(self) -> bool:
         """Say whether its path still names the file that it has open."""
@@ -105,8 +104,18 @@ def identity(path: str) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -> SqliteConnection:
-    """Open the file, creating it if needed."""
+class FileReplaced(Exception):
+    """The path came to name another file while it was being opened."""
+
+
+def connect(
+    path: Path | None,
+    settings: Settings,
+    *,
+    may_create: bool = True,
+    expected: Identity | None = None,
+) -> SqliteConnection:
+    """Open the file, creating it if needed. Raise FileReplaced if it is not the expected one."""
     if path:
         try:
             _check(path, may_create=may_create and settings.migrate)
@@ -114,14 +123,21 @@ def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -
         except OSError as error:
             raise of_file(error, path) from error
     file = identity(str(path)) if path else None
-    connection = sqlite3.connect(
-        ":memory:" if path is None else path,
-        factory=SqliteConnection,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=0,  # we wait by ourselves
-        cached_statements=512,
-    )
+    with guard:
+        connection = sqlite3.connect(
+            ":memory:" if path is None else path,
+            factory=SqliteConnection,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=0,  # we wait by ourselves
+            cached_statements=512,
+        )
+    if path:
+        connection.path, connection.file = str(path.absolute()), file
+        # Before SQLite looks at the log beside it, which may be that of the file before.
+        if file != (expected or file) or not connection.is_in_place():
+            sqlite3.Connection.close(connection)
+            raise FileReplaced
     try:
         # SQLite itself would not wait here: two that open a new file at once refuse each other.
         patiently(connection, "pragma journal_mode = wal", settings.busy_timeout)
@@ -129,8 +145,6 @@ def connect(path: Path | None, settings: Settings, *, may_create: bool = True) -
     except sqlite3.Error:
         connection.close()
         raise
-    if path:
-        connection.path, connection.file = str(path.absolute()), file
     return connection
 
 
@@ -236,27 +250,15 @@ def _check(path: Path, *, may_create: bool) -> None:
         raise DatabaseDenied(msg)
 
 
-class Creating:
-    """Creates files that only their owner may read: SQLite would follow the umask."""
+def _create(path: Path) -> None:
+    """Create an empty file for its owner alone, unless it is there: SQLite follows the umask.
 
-    def __init__(self) -> None:
-        self.start_again()
-        begin_anew_after_fork(self)
-
-    def start_again(self) -> None:
-        """Begin again in a forked child, where the lock may be one that no thread releases."""
-        self._lock = Lock()
-
-    def __call__(self, path: Path) -> None:
-        """Create an empty file, unless it is there. SQLite gives its log the same mode."""
-        # No connection of this process may open it before it is closed here: closing drops locks.
-        with self._lock, contextlib.suppress(FileExistsError):
-            if not path.exists():
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                os.close(os.open(path.resolve(), flags, 0o600))
-
-
-_create: Final = Creating()
+    SQLite gives its log the same mode.
+    """
+    with guard, contextlib.suppress(FileExistsError):
+        if not path.exists():
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(path.resolve(), flags, 0o600))
 
 
 def may(path: Path, right: int) -> bool:
