@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from threading import Event
 
 import pytest
 
 from tests.conftest import eventually
+from towpath.database import group_commit
 from towpath.database.group_commit import COMPANY_TICKS, Call, Inbox, Policy
 from towpath.database.task_lanes import TaskLanes
 from towpath.database.thread_lanes import ThreadLanes
@@ -205,3 +207,62 @@ def test_a_transaction_is_no_larger_than_others_can_wait_for():
     sizes = asyncio.run(main())
     assert sum(sizes) == 3_000
     assert max(sizes) <= 1_300
+
+
+def test_calls_that_may_not_share_with_one_that_waits_do_not_wait_for_it():
+    """There is another lane for them."""
+
+    async def main():
+        go_on = asyncio.Event()
+
+        async def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+            if operations[0].locks:
+                await go_on.wait()
+            return [operation.name for operation in operations]
+
+        lanes = TaskLanes(["one", "other"], run, Policy(batch_size=1_000))
+        waits = asyncio.create_task(lanes.arun(Operation("waits", unused, locks=True)))
+        async with asyncio.timeout(20):
+            for _ in range(3):  # the first of them in the tick of the one that waits
+                assert await lanes.arun(Operation("goes", unused)) == "goes"
+            assert not waits.done()
+            go_on.set()
+            assert await waits == "waits"
+
+    asyncio.run(main())
+
+
+def unused() -> Steps[str]:
+    raise NotImplementedError  # the lane runs it itself
+    yield
+
+
+def test_a_lane_that_has_just_come_to_a_thread_is_not_lost(monkeypatch):
+    """It would be led by two threads at once."""
+    arrived, go_on = Event(), Event()
+
+    class Late(SimpleQueue[object]):
+        """A queue whose first wait ends in the moment in which something comes."""
+
+        def get(self, block: bool = True, timeout: float | None = None) -> object:
+            if not go_on.is_set():
+                go_on.set()
+                eventually(lambda: not self.empty())
+                raise Empty
+            return super().get(block, timeout)
+
+    def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+        if operations[0].name == "stands still":
+            arrived.set()
+            go_on.wait(30)
+        return [operation.name for operation in operations]
+
+    monkeypatch.setattr(group_commit, "SimpleQueue", Late)
+    lanes: ThreadLanes[str] = ThreadLanes(["lane"], run, Policy(batch_size=10))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(lanes.run, Operation("stands still", unused))
+        assert arrived.wait(10)
+        assert lanes.run(Operation("waits", unused)) == "waits"
+        first.result(10)
+
+    assert lanes._idle == ["lane"]

@@ -281,17 +281,19 @@ class Lanes(Generic[L]):
         loop = asyncio.get_running_loop()
         call = LoopCall(operation, self.take_over, loop)
         with self._mutex:
-            before = self._inbox[-1] if self._inbox else None
-            self._enter(call)
-            # A call of this loop that is in line already has started a leader.
-            is_started = isinstance(before, LoopCall) and before.loop is loop
             is_busy = not self._idle
+            needs_leader = not is_busy and self._needs_leader(loop)
+            self._enter(call)
         if is_busy:
             self._watch(loop)
-        elif not is_started or len(self._inbox) % SHARE == 1:
+        elif needs_leader:
             self._start(loop)
         result: T = await call.answer()
         return result
+
+    def _needs_leader(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Say whether a new call of this loop waits, whatever leaders come by themselves."""
+        raise NotImplementedError
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have this loop lead in its next tick."""

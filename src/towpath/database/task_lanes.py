@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from towpath.database.group_commit import SHARE, Call, Lanes, Operations, Policy, batch, fail
 from towpath.operation import Operation, adrive
@@ -22,6 +22,7 @@ class TaskLanes(Lanes[L]):
         super().__init__(lanes, policy)
         self._run = run
         self._tasks: set[asyncio.Task[None]] = set()
+        self._on_their_way: set[asyncio.Task[None]] = set()  # tasks that have no lane yet
 
     def take_over(self, operation: Operation[Any]) -> None:
         """Run an operation that has no caller."""
@@ -29,14 +30,19 @@ class TaskLanes(Lanes[L]):
         if self._idle:
             self._start(asyncio.get_running_loop())
 
+    def _needs_leader(self, loop: asyncio.AbstractEventLoop) -> bool:  # noqa: ARG002 - it has one
+        return len(self._inbox) >= SHARE * len(self._on_their_way)
+
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         # A task of its own: a cancelled caller must not abort its neighbours.
-        task = loop.create_task(self._lead())
+        task = loop.create_task(self._lead(loop))
         self._tasks.add(task)
+        self._on_their_way.add(task)
         task.add_done_callback(self._ended)
 
-    async def _lead(self) -> None:
+    async def _lead(self, loop: asyncio.AbstractEventLoop) -> None:
         await self._gather()
+        self._on_their_way.discard(cast("asyncio.Task[None]", asyncio.current_task(loop)))
         if not self._idle or not self._inbox:
             return
         lane = self._idle.pop()
@@ -45,6 +51,8 @@ class TaskLanes(Lanes[L]):
         calls: list[Call] = []
         try:
             while self._inbox.take(calls, self._policy, share):
+                if self._inbox and self._idle and self._needs_leader(loop):
+                    self._start(loop)  # what may not share this transaction need not wait for it
                 running = batch(calls, self._policy)
                 await adrive(running, lambda operations: self._run(lane, operations))
                 self._note_company(calls)
@@ -64,6 +72,7 @@ class TaskLanes(Lanes[L]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._on_their_way.discard(task)
         if self._inbox and self._idle:  # the task was cancelled
             self._start(task.get_loop())
 

@@ -173,7 +173,8 @@ class ThreadLanes(Lanes[L]):
         """
         frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         depths = {thread: _depth(frame) for thread, frame in frames.items()}
-        depths[get_ident()] -= calls
+        here = get_ident()
+        depths[here] = depths.get(here, calls) - calls  # a greenlet has no frame of its own
         for lane in self.lanes:
             if lane not in self._idle and not depths.get(self._owners.get(lane, PASSED)):
                 self._rest(lane)
@@ -205,6 +206,10 @@ class ThreadLanes(Lanes[L]):
                 return
             self._own(lane)
         self.lead(lane)
+
+    def _needs_leader(self, loop: asyncio.AbstractEventLoop) -> bool:
+        before = self._inbox[-1] if self._inbox else None
+        return not (isinstance(before, LoopCall) and before.loop is loop)  # that one looks
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon(self._look)
