@@ -107,12 +107,19 @@ class PostgresLane:
         self, operations: Operations, begin: Sequence[Sent], *, again: bool
     ) -> Exchanges[list[Any]]:
         """Begin and run operations: the first statements of all of them are sent together."""
-        started = [operation.steps(again=again) for operation in operations]
-        first = (self._database.asked(next(steps)) for steps in started)
+        started: list[tuple[int, Steps[Any]]] = []
+        first: list[Sent] = []
+        results: list[Any] = [None] * len(operations)
+        for nth, operation in enumerate(operations):
+            steps = operation.steps(again=again)
+            try:
+                first.append(self._database.asked(next(steps)))
+                started.append((nth, steps))
+            except StopIteration as end:  # it had nothing to ask
+                results[nth] = end.value
         answers = (yield chain(begin, first))[len(begin) :]
-        results: list[Any] = []
-        for steps, answer in zip(started, answers, strict=True):
-            results.append((yield from self._finished(steps, answer)))
+        for (nth, steps), answer in zip(started, answers, strict=True):
+            results[nth] = yield from self._finished(steps, answer)
         return results
 
     def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:
