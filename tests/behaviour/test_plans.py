@@ -328,8 +328,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
     ]
     behind = reserving.reserve(("mail",), limit=BATCH, token=next(_tokens), ranges=marks)
     yield "reserve behind the low-water marks", behind, None
-    yield "nothing is due", reserving.bring_into_line(("mail", "post")), None
-    yield "much is due", reserving.bring_into_line(("mail", "post")), later
+    for come_due in (reserving.promote, reserving.rescue):
+        yield f"nothing to {come_due.__name__}", come_due(("mail", "post")), None
+        yield f"much to {come_due.__name__}", come_due(("mail", "post")), later
     yield "prune nothing", retention.prune(), None
     yield "purge", admin.purge("mail", BATCH), None
     yield "kick", admin.kick("mail", BATCH), None

@@ -27,6 +27,7 @@ from towpath.errors import (
 )
 from towpath.operation import Operation
 from towpath.store.jobs import sql
+from towpath.store.leases import give_back
 
 LARGE = "x" * 500_000  # characters of a payload
 
@@ -178,6 +179,25 @@ def test_a_later_statement_that_fails_is_its_own_alone(make_app, other):
     assert (lease.epoch, stored.topic) == (1, "post")
 
 
+def test_an_operation_that_asks_nothing_shares_a_transaction(make_app):
+    """What undoes a reservation of nothing is one."""
+
+    async def main():
+        async with make_app(lanes=1) as app:
+            await app.jobs.aenqueue("mail")
+            [lanes] = app._database._loops.values()
+            before = [lane._wire for lane in lanes.lanes()]
+            answers = await asyncio.gather(
+                app.jobs.aenqueue("mail"), app.arun(give_back([], [])), app.jobs.aenqueue("mail")
+            )
+            assert [lane._wire for lane in lanes.lanes()] == before
+            return answers
+
+    _, none, stored = asyncio.run(main())
+
+    assert (none, stored.topic) == ([], "mail")
+
+
 def test_of_calls_that_became_one_a_bad_one_fails_alone(make_app, other):
     async def main():
         async with make_app(lanes=1) as app:
@@ -216,6 +236,32 @@ def test_a_lease_of_a_batch_that_was_broken_off_is_nobodys(make_app, error):
             assert states.count(State.RESERVED) == held
 
     asyncio.run(main())
+
+
+def test_due_jobs_do_not_wait_for_a_rescue_that_waits(make_app, other):
+    app = make_app(busy_timeout=20)
+    app.jobs.enqueue("print", limit=Limit("printer", concurrency=1), ttr=0.01)
+    [_] = app.jobs.reserve("print")
+    app.jobs.enqueue("mail", delay=0.01)
+    time.sleep(0.1)  # by the server's clock, which no test moves
+    other.execute("select * from limits for update")
+
+    with ThreadPoolExecutor(1) as threads:
+        round_of_upkeep = threads.submit(app.upkeep.run)
+        eventually(lambda: waits_for_a_lock(other))
+        ready = app.jobs.peek("mail")
+        other.rollback()
+        round_of_upkeep.result(20)
+
+    assert ready is not None
+
+
+def waits_for_a_lock(other):
+    [[waits]] = other.execute(
+        "select exists (select from pg_stat_activity where wait_event_type = 'Lock' "
+        "and datname = current_database())"
+    ).fetchall()
+    return waits
 
 
 def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other):

@@ -20,7 +20,7 @@ from towpath.store import delay_queue
 from towpath.store import leases as store
 from towpath.store.delay_queue import Pick
 from towpath.store.leases import Settled, Touch
-from towpath.store.reserving import bring_into_line
+from towpath.store.reserving import promote, rescue
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -268,9 +268,10 @@ class Queues:
 
     async def acome_due(self, topics: str | Iterable[str]) -> None:
         """Make due jobs of these topics ready; `reserve` does this itself."""
-        due = bring_into_line(all_checked(topics))
-        while await self._app.arun(due):
-            pass
+        names = all_checked(topics)
+        for come_due in (promote(names), rescue(names)):
+            while await self._app.arun(come_due):
+                pass
 
     async def apick(self, seq: int, session: int | None = None) -> Lease:
         """Lease the ready, delayed or buried job with this number for its ttr."""
@@ -297,9 +298,10 @@ class Queues:
 
     def come_due(self, topics: str | Iterable[str]) -> None:
         """Make due jobs of these topics ready; `reserve` does this itself."""
-        due = bring_into_line(all_checked(topics))
-        while self._app.run(due):
-            pass
+        names = all_checked(topics)
+        for come_due in (promote(names), rescue(names)):
+            while self._app.run(come_due):
+                pass
 
     def pick(self, seq: int, session: int | None = None) -> Lease:
         """Lease the ready, delayed or buried job with this number for its ttr."""

@@ -181,7 +181,8 @@ class Upkeep:
     def _come_due(self) -> None:
         names: list[str] = self._do(topics.due()) or []
         if names:
-            self._repeat(lambda: self._do(reserving.bring_into_line(names)))
+            self._repeat(lambda: self._do(reserving.promote(names)))
+            self._repeat(lambda: self._do(reserving.rescue(names)))
 
     def _free(self) -> None:
         """Unblock jobs that a limit allows but no worker has unblocked: some keys per round."""

@@ -247,12 +247,14 @@ def _came_due(topics: tuple[str, ...], *, limited: bool) -> Steps[Changed[bool]]
 
     Where limits may be held only once, also whether they are held now.
     """
-    due = yield from brought_into_line(topics)
-    if limited and due.value:
-        return Changed(True, due.topics)
+    due = yield from promoted(topics)
+    over = yield from rescued(topics)
+    woken = {*due.topics, *over.topics}
+    if limited and (due.value or over.value):
+        return Changed(True, woken)
     held, freed = yield from due_freed()
-    woken = {*due.topics, *freed}
-    return Changed(bool(woken or due.value or (limited and held)), woken)
+    woken.update(freed)
+    return Changed(bool(woken or due.value or over.value or (limited and held)), woken)
 
 
 def _admitted(found: Sequence[Located], *, limited: bool) -> Steps[Changed[Reserved]]:
@@ -335,14 +337,26 @@ def _expired(lease: Lease, at: datetime) -> Outcome:
     )
 
 
-def bring_into_line(topics: Sequence[str]) -> Operation[bool]:
-    """Bring into line what is due in these topics, a batch from each; say if there was any."""
-    return Operation("bring_into_line", lambda: brought_into_line(topics), locks=True)
+def promote(topics: Sequence[str]) -> Operation[bool]:
+    """Make ready what is delayed and due, a batch from each topic; say if there was any."""
+    return Operation("promote", lambda: promoted(topics), autocommit=True)
 
 
-def brought_into_line(topics: Sequence[str]) -> Steps[Changed[bool]]:
-    """Make ready what is delayed and due, and take back what was leased and is over."""
+def rescue(topics: Sequence[str]) -> Operation[bool]:
+    """Take back what was leased and is over, a batch from each topic; say if there was any.
+
+    It may wait for the row of a limit, so it is not one transaction with `promote`.
+    """
+
+    def steps() -> Steps[Changed[bool]]:
+        expired = yield from rescued(topics)
+        return Changed(bool(expired.value), expired.topics)
+
+    return Operation("rescue", steps, locks=True)
+
+
+def promoted(topics: Sequence[str]) -> Steps[Changed[bool]]:
+    """Make ready what is delayed and due, as part of another operation."""
     items = [{"topic": topic} for topic in topics]
-    promoted = yield from sql.promote(items, limit=PROMOTE_AT_ONCE)
-    expired = yield from rescued(topics)
-    return Changed(bool(promoted or expired.value), {*promoted, *expired.topics})
+    found = yield from sql.promote(items, limit=PROMOTE_AT_ONCE)
+    return Changed(bool(found), set(found))
