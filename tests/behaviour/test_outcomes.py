@@ -10,6 +10,8 @@ import pytest
 import towpath.store
 from towpath import Backoff, State, Status
 from towpath.errors import InvalidPayload, InvalidTouchTime, LeaseLost, NotFound, TouchLimitExceeded
+from towpath.operation import Operation
+from towpath.store.leases import Outcome, settle
 
 
 def reserved(app, topic="mail", **options):
@@ -327,3 +329,35 @@ def test_a_cancelled_running_job_ends_when_its_lease_does(app, clock):
     assert app.jobs.reserve("mail") == []
     app.upkeep.run()
     assert app.jobs.get(lease.job).state is State.CANCELLED
+
+
+@pytest.mark.parametrize("first", ["ready", "buried", "gone"])
+@pytest.mark.parametrize("second", ["ready", "buried", "gone"])
+def test_of_two_ends_of_one_lease_the_first_holds(app, first, second):
+    """Two callers may end it in one transaction; each is told the truth."""
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    ends = [Outcome(seq=lease.job.seq, epoch=lease.epoch, goal=goal) for goal in (first, second)]
+
+    told = app.run(settle(ends))
+
+    states = [job.state for job in app.jobs.list()]
+    assert states == ([] if first == "gone" else [first])
+    assert told[0].state == (None if first == "gone" else first)
+    if first == second:
+        assert told[1].state == told[0].state
+    else:
+        assert isinstance(told[1], LeaseLost | NotFound)
+
+
+def test_an_end_that_is_told_again_rings_again(app):
+    """Its first answer may have been lost, and with it the topic."""
+    app.jobs.enqueue("mail")
+    [lease] = app.jobs.reserve("mail")
+    release = settle([Outcome(seq=lease.job.seq, epoch=lease.epoch, goal="ready")])
+    app.run(release)
+
+    def again():
+        return (yield from release.steps()).topics
+
+    assert app.run(Operation("again", again)) == {"mail"}

@@ -50,6 +50,7 @@ class Whereabouts(NamedTuple):
     """Where a job is whose lease did not match."""
 
     nth: int
+    topic: str
     state: str
     epoch: int
     failed: bool | int  # whether this very try was recorded as failed
@@ -182,8 +183,11 @@ def settle(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]
 
 def settled(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]:
     """End leases, as part of another operation."""
-    kept = [each.as_item() for each in outcomes if each.goal != "gone"]
-    gone = [each.as_item() for each in outcomes if each.goal == "gone"]
+    first: dict[tuple[int, int], Outcome] = {}  # of two ends of one lease the first holds
+    for each in outcomes:
+        first.setdefault((each.seq, each.epoch), each)
+    kept = [each.as_item() for each in first.values() if each.goal != "gone"]
+    gone = [each.as_item() for each in first.values() if each.goal == "gone"]
     ended = (yield from sql.settle(kept)) if kept else []
     if gone:
         ended += yield from sql.discard(gone)
@@ -211,23 +215,28 @@ def _followed(
         )
         for lease in ended
     }
-    # Of two ends of one lease the first holds; what is left says what became of the other.
     answers: dict[int, Answer[Settled]] = {}
     for nth, end in enumerate(ends):
         settled = found.pop((end.seq, end.epoch), None)
         if settled is not None:
             answers[nth] = settled
     if len(answers) < len(ends):
-        yield from _explain(ends, answers)
+        topics |= yield from _explain(ends, answers)
     return Changed([answers[nth] for nth in range(len(ends))], topics)
 
 
-def _explain(ends: Sequence[End], answers: dict[int, Answer[Settled]]) -> Steps[None]:
-    """Answer for leases that did not match: ended before in the same way, or lost."""
+def _explain(ends: Sequence[End], answers: dict[int, Answer[Settled]]) -> Steps[set[str]]:
+    """Answer for leases that did not match: ended before in the same way, or lost.
+
+    Returns the topics of jobs that these ends have put in line: that answer may have been lost.
+    """
+    topics: set[str] = set()
     for found in (yield from _whereabouts(ends, answers)):
         end = ends[found.nth]
         if found.epoch == end.epoch and _holds(end, found):
-            answers[found.nth] = Settled(end.seq, "", State(found.state))
+            answers[found.nth] = Settled(end.seq, found.topic, State(found.state))
+            if found.state in IN_LINE:
+                topics.add(found.topic)
         else:
             answers[found.nth] = _lost(end.seq)
     for nth, end in enumerate(ends):
@@ -238,6 +247,7 @@ def _explain(ends: Sequence[End], answers: dict[int, Answer[Settled]]) -> Steps[
                 if gone
                 else NotFound(f"job number {end.seq} does not exist any more")
             )
+    return topics
 
 
 def _holds(end: End, found: Whereabouts) -> bool:

@@ -205,19 +205,19 @@ returning i.nth, l.until, l.cancelled;
 
 -- Where a job is whose lease did not match, and whether this very try was recorded as failed.
 -- name: whereabouts [sqlite]
-select :nth as nth, l.state, l.epoch,
+select :nth as nth, l.topic, l.state, l.epoch,
        exists (select 1 from towpath.failure f
                 where f.seq = :seq and f.epoch = :epoch and f.kind = 'error') as failed,
        t.touches, :now - coalesce(t.touched_at, t.reserved_at) as idle
   from towpath.located l left join towpath.lease t on t.seq = l.seq where l.seq = :seq;
 
 -- name: whereabouts [postgres]
-select i.nth, w.state, w.epoch,
+select i.nth, w.topic, w.state, w.epoch,
        exists (select 1 from towpath.failure f
                 where f.seq = i.seq and f.epoch = i.epoch and f.kind = 'error') as failed,
        w.touches, {now} - coalesce(w.touched_at, w.reserved_at) as idle
   from json_to_recordset(cast(:items as json)) as i(nth integer, seq bigint, epoch bigint),
-       lateral (select l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
+       lateral (select l.topic, l.state, l.epoch, t.touches, t.touched_at, t.reserved_at
                   from towpath.located l left join towpath.lease t on t.seq = l.seq
                  where l.seq = i.seq limit 1) w;
 
