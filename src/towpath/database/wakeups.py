@@ -158,13 +158,13 @@ class Wakeups:
                     self._wakes_at = self._next(now, look_at, announced, listening=listening)
                     timeout = None if self._wakes_at == NEVER else max(0, self._wakes_at - now)
                 if news:
-                    bell.announce(news)
+                    _announce(bell, news)
                     announced = time.monotonic()
                     continue
                 rung = self._rung(bell, timeout, listening=listening)
                 look_at = self._pass_on(rung, look_at)
             if self._announcements:
-                bell.announce(self._announcements)  # a process may enqueue and end
+                _announce(bell, self._announcements)  # a process may enqueue and end
         finally:
             bell.close()
 
@@ -195,3 +195,10 @@ class Wakeups:
             wakeups = list(self._subscribers) if rung is None or looks else rung | due
         self._tell(wakeups)
         return now + self._poll_interval if looks else look_at
+
+
+def _announce(bell: Bell, wakeups: Iterable[Wakeup]) -> None:
+    try:
+        bell.announce(wakeups)
+    except Exception:  # the end of the bell's thread would end the safety net
+        log.exception("the bell failed; other processes find these wakeups by polling")
