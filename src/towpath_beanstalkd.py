@@ -48,12 +48,14 @@ def main() -> None:
         show_version()
         return
     bound = inherited() or listen(options["l"], int(options["p"]))
+    import gc  # noqa: PLC0415 - see above
     import signal  # noqa: PLC0415 - see above
     import socket  # noqa: PLC0415 - see above
 
     drained: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: drained.append(number))
     listening = socket.socket(fileno=bound.detach())
+    gc.disable()  # there is nothing to collect while modules are imported
     from towpath.server.beanstalkd.standalone import serve  # noqa: PLC0415 - see above
 
     serve(options, listening, drained)

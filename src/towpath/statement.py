@@ -42,9 +42,10 @@ SQLite runs the chain once for each item.
 """
 
 import re
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
@@ -231,9 +232,8 @@ class Statements:
 
 
 def _texts(module: str) -> dict[str, dict[str, str]]:
-    package, _, name = module.rpartition(".")
-    source = files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    _, *parts = _HEADER.split(source)
+    source = Path(sys.modules[module].__file__ or "").with_suffix(".sql")
+    _, *parts = _HEADER.split(source.read_text(encoding="utf-8"))
     texts: dict[str, dict[str, str]] = {}
     for title, dialect, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         texts.setdefault(title, {})[dialect or "any"] = _COMMENT.sub("", text).strip()

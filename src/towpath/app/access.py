@@ -1,7 +1,6 @@
 """The verbs of access: the rules of the HTTP API, and the version by which caches see changes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
@@ -106,6 +105,8 @@ def check_rule(name: str, text: str) -> str:
 
 
 def _meant(field: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - seldom used
+
     close = get_close_matches(field, JOB_FIELDS, 1)
     return f"did you mean @job.{close[0]}?" if close else "the job's data is in @job.payload"
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from tempfile import mkstemp
 from types import NoneType, TracebackType
 from typing import Any, Final
 from uuid import UUID
@@ -172,6 +171,8 @@ def backup(path: Path, target: Path, opened: Callable[[], SqliteConnection]) -> 
 @contextlib.contextmanager
 def _half(directory: Path) -> Generator[Path]:
     """Make a file for our eyes only; its lock shows that it is no leftover."""
+    from tempfile import mkstemp  # noqa: PLC0415 - slow to import
+
     descriptor, name = mkstemp(prefix=_HALF, dir=directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from towpath.errors import SchemaMissing, SchemaTooNew
@@ -21,9 +21,7 @@ VERSION: Final = 3
 
 # Read together with this module: a process may give up the right to read it later.
 _TEXTS: Final = {
-    version: files("towpath.store")
-    .joinpath("migrations", f"{version:04}.sql")
-    .read_text(encoding="utf-8")
+    version: (Path(__file__).parent / "migrations" / f"{version:04}.sql").read_text("utf-8")
     for version in range(1, VERSION + 1)
 }
 _ONLY: Final = re.compile(r"/\* (sqlite|postgres) \*/")

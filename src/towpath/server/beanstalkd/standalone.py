@@ -41,6 +41,7 @@ def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequenc
         with contextlib.ExitStack() as stack:
             app = app_of(options, stack)
             gc.freeze()  # modules stay loaded, so no collection needs to visit them
+            gc.enable()
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, drained))
     except TowpathError as error:

@@ -8,7 +8,6 @@ import resource
 import socket
 import time
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -152,6 +151,8 @@ def _ok(text: str) -> bytes:
 @cache
 def version_text() -> str:
     """Return the version of Towpath."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
     try:
         return version("towpath")
     except PackageNotFoundError:
