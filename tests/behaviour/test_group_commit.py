@@ -237,6 +237,31 @@ def unused() -> Steps[str]:
     yield
 
 
+def test_a_thread_that_waited_in_line_is_told_of_its_own_error():
+    arrived, go_on = Event(), Event()
+
+    def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+        if operations[0].name == "stands still":
+            arrived.set()
+            go_on.wait(30)
+        if "bad" in [operation.name for operation in operations]:
+            raise ValueError
+        return [operation.name for operation in operations]
+
+    lanes: ThreadLanes[str] = ThreadLanes(["lane"], run, Policy(batch_size=10))
+    with ThreadPoolExecutor(3) as threads:
+        try:
+            threads.submit(lanes.run, Operation("stands still", unused))
+            assert arrived.wait(10)
+            calls = [threads.submit(lanes.run, Operation(name, unused)) for name in ("bad", "good")]
+            eventually(lambda: len(lanes._inbox) == len(calls))
+        finally:
+            go_on.set()
+
+    assert isinstance(calls[0].exception(10), ValueError)
+    assert calls[1].result(10) == "good"
+
+
 def test_a_lane_that_has_just_come_to_a_thread_is_not_lost(monkeypatch):
     """It would be led by two threads at once."""
     arrived, go_on = Event(), Event()
