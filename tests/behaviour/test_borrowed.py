@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 import asyncpg
 import psycopg
@@ -726,6 +727,38 @@ def test_a_connection_to_another_kind_of_database_is_refused(caller, tmp_path):
     other.close()
     here.close()
     private.close()
+
+
+@pytest.fixture
+def elsewhere(place, kind, tmp_path):
+    """The URL of another database of the same kind."""
+    url, needed = place
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path}/else where.db"
+        return
+    name = f"elsewhere_{needed['schema']}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield urlsplit(url)._replace(path=f"/{name}").geturl()
+        connection.execute(f"drop database {name} with (force)")
+
+
+def test_a_connection_to_another_database_is_refused(fresh, elsewhere, place, loop):
+    """The job would lie where its workers never look."""
+    url, needed = place
+    with App(elsewhere, **needed) as other:
+        app = other if fresh.blocking else InLoop(other, loop)
+        fresh.begin()
+        fresh.order(1)
+        for _ in range(2):  # what is known of a connection is that it leads here
+            with pytest.raises(Invalid, match="not the app's own database"):
+                app.jobs.enqueue("mail", connection=fresh.connection)
+        fresh.commit()
+
+        assert fresh.ordered() == [1]
+        assert other.jobs.list() == []
+    with App(url, **needed) as here:
+        assert here.jobs.list() == []
 
 
 def _without_transaction(adapter, url, loop):

@@ -95,7 +95,11 @@ class App:
         self.database = without_password(url)
         self._room = Waiters(self._wakeups, max_waiters=settings.max_waiters_per_topic)
         self._borrower = Borrower(
-            self._database.dialect, settings.schema, clock, self._wakeups.ring
+            self._database.dialect,
+            settings.schema,
+            clock,
+            self._wakeups.ring,
+            self._database.leads_here,
         )
         self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False

@@ -38,6 +38,10 @@ class Database(Protocol):
         """Wait for all operations that this event loop has started, also abandoned ones."""
         ...
 
+    def leads_here(self, place: str) -> bool:
+        """Say whether a caller's connection leads to this database; see `borrowed.WHERE`."""
+        ...
+
     def reconnect(self) -> None:
         """Close the connections; calls that wait for an answer are repeated on new ones."""
         ...

@@ -5,13 +5,15 @@ transaction stays usable whatever we answer. The commit is the doorbell: a SQLAl
 Django tell us of it, PostgreSQL delivers a NOTIFY then, and on SQLite it is seen by itself.
 """
 
+import asyncio
 import contextlib
 import sqlite3
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from towpath.database import sqlite
 from towpath.database.bells import encode
@@ -31,6 +33,14 @@ from towpath.statement import Dialect, Query, Row, Statement
 
 T = TypeVar("T")
 
+WHERE: Final[Statement[Any]] = Statement(
+    "where",
+    {
+        "sqlite": "select file from pragma_database_list where name = 'main'",
+        # Any role may ask for the time, and no other server started in the same microsecond.
+        "postgres": r"select concat_ws(E'\n', current_database(), pg_postmaster_start_time())",
+    },
+)
 RING: Final[Statement[Any]] = Statement("ring", {"any": "select pg_notify(:channel, :payload)"})
 _KINDS: Final = (
     "a connection of sqlite3, psycopg or Django, or SQLAlchemy's Connection or Session; "
@@ -44,7 +54,7 @@ _WHERE: Final = "the connection"
 _RINGS: Final = "towpath"  # where a session's rings wait for its commit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Borrower:
     """An app that borrows connections: where its tables are, its clock and its bell."""
 
@@ -52,6 +62,25 @@ class Borrower:
     schema: str
     clock: Clock | None
     ring: Callable[[Collection[Wakeup]], None]
+    leads_here: Callable[[str], bool]  # says whether the answer to WHERE is that of the app
+    _known: "WeakSet[Any]" = field(default_factory=WeakSet)  # connections that lead here
+    _has_asked: bool = False
+
+    async def alearn(self) -> None:
+        """Have the app ask where its own tables are, which would keep an event loop waiting."""
+        if not self._has_asked:
+            await asyncio.to_thread(self.leads_here, "")
+            self._has_asked = True
+
+    def steps(self, operation: Operation[T], connection: object) -> Steps[T | Changed[T]]:
+        """Run an operation over a connection that leads to the app's own database."""
+        if connection not in self._known:
+            [[there]] = yield WHERE()
+            if not self.leads_here(there):
+                raise _elsewhere(there)
+            with contextlib.suppress(TypeError):  # of some drivers, which are asked each time
+                self._known.add(connection)
+        return (yield from operation.steps())
 
     def check(self, dialect: str) -> None:
         """Refuse a connection to another kind of database: no worker would look there."""
@@ -67,6 +96,14 @@ class Borrower:
 
 
 _NAMES: Final[dict[str, str]] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+def _elsewhere(there: str) -> Invalid:
+    place = there.partition("\n")[0] or "a database in memory"
+    return Invalid(
+        f"this connection leads to {place}, which is not the app's own database, so no worker "
+        "would find the job; pass a connection to the database in the app's URL"
+    )
 
 
 def run_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
@@ -92,6 +129,7 @@ def _run(operation: Operation[T], connection: Any, borrower: Borrower) -> T | Ch
 
 async def arun_borrowed(operation: Operation[T], connection: Any, borrower: Borrower) -> T:
     """Run an operation inside the transaction of an async connection."""
+    await borrower.alearn()
     if _is_a(connection, "psycopg", "AsyncConnection"):
         return value_of(await _in_async_psycopg(operation, connection, borrower))
     if _is_a(connection, "asyncpg", "Connection") or _is_a(
@@ -147,7 +185,8 @@ def _in_sqlite3(
         cursor = connection.cursor()
         cursor.row_factory = None  # it may prefer another kind of row
         try:
-            return drive(operation.steps(), lambda query: sqlite.execute(cursor, query, now))
+            steps = borrower.steps(operation, connection)
+            return drive(steps, lambda query: sqlite.execute(cursor, query, now))
         finally:
             connection.text_factory = text_factory
 
@@ -182,7 +221,8 @@ def _in_psycopg(
             return list(cursor.fetchall()) if cursor.description else []
 
         with postgres.translating(psycopg.Error):
-            return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
+            steps = borrower.steps(operation, connection)
+            return drive(_ringing(steps, borrower) if rings else steps, execute)
 
 
 async def _in_async_psycopg(
@@ -202,7 +242,8 @@ async def _in_async_psycopg(
             return list(await cursor.fetchall()) if cursor.description else []
 
         with postgres.translating(psycopg.Error):
-            return await adrive(_ringing(operation, borrower), execute)
+            steps = borrower.steps(operation, connection)
+            return await adrive(_ringing(steps, borrower), execute)
 
 
 def _check_psycopg(connection: Any, borrower: Borrower) -> None:
@@ -230,12 +271,12 @@ async def _in_asyncpg(
         return [tuple(row) for row in await connection.fetch(text, *(params[n] for n in names))]
 
     with postgres.translating(asyncpg.PostgresError, asyncpg.InterfaceError):
-        return await adrive(_ringing(operation, borrower), execute)
+        return await adrive(_ringing(borrower.steps(operation, connection), borrower), execute)
 
 
-def _ringing(operation: Operation[T], borrower: Borrower) -> Steps[T | Changed[T]]:
+def _ringing(steps: Steps[T | Changed[T]], borrower: Borrower) -> Steps[T | Changed[T]]:
     """Run an operation, then ring: PostgreSQL does so at the commit, or never."""
-    result = yield from operation.steps()
+    result = yield from steps
     news = _news(result)
     if news:
         yield RING(channel=f"{borrower.schema}_wakeup", payload=encode(news))
@@ -320,10 +361,14 @@ def _in_sqlalchemy(
         if connection.dialect.name == "sqlite":
             borrower.check("sqlite")
             _begin_sqlite(connection.connection.driver_connection, connection.exec_driver_sql)
-            return drive(operation.steps(), _sqlalchemy_sqlite(connection, borrower))
+            return drive(
+                borrower.steps(operation, connection), _sqlalchemy_sqlite(connection, borrower)
+            )
         borrower.check("postgres" if connection.dialect.name == "postgresql" else "")
         execute = _sqlalchemy_postgres(connection, borrower)
-        return drive(_ringing(operation, borrower) if rings else operation.steps(), execute)
+        # The driver's own connection, which the pool lends again.
+        steps = borrower.steps(operation, connection.connection.dbapi_connection)
+        return drive(_ringing(steps, borrower) if rings else steps, execute)
 
 
 def _sqlalchemy_sqlite(connection: Any, borrower: Borrower) -> Callable[[Query[Any]], list[Row]]:

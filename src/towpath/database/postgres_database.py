@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError
 from threading import Lock
 from typing import Any, TypeVar
 
+from towpath.database.borrowed import WHERE
 from towpath.database.clock import Clock
 from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
@@ -17,7 +18,7 @@ from towpath.database.postgres_wire import Sent
 from towpath.database.task_lanes import TaskLanes
 from towpath.database.thread_lanes import ThreadLanes
 from towpath.errors import AppClosed, DatabaseUnavailable
-from towpath.operation import Mode, OnCommit, Operation
+from towpath.operation import Mode, OnCommit, Operation, Steps
 from towpath.settings import Settings
 from towpath.statement import Dialect, Query
 
@@ -40,6 +41,7 @@ class PostgresDatabase:
         )
         self._clock = clock
         self._closed = False
+        self._place: str | None = None
         self._start()
         begin_anew_after_fork(self)
 
@@ -124,6 +126,12 @@ class PostgresDatabase:
             await lanes.close(patience)
         await asyncio.to_thread(self.close, _left(until))
 
+    def leads_here(self, place: str) -> bool:
+        """Say whether a caller's connection leads to this database; see `borrowed.WHERE`."""
+        if place != self._place:  # unknown yet, or the server was started again
+            self._place = self.run(Operation("where", _where, Mode.READ))
+        return place == self._place
+
     def check_open(self) -> None:
         """Raise if the app was closed."""
         if self._closed:
@@ -182,6 +190,11 @@ class LoopConnections:
         """Drop the connections of a loop that may be gone."""
         for lane in self.lanes():
             lane.close()
+
+
+def _where() -> Steps[str]:
+    [[place]] = yield WHERE()
+    return str(place)
 
 
 def _left(until: float) -> float:

@@ -13,7 +13,7 @@ from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
 from towpath.database.group_commit import COMPANY_TICKS, Operations, Policy, tell
 from towpath.database.opener import Opener
-from towpath.database.sqlite import SqliteConnection, backup, execute, translated
+from towpath.database.sqlite import SqliteConnection, backup, execute, identity, translated
 from towpath.database.sqlite_writer import CLOSING, Writer
 from towpath.database.thread_lanes import ThreadLanes
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
@@ -124,6 +124,13 @@ class SqliteDatabase:
 
     async def aquiet(self) -> None:
         """Do nothing: a later call runs behind all calls before it."""
+
+    def leads_here(self, file: str) -> bool:
+        """Say whether the file of a caller's connection is this one."""
+        path = self.opener.path
+        if path is None or not file:
+            return False
+        return identity(file) == identity(str(path)) is not None or Path(file) == path.resolve()
 
     def backup(self, target: Path) -> None:
         """Copy the file as it is at one instant to a new one."""
