@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import inspect
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -16,6 +18,8 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -29,7 +33,7 @@ from towpath.model.job import Job, Lease
 from towpath.operation import Operation, Steps
 from towpath.settings import Settings
 from towpath.statement import Statement
-from towpath.store import leases, sessions
+from towpath.store import job_output, leases, sessions
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes
@@ -41,6 +45,15 @@ T = TypeVar("T")
 MOST_RUNS: Final = 1_000  # jobs of one `run`; beyond that a task seems to enqueue itself
 _DROP: Final[Statement[Any]] = Statement(
     "drop", {"sqlite": "select 1", "postgres": "drop schema if exists {schema} cascade"}
+)
+
+_TABLES: Final[Statement[Any]] = Statement(
+    "tables",
+    {
+        "sqlite": "select type, name from sqlite_master where name like 'towpath\\_%' escape '\\' "
+        "and type in ('table', 'view') order by type desc",
+        "postgres": "select '', '' where false",
+    },
 )
 
 _isolated: Final[WeakSet[App]] = WeakSet()
@@ -79,12 +92,19 @@ class IsolatedJobs:
         self._crashing = False
         self._dead: dict[int, int] = {}  # sessions of workers that crashed, and when
 
+    @property
+    def url(self) -> str:
+        """The URL of the private database: a connection to it can be passed as `connection=`."""
+        return self.app.url
+
     def run(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
         """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
 
         Returns the jobs that ran, as they are now; a job that ran twice is returned twice. An
         error in a task is stored with its job, as always, and then raised here; with
-        `raises=False` the next job runs. Blocking tasks run in the caller's thread.
+        `raises=False` the next job runs. Blocking tasks run in the caller's thread; in the main
+        thread a task past its time limit is interrupted. Sandboxed tasks run in this process,
+        without a memory limit.
         """
         here = _CallersThread()
         return here.serve(self._run(tasks, here, raises=raises))
@@ -155,10 +175,14 @@ class IsolatedJobs:
             ended = await run.end(watched.task, Sandboxes())
         finally:
             threads.close()
+            if here:
+                here.interrupt()  # what runs longer than its job
         if self._crashing or isinstance(watched.raised, Crash):
             raise Crash
         if isinstance(watched.raised, KeyboardInterrupt):
             raise watched.raised  # the user wants to stop the tests
+        if run.context.notes:
+            await self.app.arun(job_output.write(run.context.notes.take()))
         if isinstance(ended, Completion):
             await self.app.arun(leases.complete([ended]))
             error = None
@@ -212,30 +236,41 @@ class IsolatedJobs:
 
 @contextlib.contextmanager
 def isolated(
-    app: App, url: str = "memory://", *, now: datetime | None = None
+    app: App, url: str | None = None, *, now: datetime | None = None
 ) -> Generator[IsolatedJobs]:
     """Give an app and its tasks a private database and a clock that a test controls.
 
-    With the URL of a file or of PostgreSQL, jobs can be enqueued in a transaction; on PostgreSQL
-    the tables are in a separate schema, which is dropped at the end. Then the app is as before.
+    Without a URL that is a temporary SQLite file. With the URL of another database, such as the
+    one that your tests use, Towpath makes tables of its own there and drops them at the end: on
+    PostgreSQL in a separate schema, on SQLite only in a file that has no jobs. A connection to
+    this database can be passed as `connection=`. At the end the app is as before.
     """
     if app in _isolated:
         msg = "this app is isolated already; run one test at a time in a process"
         raise Invalid(msg)
     clock = Clock(now or datetime.now(UTC))
     before = dict(vars(app))
-    _isolated.add(app)
-    app.attach(url, _private(app.settings), clock)
-    app.stands_still = True
-    try:
-        yield IsolatedJobs(app, clock)
-    finally:
+    with TemporaryDirectory(prefix="towpath-test-") as directory:
+        _isolated.add(app)
+        app.attach(url or f"sqlite:///{directory}/test.db", _private(app.settings), clock)
+        app.stands_still = True
         try:
-            app.run(Operation("drop", _drop))
+            _refuse_jobs(app)
+            try:
+                yield IsolatedJobs(app, clock)
+            finally:
+                app.run(Operation("drop", _drop))
         finally:
             app.close()
             vars(app).update(before)
             _isolated.discard(app)
+
+
+def _refuse_jobs(app: App) -> None:
+    """Refuse a file with jobs: `run` would run them, and the end of the test delete them."""
+    if app.jobs.list(limit=1):
+        msg = f"{app.database} has jobs, which no test may run; give a new file, or no URL"
+        raise Invalid(msg)
 
 
 def named_app(name: str) -> App:
@@ -249,10 +284,13 @@ def named_app(name: str) -> App:
 
 
 def _private(settings: Settings) -> Settings:
-    return replace(settings, schema=f"towpath_test_{secrets.token_hex(6)}", migrate=True)
+    schema = f"towpath_test_{secrets.token_hex(6)}"
+    return replace(settings, schema=schema, migrate=True, durability="normal")
 
 
 def _drop() -> Steps[None]:
+    for kind, name in (yield _TABLES()):
+        yield Statement("drop_table", {"sqlite": f'drop {kind} if exists "{name}"'})()
     yield _DROP()
 
 
@@ -303,6 +341,8 @@ class _CallersThread:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.current_thread()
+        self._is_calling = self._is_overdue = False
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function in the caller's thread, and wait for it."""
@@ -314,18 +354,60 @@ class _CallersThread:
         """Run a coroutine in the event loop of another thread, and its calls in this one."""
         loop = asyncio.new_event_loop()
         doing = loop.create_task(work)
-        with ThreadPoolExecutor(1, "towpath-testing") as threads:
+        with self._interruptible(), ThreadPoolExecutor(1, "towpath-testing") as threads:
             ending = threads.submit(copy_context().run, _complete, loop, doing)
             ending.add_done_callback(lambda _: self._calls.put(None))
             try:
                 while call := self._calls.get():
-                    _fulfil(*call)
+                    self._fulfil(*call)
             except BaseException:  # such as KeyboardInterrupt
                 loop.call_soon_threadsafe(doing.cancel)
                 while call := self._calls.get():
                     call[0].cancel()
                 raise
             return ending.result()
+
+    def interrupt(self) -> None:
+        """Interrupt a call that is still running, if this is the main thread."""
+        if self._is_calling and self._thread is threading.main_thread():
+            self._is_overdue = True
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGUSR1)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        if self._thread is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGUSR1)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._is_overdue:
+                self._is_overdue = False
+                if self._is_calling:
+                    raise _Overdue
+            elif callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGUSR1, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def _fulfil(self, future: "Future[Any]", function: Callable[[], Any]) -> None:
+        self._is_calling = True
+        try:
+            result = function()
+            self._is_calling = False
+        except BaseException as error:  # noqa: BLE001 - passed on to the caller, also a Crash
+            self._is_calling = False
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+class _Overdue(BaseException):
+    """Ends a task that runs longer than its job."""
 
 
 def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
@@ -335,15 +417,6 @@ def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-
-
-def _fulfil(future: "Future[Any]", function: Callable[[], Any]) -> None:
-    try:
-        result = function()
-    except BaseException as error:  # noqa: BLE001 - passed on to the caller, also a Crash
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 def _opened(task: Task[P, T] | Calls[P, T]) -> tuple[Task[P, T], CallOptions]:

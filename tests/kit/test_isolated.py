@@ -1,13 +1,17 @@
 """The test kit: what a user's test can say about tasks, on every database."""
 
 import asyncio
+import signal
+import sqlite3
 import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.conftest import new_place
 from towpath import App, Backoff, Bury, Cancel, Context, Retry
+from towpath.app.connect import sqlite_path
 from towpath.errors import Invalid, ResultTimeout, SchemaMissing, TimeLimitExceeded
 from towpath.testing import MOST_RUNS, Crash, isolated
 
@@ -471,3 +475,88 @@ def test_schedules_that_are_declared_beside_their_tasks_fire_in_a_test(jobs, app
     jobs.clock.advance("5m")
     run()
     assert len(ran) == 1
+
+
+# ---------------------------------------------------------------- what the first users missed
+
+
+def test_the_callers_transaction_is_shared(app):
+    @app.task()
+    def note(number: int) -> None: ...
+
+    with isolated(app) as jobs, sqlite3.connect(sqlite_path(jobs.url)) as db:
+        db.execute("create table orders (number)")
+        db.execute("insert into orders values (1)")
+        note.using(connection=db).enqueue(1)
+        db.rollback()
+        jobs.assert_nothing_enqueued()
+
+        note.using(connection=db).enqueue(2)
+        db.commit()
+        jobs.assert_enqueued(note, 2)
+    db.close()
+
+
+def test_the_database_of_the_users_tests_is_left_without_our_tables(app, kind, tmp_path, request):
+    url, _ = new_place(kind, tmp_path, request)
+    for number in range(2):
+        with isolated(app, url) as jobs:
+            jobs.assert_nothing_enqueued()
+            app.jobs.enqueue("mail", number)
+    if kind == "sqlite":
+        with sqlite3.connect(sqlite_path(url)) as db:
+            ours = "select name from sqlite_master where name like 'towpath%'"
+            assert db.execute(ours).fetchall() == []
+        db.close()
+
+
+def test_a_file_with_jobs_is_refused_and_left_as_it_is(app):
+    app.jobs.enqueue("mail", "real")
+
+    with pytest.raises(Invalid, match="has jobs"), isolated(app, app.url):
+        pass
+
+    assert [job.payload for job in app.jobs.list()] == ["real"]
+
+
+def test_the_output_of_a_task_is_kept(app, jobs, run):
+    @app.task()
+    def work(ctx: Context) -> None:
+        ctx.progress(0.5, "half")
+        ctx.log("a line")
+        ctx.publish({"token": 1})
+
+    job = work.enqueue()
+    run()
+
+    assert app.jobs.get(job).progress == 0.5
+    assert [line.text for line in app.jobs.logs(job)] == ["a line"]
+    assert [event.payload for event in app.jobs.events(job)] == [{"token": 1}]
+
+
+def test_schedules_are_declared_in_each_isolated_app(app):
+    @app.schedule(every="1h")
+    @app.task()
+    def tidy() -> None: ...
+
+    for _ in range(2):
+        with isolated(app):
+            app.schedules.declare()
+            assert [each.name for each in app.schedules.list()] == ["tidy"]
+    app.schedules.declare()
+    assert [each.name for each in app.schedules.list()] == ["tidy"]
+
+
+def test_a_blocking_task_past_its_time_limit_is_interrupted(app, jobs):
+    @app.task(timeout=0.1, max_retries=1)
+    def hang() -> None:
+        time.sleep(600)
+
+    job = hang.enqueue()
+    before = signal.getsignal(signal.SIGUSR1)
+
+    with pytest.raises(TimeLimitExceeded):
+        jobs.run()
+
+    assert "TimeLimitExceeded" in app.jobs.get(job).last_error
+    assert signal.getsignal(signal.SIGUSR1) is before

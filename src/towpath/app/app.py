@@ -104,6 +104,7 @@ class App:
         self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False
         self._migrations: set[object] = set()  # one object for each migration in progress
+        self.declared: set[str] = set()  # names of declared schedules that are stored
         self._migrated_in_passing = False  # in a caller's transaction, which may be rolled back
         self.storing = Enqueueing(settings)
         self.jobs = Jobs(self, self._room, self._marks)

@@ -51,7 +51,6 @@ class Schedules:
         self._app = app
         self._defaults = Defaults.of(app.settings)
         self._declared: dict[str, NewSchedule] = {}
-        self._unstored: set[str] = set()
 
     async def aset(
         self,
@@ -102,10 +101,10 @@ class Schedules:
         A schedule that is removed from the code stays until it is deleted by name: during a deploy
         old and new code run at the same time.
         """
-        if self._unstored:
-            new = (self._declared[name] for name in self._unstored)
-            stored = await self._app.arun(self._put(new))
-            self._unstored.difference_update(put.schedule.name for put in stored)
+        unstored = self._declared.keys() - self._app.declared
+        if unstored:
+            stored = await self._app.arun(self._put(self._declared[name] for name in unstored))
+            self._app.declared.update(put.schedule.name for put in stored)
 
     def declaration(
         self, name: str | None, rule: Rule, catch_up: CatchUp, options: EnqueueOptions
@@ -120,7 +119,7 @@ class Schedules:
                 msg = f"another schedule is named {new.name!r} already; pass `name=`"
                 raise Conflict(msg)
             self._declared[new.name] = new
-            self._unstored.add(new.name)
+            self._app.declared.discard(new.name)
 
         return Declaration(declare)
 
@@ -190,10 +189,10 @@ class Schedules:
         A schedule that is removed from the code stays until it is deleted by name: during a deploy
         old and new code run at the same time.
         """
-        if self._unstored:
-            new = (self._declared[name] for name in self._unstored)
-            stored = self._app.run(self._put(new))
-            self._unstored.difference_update(put.schedule.name for put in stored)
+        unstored = self._declared.keys() - self._app.declared
+        if unstored:
+            stored = self._app.run(self._put(self._declared[name] for name in unstored))
+            self._app.declared.update(put.schedule.name for put in stored)
 
     def list(self) -> list[Schedule]:
         """Read every schedule, by name."""
