@@ -6,6 +6,7 @@ python manage.py runserver &
 python manage.py towpath_worker &
 curl -d item=rope localhost:8000/orders
 curl localhost:8000/orders/1
+python manage.py test
 """
 
 import os

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -59,6 +60,29 @@ def shop(tmp_path):
     )
     run("manage.py", "migrate", "--run-syncdb", cwd=tmp_path / "shop")
     return tmp_path / "shop"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_tests_of_the_shop_of_django(shop, kind, request):
+    """The test database is dropped at the end, which needs it to have no connection."""
+    if kind == "postgres":
+        server = request.getfixturevalue("postgres")
+        databases = {
+            "default": {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": "postgres",
+                "USER": "postgres",
+                "HOST": "127.0.0.1",
+                "PORT": server.port,
+                "TEST": {"NAME": f"test_{uuid4().hex}"},
+            }
+        }
+        with (shop / "shop" / "settings.py").open("a") as settings:
+            settings.write(f"DATABASES = {databases!r}\n")
+
+    told = run("manage.py", "test", "--noinput", cwd=shop)
+
+    assert "Ran 4 tests" in told.stderr
 
 
 def test_the_shop_of_django(shop):

@@ -13,6 +13,7 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": Path(__file__).parent.parent / "shop.db",
         "OPTIONS": {"transaction_mode": "IMMEDIATE"},  # so that a busy writer is waited for
+        "TEST": {"NAME": Path(__file__).parent.parent / "test.db"},  # no job can be in memory
     }
 }
 

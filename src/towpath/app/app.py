@@ -100,6 +100,7 @@ class App:
             clock,
             self._wakeups.ring,
             self._database.leads_here,
+            self._database.address,
         )
         self._marks = LowWater(kept=self._database.dialect == "postgres")
         self._migrated = False
@@ -205,6 +206,10 @@ class App:
             with self._migration():
                 await self._database.arun(schema.migrate())
         self._migrated = True
+
+    def delete_everything(self) -> None:
+        """Delete all that is stored: jobs, schedules, accounts, keys. Meant for tests."""
+        self.run(schema.empty())
 
     def probe(self) -> None:
         """Write and roll back; raise the error if the database does not accept writes."""

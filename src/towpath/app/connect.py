@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from towpath.database.bells import Bell, PostgresBell, QuietBell, SqliteBell
+from towpath.database.borrowed import Address
 from towpath.database.clock import Clock
 from towpath.database.sqlite_database import SqliteDatabase
 from towpath.database.wakeups import Wakeups
@@ -24,6 +25,11 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect | None:
         """The dialect of a borrowed connection; None if no other connection can reach it."""
+        ...
+
+    @property
+    def address(self) -> Address | None:
+        """The address of a server; None if there is none."""
         ...
 
     def run(self, operation: Operation[T]) -> T:

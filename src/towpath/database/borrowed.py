@@ -54,6 +54,10 @@ _WHERE: Final = "the connection"
 _RINGS: Final = "towpath"  # where a session's rings wait for its commit
 
 
+Address = tuple[str, str, str]
+"""The host, the port and the name of a database. Without a host it is the local socket."""
+
+
 @dataclass
 class Borrower:
     """An app that borrows connections: where its tables are, its clock and its bell."""
@@ -63,6 +67,7 @@ class Borrower:
     clock: Clock | None
     ring: Callable[[Collection[Wakeup]], None]
     leads_here: Callable[[str], bool]  # says whether the answer to WHERE is that of the app
+    address: Address | None = None  # the host, port and name of the app's database, if known
     _known: "WeakSet[Any]" = field(default_factory=WeakSet)  # connections that lead here
     _has_asked: bool = False
 
@@ -71,6 +76,12 @@ class Borrower:
         if not self._has_asked:
             await asyncio.to_thread(self.leads_here, "")
             self._has_asked = True
+
+    def note_address(self, connection: Any, address: Address) -> None:
+        """Ask nothing over a connection that was made to the very address of the app's URL."""
+        host, *rest = address
+        if self.address in {address, ("" if host.startswith("/") else host, *rest)}:
+            self._known.add(connection)
 
     def steps(self, operation: Operation[T], connection: object) -> Steps[T | Changed[T]]:
         """Run an operation over a connection that leads to the app's own database."""
@@ -250,6 +261,8 @@ def _check_psycopg(connection: Any, borrower: Borrower) -> None:
     from psycopg.pq import TransactionStatus  # noqa: PLC0415 - only where it is used
 
     borrower.check("postgres")
+    info = connection.info
+    borrower.note_address(connection, (info.host, str(info.port), info.dbname))
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         raise _no_transaction()
 
@@ -366,8 +379,11 @@ def _in_sqlalchemy(
             )
         borrower.check("postgres" if connection.dialect.name == "postgresql" else "")
         execute = _sqlalchemy_postgres(connection, borrower)
-        # The driver's own connection, which the pool lends again.
-        steps = borrower.steps(operation, connection.connection.dbapi_connection)
+        driver_connection = connection.connection.dbapi_connection  # which the pool lends again
+        if _is_a(driver_connection, "psycopg", "Connection"):
+            info = driver_connection.info
+            borrower.note_address(driver_connection, (info.host, str(info.port), info.dbname))
+        steps = borrower.steps(operation, driver_connection)
         return drive(_ringing(steps, borrower) if rings else steps, execute)
 
 

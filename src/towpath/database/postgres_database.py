@@ -1,13 +1,16 @@
 """PostgreSQL: a few connections for all threads, and a few for each event loop."""
 
 import asyncio
+import os
 import time
 import weakref
 from concurrent.futures import CancelledError
 from threading import Lock
 from typing import Any, TypeVar
 
-from towpath.database.borrowed import WHERE
+from psycopg.conninfo import conninfo_to_dict
+
+from towpath.database.borrowed import WHERE, Address
 from towpath.database.clock import Clock
 from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
@@ -42,6 +45,7 @@ class PostgresDatabase:
         self._clock = clock
         self._closed = False
         self._place: str | None = None
+        self.address = _address(url)
         self._start()
         begin_anew_after_fork(self)
 
@@ -190,6 +194,13 @@ class LoopConnections:
         """Drop the connections of a loop that may be gone."""
         for lane in self.lanes():
             lane.close()
+
+
+def _address(url: str) -> Address:
+    parts = conninfo_to_dict(url)
+    host = parts.get("host") or os.environ.get("PGHOST", "")
+    port = parts.get("port") or os.environ.get("PGPORT", "5432")
+    return str(host), str(port), str(parts.get("dbname") or "")
 
 
 def _where() -> Steps[str]:

@@ -42,6 +42,7 @@ class SqliteDatabase:
         self._on_commit = on_commit
         self._on_leave = on_leave  # called when the path names another file than the open one
         self.dialect: Dialect | None = "sqlite" if path else None
+        self.address = None
         self._settings = settings
         self._clock = clock or machine_clock
         self._closed = False

@@ -47,6 +47,7 @@ class sql(Statements):
     take_turns = no_rows()
     limit_patience = rows(str)
     restore_patience = no_rows()
+    tables = rows(str)
 
 
 def is_current() -> Operation[bool]:
@@ -101,6 +102,22 @@ def migrate() -> Operation[int]:
         return before
 
     return Operation("migrate", steps)
+
+
+def empty() -> Operation[None]:
+    """Delete every row of our tables; the tables stay."""
+
+    def steps() -> Steps[None]:
+        found = yield from sql.tables()
+        names = ", ".join(f"towpath.{name}" for name in found)
+        if names:
+            texts = {"sqlite": "select 1", "postgres": f"truncate {names}"}
+            yield Statement[Any]("truncate", texts)()
+        for name in found:
+            texts = {"sqlite": f"delete from {name}", "postgres": "select 1"}  # noqa: S608 - our own
+            yield Statement[Any]("delete_all", texts)()
+
+    return Operation("empty", steps, locks=True)
 
 
 def applied() -> Operation[Applied | None]:

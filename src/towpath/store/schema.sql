@@ -48,3 +48,11 @@ select patience from ours;
 
 -- name: restore_patience [postgres]
 select set_config('lock_timeout', :patience, true);
+
+-- name: tables [sqlite]
+select name from sqlite_master
+ where type = 'table' and substr(name, 1, 8) = 'towpath_' and name <> 'towpath_migration';
+
+-- name: tables [postgres]
+select cast(relname as text) from pg_catalog.pg_class
+ where relnamespace = to_regnamespace('{schema}') and relkind = 'r' and relname <> 'migration';

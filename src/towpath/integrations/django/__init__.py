@@ -115,6 +115,16 @@ class TowpathBackend(BaseTaskBackend):
         ):
             app.migrate()
 
+    def flush(self, database: str) -> None:
+        """Delete all jobs, and close the app: the database of a test may be dropped soon."""
+        if database != self._database:
+            return
+        with contextlib.suppress(ImproperlyConfigured):  # tests in memory have no tables
+            app = self.app
+            app.delete_everything()
+            app.close()
+            _app.cache_clear()
+
     def enqueue(
         self, task: "Task[P, R]", args: list[Any], kwargs: dict[str, Any]
     ) -> "TaskResult[P, R]":

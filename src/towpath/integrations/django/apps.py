@@ -17,10 +17,12 @@ class TowpathConfig(AppConfig):
         post_migrate.connect(_migrate, sender=self)
 
 
-def _migrate(using: str, **_: Any) -> None:
+def _migrate(using: str, **given: Any) -> None:
     # Imported here, as the module reads settings that Django loads after this one.
     from towpath.integrations.django import TowpathBackend, task_backends  # noqa: PLC0415
 
     for backend in task_backends.all():
         if isinstance(backend, TowpathBackend):
             backend.migrate(using)
+            if "plan" not in given:  # `flush`, which ends each TransactionTestCase
+                backend.flush(using)
