@@ -294,3 +294,8 @@ def test_one_who_stops_waiting_takes_no_answer_from_the_others(make_app, loop):
 
         others = [job.payload for n, job in enumerate(found) if n != 3]
         assert others == [0, 1, 2, *range(4, 10), *range(10)]
+
+
+def test_a_number_is_no_id_and_the_error_names_the_verb_for_numbers(app):
+    with pytest.raises(Invalid, match=r"numbered\(7\)"):
+        app.jobs.get(7)

@@ -25,6 +25,7 @@ from towpath.settings import Settings
 from towpath.store import lookup
 from towpath.store.admin import JobChange
 from towpath.store.jobs import NewJob
+from towpath.store.retention import Finished
 from towpath.store.stats import MOST_MINUTES
 
 PRIORITY: Final = 50
@@ -176,6 +177,18 @@ def change_of(
         msg = "nothing to change; pass `delay`, `run_at` or `priority`"
         raise Invalid(msg)
     return change
+
+
+def finished_of(topic: str | None, status: str | None, older_than: Duration) -> Finished:
+    """Return which finished jobs are meant."""
+    if status not in {None, Status.COMPLETED, Status.CANCELLED}:
+        msg = f"status {status!r}: only completed and cancelled jobs are forgotten"
+        raise Invalid(msg)
+    return Finished(
+        topic=None if topic is None else checked(topic),
+        cancelled=None if status is None else status == Status.CANCELLED,
+        older_than=microseconds(older_than, "older_than"),
+    )
 
 
 def unique_of(given: EnqueueOptions) -> Unique:
@@ -343,6 +356,8 @@ def _uuid(text: UUID | str) -> UUID:
         return UUID(text)
     except (ValueError, AttributeError, TypeError) as error:
         msg = f"{text!r} is not the id of a job"
+        if isinstance(text, int):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            msg += f"; `jobs.numbered({text})` reads a job by its number"
         raise Invalid(msg) from error
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -14,6 +14,7 @@ from towpath.app.checks import (
     at_least_one,
     change_of,
     count,
+    finished_of,
     job_id,
     page,
     past_minutes,
@@ -33,7 +34,7 @@ from towpath.model.states import State
 from towpath.model.stats import Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Operation, answered
-from towpath.store import admin, job_output, lookup, runs
+from towpath.store import admin, job_output, lookup, retention, runs
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
@@ -274,6 +275,32 @@ class Jobs:
             total += deleted
         return total
 
+    async def aforget(self, job: JobRef) -> None:
+        """Delete all that is known of a finished job, before its retention is over."""
+        await self._app.arun(retention.forget(job_id(job)))
+
+    async def aforget_all(
+        self,
+        *,
+        topic: str | None = None,
+        status: str | None = None,
+        older_than: Duration = 0,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> int:
+        """Forget the finished jobs of a topic, or of all; return their number.
+
+        `status` is completed or cancelled; by default both. `older_than` is the time since their
+        end. `progress` is called with the number so far.
+        """
+        finished = finished_of(topic, status, older_than)
+        total, after = 0, 0
+        while True:
+            page = await self._app.arun(retention.forget_page(finished, after))
+            if page.upto is None:
+                return total
+            total, after = total + page.number, page.upto
+            progress(total)
+
     async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 
@@ -487,6 +514,32 @@ class Jobs:
         while deleted := self._app.run(admin.purge(checked(topic), PURGE_AT_ONCE)):
             total += deleted
         return total
+
+    def forget(self, job: JobRef) -> None:
+        """Delete all that is known of a finished job, before its retention is over."""
+        self._app.run(retention.forget(job_id(job)))
+
+    def forget_all(
+        self,
+        *,
+        topic: str | None = None,
+        status: str | None = None,
+        older_than: Duration = 0,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> int:
+        """Forget the finished jobs of a topic, or of all; return their number.
+
+        `status` is completed or cancelled; by default both. `older_than` is the time since their
+        end. `progress` is called with the number so far.
+        """
+        finished = finished_of(topic, status, older_than)
+        total, after = (0, 0)
+        while True:
+            page = self._app.run(retention.forget_page(finished, after))
+            if page.upto is None:
+                return total
+            total, after = (total + page.number, page.upto)
+            progress(total)
 
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
