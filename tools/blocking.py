@@ -27,7 +27,7 @@ def blocking_name(name: str) -> str:
     match = _TWIN.fullmatch(name)
     if match is None:
         sys.exit(f"{name} is awaited, but its name does not begin with `a`")
-    return match[1] + match[2]
+    return match[1] + match[2].rstrip("_")  # `await_` is the twin of `wait`
 
 
 class Blocking(ast.NodeTransformer):

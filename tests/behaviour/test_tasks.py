@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.workers import ended, working
-from towpath import App, Context
+from towpath import App, Context, Retry, State, Status
 from towpath.errors import (
     Conflict,
     IncompatibleData,
@@ -28,6 +28,7 @@ from towpath.errors import (
     ResultTimeout,
 )
 from towpath.model.arguments import Signature
+from towpath.testing import isolated
 
 
 class Colour(enum.Enum):
@@ -561,3 +562,70 @@ def test_whatever_a_task_raises_is_its_own_failure(plain, is_async, error, words
         job = (afail if is_async else fail).enqueue()
         assert words in ended(plain, job).last_error
         assert fine.enqueue().result(20) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "state"),
+    [
+        ({"retry_on": ConnectionError}, ConnectionResetError, State.DELAYED),
+        ({"retry_on": ConnectionError}, ValueError, State.BURIED),
+        ({"retry_on": (ConnectionError, ValueError)}, ValueError, State.DELAYED),
+        ({"dont_retry_on": ValueError}, ValueError, State.BURIED),
+        ({"dont_retry_on": ValueError}, KeyError, State.DELAYED),
+        (
+            {"retry_on": OSError, "dont_retry_on": FileNotFoundError},
+            FileNotFoundError,
+            State.BURIED,
+        ),
+    ],
+)
+def test_only_some_errors_are_retried(app, options, error, state):
+    @app.task(**options)
+    def work() -> None:
+        raise error
+
+    with isolated(app) as jobs:
+        job = work.enqueue()
+        jobs.run(raises=False)
+        assert app.jobs.get(job).state is state
+
+
+def test_a_task_that_asks_for_a_retry_gets_it(app):
+    @app.task(dont_retry_on=ValueError)
+    def work() -> None:
+        raise Retry(after=1) from ValueError()
+
+    with isolated(app) as jobs:
+        job = work.enqueue()
+        jobs.run(raises=False)
+        assert app.jobs.get(job).state is State.DELAYED
+
+
+@pytest.mark.parametrize("name", ["retry_on", "dont_retry_on"])
+@pytest.mark.parametrize("given", ["ValueError", int, [ValueError], BaseException])
+def test_what_is_no_class_of_errors_is_refused(app, name, given):
+    with pytest.raises(Invalid, match=f"{name}.*not a class of errors"):
+        app.task(topic="work", **{name: given})(lambda: None)
+
+
+def test_a_job_of_a_task_is_refreshed_waited_for_and_cancelled(app):
+    @app.task()
+    def work() -> int:
+        return 1
+
+    with isolated(app) as jobs:
+        job, other = work.enqueue(), work.enqueue()
+        assert other.cancel().status is Status.CANCELLED
+        assert other.wait().status is Status.CANCELLED
+        jobs.run()
+        assert job.refresh().status is Status.COMPLETED
+        assert job.wait().result() == 1
+
+
+def test_enqueue_many_takes_named_arguments(app):
+    @app.task()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with pytest.raises(InvalidArguments, match=r"named arguments.*not \(1, 2\)"):
+        add.enqueue_many([(1, 2)])

@@ -61,6 +61,9 @@ Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 Wait: TypeAlias = Callable[[int], Duration] | Callable[[int, Exception], Duration]
 """Returns the wait after the given number of failures, of which this is the last."""
 
+Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+"""One class of errors, or several."""
+
 OnFailure: TypeAlias = Callable[[Context, Exception, bool], object]
 """Called after each failure of a job; True means that it was the last try. Blocking or async."""
 
@@ -81,6 +84,8 @@ class TaskOptions(TypedDict, total=False):
     expires_after: Duration  # a job that has not begun this long after the call is cancelled
     backoff: BackoffOption | Wait  # the pause after each failure; the worker calls a function
     limit: Limit | None  # bounds how many jobs of its key run at once, or how often one starts
+    retry_on: Errors  # only these errors are retried; another one fails the job at once
+    dont_retry_on: Errors  # these errors fail the job at once
     keep_result: bool  # False: the result of the function is not stored
     on_failure: OnFailure  # called in the worker after every failure, not after a crash
     concurrency: int  # how many runs at once in one worker, within the worker's own concurrency
@@ -101,25 +106,49 @@ class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
 
     async def aresult(self, timeout: Duration = 600) -> R:
         """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
+        return self.task.returned_by(await self.await_(timeout))
+
+    async def await_(self, timeout: Duration = 600) -> "TaskJob[R]":
+        """Wait for the end of the job, good or bad, and return it; raises ResultTimeout."""
         deadline = time.monotonic() + microseconds(timeout, "timeout") / 1e6
         for pause in _pauses():
-            job = await self.task.app.jobs.aget(self.id)
+            job = await self.arefresh()
             if _has_ended(job):
-                return self.task.returned_by(job)
+                return job
             await asyncio.sleep(_rest(deadline, pause, self))
         raise AssertionError  # _pauses is endless
+
+    async def arefresh(self) -> "TaskJob[R]":
+        """Read the job as it is now."""
+        return self.task.job(await self.task.app.jobs.aget(self.id))
+
+    async def acancel(self) -> "TaskJob[R]":
+        """Cancel the job; a running one is asked to stop, and ends when its worker answers."""
+        return self.task.job(await self.task.app.jobs.acancel(self.id))
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def result(self, timeout: Duration = 600) -> R:
         """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
+        return self.task.returned_by(self.wait(timeout))
+
+    def wait(self, timeout: Duration = 600) -> "TaskJob[R]":
+        """Wait for the end of the job, good or bad, and return it; raises ResultTimeout."""
         deadline = time.monotonic() + microseconds(timeout, "timeout") / 1000000.0
         for pause in _pauses():
-            job = self.task.app.jobs.get(self.id)
+            job = self.refresh()
             if _has_ended(job):
-                return self.task.returned_by(job)
+                return job
             time.sleep(_rest(deadline, pause, self))
         raise AssertionError
+
+    def refresh(self) -> "TaskJob[R]":
+        """Read the job as it is now."""
+        return self.task.job(self.task.app.jobs.get(self.id))
+
+    def cancel(self) -> "TaskJob[R]":
+        """Cancel the job; a running one is asked to stop, and ends when its worker answers."""
+        return self.task.job(self.task.app.jobs.cancel(self.id))
 
 
 def _pauses() -> Iterator[float]:
@@ -177,6 +206,8 @@ class Task(Generic[P, R]):
         self.on_failure = _callable(options.get("on_failure"), "on_failure")
         self.keep_result = options.get("keep_result", True)
         self.backoff = _wait_of(options.get("backoff"))
+        self._retry_on = _errors(options, "retry_on", Exception)
+        self._dont_retry_on = _errors(options, "dont_retry_on", ())
         self.concurrency = _concurrency(options)
         self.sandbox = bool(options.get("sandbox"))
         self.memory = _memory(options)
@@ -186,7 +217,10 @@ class Task(Generic[P, R]):
                 "at the top level of its module"
             )
             raise Invalid(msg)
-        own = {"topic", "on_failure", "keep_result", "concurrency", "sandbox", "memory"}
+        own = {
+            "topic", "on_failure", "keep_result", "concurrency", "sandbox", "memory",
+            "retry_on", "dont_retry_on",
+        }  # fmt: skip
         if self.backoff:
             own.add("backoff")
         self._options: CallOptions = {k: v for k, v in options.items() if k not in own}  # type: ignore[assignment] # a subset of the same keys
@@ -219,7 +253,7 @@ class Task(Generic[P, R]):
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
         """Store a call for each set of named arguments: all of them or none."""
-        return await self.astore([((), call) for call in calls], {})
+        return await self.astore([((), _named(call)) for call in calls], {})
 
     def using(self, **options: Unpack[CallOptions]) -> Calls[P, R]:
         """Enqueue with other options than the task's own."""
@@ -269,6 +303,10 @@ class Task(Generic[P, R]):
         own = {k: v for k, v in self._options.items() if k != "delay" or "run_at" not in options}
         return body, cast("EnqueueOptions", {**own, **options})
 
+    def may_retry(self, error: Exception) -> bool:
+        """Say whether a job may be tried again after this error."""
+        return isinstance(error, self._retry_on) and not isinstance(error, self._dont_retry_on)
+
     def _direct(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of a direct call, with a context if the function takes one."""
         return (Context(self.app), *args) if self.signature.takes_context else args
@@ -295,7 +333,7 @@ class Task(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
         """Store a call for each set of named arguments: all of them or none."""
-        return self.store([((), call) for call in calls], {})
+        return self.store([((), _named(call)) for call in calls], {})
 
     def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
         """Store calls."""
@@ -333,6 +371,23 @@ class AsyncTask(Task[P, R]):
         """Run the function at once, without a job."""
         running: Coroutine[Any, Any, R] = self.function(*self._direct(args), **kwargs)
         return running
+
+
+def _named(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(call, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"enqueue_many takes named arguments for each call, as {{'to': 'ada'}}, not {call!r}"
+        raise InvalidArguments(msg)
+    return call
+
+
+def _errors(options: TaskOptions, name: str, default: Errors) -> Errors:
+    given: Any = options.get(name, default)
+    classes = given if isinstance(given, tuple) else (given,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            msg = f"{name}: {each!r} is not a class of errors; pass one, or a tuple of some"
+            raise Invalid(msg)
+    return cast("Errors", given)
 
 
 def _callable(function: OnFailure | None, name: str) -> OnFailure | None:

@@ -167,7 +167,8 @@ class TaskRun:
         if isinstance(error, Retry | Bury) and isinstance(error.__cause__, Exception):
             cause = error.__cause__
         self._unexpected = not isinstance(error, Bury)
-        if isinstance(error, Bury):
+        may_retry = isinstance(error, Retry) or task.may_retry(cause)
+        if isinstance(error, Bury) or not may_retry:
             outcome = outcomes.final_failure(self.lease, cause)
         else:
             after = error.after if isinstance(error, Retry) else None
