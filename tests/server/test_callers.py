@@ -62,6 +62,7 @@ NEEDS = {
     "GET /api/access": "superuser",
     "PATCH /api/access": "superuser",
     "GET /healthz": "nothing",
+    "GET /api/health": "nothing",
     "GET /readyz": "nothing",
     "GET /metrics": "metrics",
     "GET /api/openapi.json": "nothing",

@@ -734,6 +734,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Answer that this process is up, to PocketBase's clients */
+        get: operations["pocketbase_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/readyz": {
         parameters: {
             query?: never;
@@ -1503,6 +1520,15 @@ export interface components {
          */
         HealthOutput: {
             status: string;
+        };
+        /**
+         * PocketBaseHealth
+         * @description The health of the server, as PocketBase's clients read it.
+         */
+        PocketBaseHealth: {
+            code: number;
+            message: string;
+            data: Record<string, never>;
         };
         /**
          * SetUp
@@ -4752,6 +4778,7 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
+                skipTotal?: boolean;
             };
             header?: never;
             path: {
@@ -5629,6 +5656,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HealthOutput"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    pocketbase_health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Answer that this process is up, to PocketBase's clients */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PocketBaseHealth"];
                 };
             };
             /** @description database_unavailable */

@@ -13,6 +13,11 @@ from towpath.model.ids import uuid7
 
 ALGORITHM: Final = "HS256"
 MOST_TOKEN: Final = 8 * 1024  # characters
+POCKETBASE_IDS: Final = {
+    Collection.SUPERUSERS: "pbc_3142635823",
+    Collection.USERS: "_pb_users_auth_",
+}
+"""The ids of these collections in PocketBase; its clients know a superuser's token by the first."""
 
 
 Whole = Annotated[int, Meta(ge=0, le=2**40)]  # seconds; fits a column in microseconds too
@@ -59,6 +64,11 @@ def signed(
         "iat": now // 10**6,
         "exp": expires,
         "until": max(expires, before.login_expires if before else 0),
+        # Only PocketBase's clients read these.
+        "type": "auth",
+        "id": account.id,
+        "collectionId": POCKETBASE_IDS[account.collection],
+        "collectionName": account.collection.value,
     }
     return str(pyjwt().encode(claims, secret, algorithm=ALGORITHM))
 

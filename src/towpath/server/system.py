@@ -40,6 +40,14 @@ class HealthOutput(ResponseBody):
     status: str
 
 
+class PocketBaseHealth(ResponseBody):
+    """The health of the server, as PocketBase's clients read it."""
+
+    code: int
+    message: str
+    data: dict[str, Any]
+
+
 class SetUpQuery(Input):
     """The parameters of the link that `towpath serve` prints."""
 
@@ -50,6 +58,12 @@ class SetUpQuery(Input):
 async def health(_: Request) -> HealthOutput:
     """Answer that this process is up."""
     return HealthOutput(status="ok")
+
+
+@routes.get("/api/health", is_open=True)
+async def pocketbase_health(_: Request) -> PocketBaseHealth:
+    """Answer that this process is up, to PocketBase's clients."""
+    return PocketBaseHealth(code=200, message="API is healthy.", data={})
 
 
 @routes.get("/readyz", is_open=True, errors=("unavailable",))
