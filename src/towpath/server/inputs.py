@@ -14,11 +14,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.errors import InvalidPayload
+from towpath.model.backoff import MOST_WAITS
+from towpath.model.instants import LONGEST
 from towpath.model.job import MOST_PRIORITY
 from towpath.model.limits import Limit
 
 MOST_AT_ONCE: Final = 1_000  # jobs in one request
-MOST_SECONDS: Final = 10**9
+MOST_SECONDS: Final = int(LONGEST.total_seconds())
 LONGEST_POLL: Final = 60
 MOST_TOPICS: Final = 100  # of one reservation
 MOST_NOTES: Final = 1_000  # log lines, and as many events, in one request
@@ -41,8 +43,10 @@ Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
 Priority = Annotated[int, _bounds(minimum=0, maximum=MOST_PRIORITY)]
 Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
+Positive = Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)]
 Seconds = Annotated[float, _bounds(minimum=0, maximum=MOST_SECONDS)]
-Waits = Annotated[list[Seconds], _bounds(minItems=1)]
+Waits = Annotated[list[Seconds], _bounds(minItems=1, maxItems=MOST_WAITS)]
+Rate = Annotated[str, _bounds(pattern="^[1-9][0-9]{0,8}/([1-9][0-9]{0,3})?(ms|s|m|h|d)$")]
 Instant = Annotated[datetime, Meta(tz=True)]
 Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Unique = Literal["skip", "replace", "update", "debounce", "clear"]
@@ -57,9 +61,9 @@ class NewLimit(Input):
     """A limit that all jobs with its key share: how many run at once, or how often one starts."""
 
     key: Key
-    concurrency: Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)] | None = None
-    rate: Annotated[str, _bounds(pattern="^[1-9][0-9]{0,5}/(s|m|h|d)$")] | None = None
-    burst: Annotated[int, _bounds(minimum=1, maximum=1_000)] = 1
+    concurrency: Positive | None = None
+    rate: Rate | None = None
+    burst: Positive = 1
 
 
 class JobInput(Input):
@@ -82,7 +86,7 @@ class JobInput(Input):
     backoff: Seconds | Waits | None = None  # the pause after every failure, or a list of pauses
     timeout: Seconds | None = None  # how long one run by a worker may last
     retention: Seconds | None = None  # how long a finished job is kept
-    workers: Annotated[int, _bounds(minimum=1, maximum=1_000)] | None = None
+    workers: Positive | None = None  # the number of distinct workers that must succeed
     only_workers: Annotated[list[WorkerName], _bounds(minItems=1)] | None = None
     after: list[UUID] | None = None  # jobs that must complete first
     limit: NewLimit | None = None
@@ -199,7 +203,7 @@ class Pause(Input):
 class Kick(Input):
     """How many jobs to kick."""
 
-    limit: Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)] = 1
+    limit: Positive = 1
 
 
 class ScheduleInput(Input):
@@ -208,7 +212,7 @@ class ScheduleInput(Input):
     topic: Topic
     payload: Raw = field(default_factory=null)
     cron: Text | None = None
-    every: Annotated[float, _bounds(minimum=0.001, maximum=MOST_SECONDS)] | None = None
+    every: Annotated[float, _bounds(minimum=1, maximum=MOST_SECONDS)] | None = None
     tz: Text | None = None
     catch_up: Literal["skip", "latest", "all"] = "latest"
     priority: Priority | None = None

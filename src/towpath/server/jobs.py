@@ -58,7 +58,7 @@ class ListInput(Input):
     status: Annotated[str, Meta(extra_json_schema={"enum": [
         "pending", "processing", "completed", "failed", "cancelled"]})] | None = None  # fmt: skip
     key: Key | None = None
-    text: Annotated[str, Meta(extra_json_schema={"maxLength": 255})] | None = None
+    text: Annotated[str, Meta(max_length=255)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 50
     offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     before: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
