@@ -133,7 +133,7 @@ def test_a_payload_over_the_limit_is_refused(web, ask):
     """EC-1"""
     said = ask("POST", "/api/jobs/enqueue", {"topic": "mail", "payload": "x" * 2**20})
 
-    assert refused(said) == (400, "payload_too_large")
+    assert refused(said) == (413, "payload_too_large")
     assert web.app.jobs.list() == []
 
 

@@ -1593,7 +1593,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description invalid, bad_json, invalid_topic, invalid_payload, payload_too_large */
+            /** @description invalid, bad_json, invalid_topic, invalid_payload */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1647,7 +1647,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description body_too_large */
+            /** @description body_too_large, payload_too_large */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -1721,7 +1721,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobList"];
                 };
             };
-            /** @description invalid, bad_json, invalid_topic, invalid_payload, payload_too_large */
+            /** @description invalid, bad_json, invalid_topic, invalid_payload */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1775,7 +1775,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description body_too_large */
+            /** @description body_too_large, payload_too_large */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -2947,7 +2947,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description invalid_payload, payload_too_large, invalid, bad_json */
+            /** @description invalid_payload, invalid, bad_json */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3001,7 +3001,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description body_too_large */
+            /** @description payload_too_large, body_too_large */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -3507,7 +3507,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description invalid_payload, payload_too_large, invalid, bad_json */
+            /** @description invalid_payload, invalid, bad_json */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3561,7 +3561,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description body_too_large */
+            /** @description payload_too_large, body_too_large */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -4136,7 +4136,7 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
-            /** @description invalid, bad_json, invalid_topic, invalid_payload, payload_too_large */
+            /** @description invalid, bad_json, invalid_topic, invalid_payload */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4181,7 +4181,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description body_too_large */
+            /** @description body_too_large, payload_too_large */
             413: {
                 headers: {
                     [name: string]: unknown;

@@ -220,7 +220,7 @@ test("what the server refuses is reported and dropped, and the next is sent", as
   const picky: Trouble = (response, request, keep) => {
     arrived.emit("request");
     const takes = !request.body.lines.includes("refused");
-    return (takes ? fine : refusal(400, "payload_too_large"))(response, request, keep);
+    return (takes ? fine : refusal(413, "payload_too_large"))(response, request, keep);
   };
   const { outcome, server, words, errors } = await run(
     t,

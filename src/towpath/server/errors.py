@@ -1,6 +1,6 @@
 """How errors are answered: all as `{code, message, details}`, with the status of one table.
 
-400  the request is not valid            413  the body is too large
+400  the request is not valid            413  the body or payload is too large
 401  the caller is not logged in         429  a limit is reached
 403  the caller may not do this          500  a fault of the server
 404  it does not exist, or is hidden     503  the database is not available
@@ -22,6 +22,7 @@ log: Final = logging.getLogger("towpath")
 STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.TowpathError: 500,
     errors.Invalid: 400,
+    errors.PayloadTooLarge: 413,  # as a body that is too large to be read
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.LimitReached: 429,
