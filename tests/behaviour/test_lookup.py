@@ -146,7 +146,7 @@ def test_stats_count_every_state(app, clock):
     stats = app.jobs.stats()
 
     assert (stats.topics, stats.ready, stats.delayed, stats.reserved) == (2, 0, 1, 1)
-    assert (stats.buried, stats.cancelled, stats.completed, stats.failed) == (1, 1, 2, 0)
+    assert (stats.buried, stats.cancelled, stats.completed, stats.failed_total) == (1, 1, 2, 0)
     assert stats.success_rate == 1
     assert stats.avg_duration_ms == 1_500
     assert app.jobs.stats_topic("post").avg_duration_ms == 3_000
@@ -161,7 +161,23 @@ def test_the_success_rate_counts_what_failed_for_good(app):
         app.jobs.fail(lease, "no")
 
     assert app.jobs.stats().success_rate == 0.25
-    assert app.jobs.stats_topic("mail").failed == 3
+    assert app.jobs.stats_topic("mail").failed_total == 3
+
+
+def test_failed_jobs_are_counted_as_they_are_listed(app):
+    """US6-6"""
+    app.jobs.enqueue_many("mail", range(3), max_retries=1)
+    failed, buried, other = app.jobs.reserve("mail", limit=3)
+    app.jobs.fail(failed, "no")
+    app.jobs.bury(buried)
+    app.jobs.fail(other, "no")
+    app.jobs.requeue(other.job)
+
+    assert len(app.jobs.list(status="failed")) == 2
+    for stats in (app.jobs.stats(), app.jobs.stats_topic("mail")):
+        assert (stats.failed, stats.failed_total) == (2, 2)
+    app.jobs.requeue(buried.job)
+    assert (app.jobs.stats().failed, app.jobs.stats().failed_total) == (1, 2)
 
 
 def test_statistics_survive_retention_and_rolling_up(app, clock):
@@ -204,7 +220,7 @@ def test_outcomes_older_than_can_be_asked_for_are_only_summed_up(app, clock):
     )
     app.upkeep.run()
     before = app.jobs.stats_topic("mail")
-    assert (before.completed, before.failed) == (5_002, 2_500)
+    assert (before.completed, before.failed_total) == (5_002, 2_500)
     clock.advance((MOST_MINUTES - 1) * 60)
     app.upkeep.run()
     kept = app.jobs.throughput("mail", minutes=MOST_MINUTES)

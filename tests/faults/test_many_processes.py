@@ -38,7 +38,7 @@ def test_four_processes_complete_each_job_exactly_once(start, make_app, books, t
     assert {epoch for record in records for _, epoch in lines(record)} == {"1"}
     books.check_completions()
     stats = make_app().jobs.stats()
-    assert (stats.completed, stats.failed, stats.reserved, stats.pending) == (total, 0, 0, 0)
+    assert (stats.completed, stats.failed_total, stats.reserved, stats.pending) == (total, 0, 0, 0)
 
 
 @pytest.mark.usefixtures("untouched")

@@ -155,6 +155,20 @@ def test_stats_say_what_the_document_says(web, ask):
     assert said["avgExecutionTime"] == 0
 
 
+def test_failed_in_the_stats_is_what_the_list_shows(web, ask):
+    id = buried(web)
+    again = buried(web)
+    ask("POST", f"/api/jobs/{again}/requeue")
+
+    listed = ask("GET", "/api/jobs?status=failed").json()["items"]
+    said = ask("GET", "/api/jobs/stats").json()
+    [topic] = ask("GET", "/api/topics").json()["items"]
+
+    assert [each["id"] for each in listed] == [str(id)]
+    assert said["failed"] == topic["failed"] == 1
+    assert said["failedTotal"] == topic["failedTotal"]
+
+
 def test_throughput_is_counted_by_the_minute(web, ask):
     enqueued(ask)
     [lease] = web.app.jobs.reserve("mail")

@@ -1017,8 +1017,12 @@ export interface components {
         Stats: {
             pending: number;
             processing: number;
+            /** @description Jobs that have completed since the tables were created. */
             completed: number;
+            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
             failed: number;
+            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
+            failedTotal: number;
             cancelled: number;
             ready: number;
             delayed: number;
@@ -1258,8 +1262,12 @@ export interface components {
             buried: number;
             oldestAt: string | null;
             paused: boolean;
+            /** @description Jobs that have completed since the tables were created. */
             completed: number;
+            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
             failed: number;
+            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
+            failedTotal: number;
             avgExecutionTime: number | null;
         };
         /**

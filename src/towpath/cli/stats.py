@@ -91,7 +91,7 @@ def shown(overall: Stats, topics: list[TopicStats]) -> "list[RenderableType]":
         "buried": overall.buried,
         "cancelled": overall.cancelled,
         "completed": overall.completed,
-        "failed": overall.failed,
+        "failed": overall.failed_total,
         "success": "-" if rate is None else f"{rate:.1%}",
         "average": "-" if pace is None else f"{pace:,.0f} ms",
     }

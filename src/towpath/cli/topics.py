@@ -72,7 +72,7 @@ def row(topic: TopicStats) -> tuple[object, ...]:
         topic.reserved,
         topic.buried,
         topic.completed,
-        topic.failed,
+        topic.failed_total,
         "paused" if topic.paused else "",
     )
 

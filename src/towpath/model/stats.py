@@ -17,8 +17,13 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None  # when its oldest ready job was due, by the first of each priority
     paused: bool
     completed: int  # since the tables were made
-    failed: int  # for good, since the tables were made
+    failed_total: int  # failed for good since the tables were made; kicked and deleted ones count
     avg_duration_ms: float | None
+
+    @property
+    def failed(self) -> int:
+        """Jobs whose status is failed: the buried ones."""
+        return self.buried
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -31,9 +36,9 @@ class Stats(Struct, frozen=True, kw_only=True):
     reserved: int
     buried: int
     cancelled: int
-    completed: int
-    failed: int
-    success_rate: float | None  # of all that ended well or for good
+    completed: int  # since the tables were made
+    failed_total: int  # failed for good since the tables were made; kicked and deleted ones count
+    success_rate: float | None  # completed / (completed + failed_total)
     avg_duration_ms: float | None
 
     @property
@@ -45,6 +50,11 @@ class Stats(Struct, frozen=True, kw_only=True):
     def processing(self) -> int:
         """Jobs that are leased."""
         return self.reserved
+
+    @property
+    def failed(self) -> int:
+        """Jobs whose status is failed: the buried ones."""
+        return self.buried
 
 
 class Minute(Struct, frozen=True, kw_only=True):

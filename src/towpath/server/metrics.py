@@ -61,10 +61,10 @@ async def _queue_text(app: App) -> list[str]:
         for topic in topics
         for state in STATES
     ]
-    for outcome in ("completed", "failed"):
+    for outcome, count in (("completed", "completed"), ("failed", "failed_total")):
         name = f"towpath_jobs_{outcome}_total"
         lines += _head(name, "counter", f"Jobs that have {outcome} since the tables were created.")
-        lines += [f'{name}{{topic="{each.topic}"}} {getattr(each, outcome)}' for each in topics]
+        lines += [f'{name}{{topic="{each.topic}"}} {getattr(each, count)}' for each in topics]
     lines += _head("towpath_topic_paused", "gauge", "1 while a topic is paused.")
     lines += [f'towpath_topic_paused{{topic="{each.topic}"}} {each.paused:d}' for each in topics]
     name = "towpath_topic_oldest_timestamp_seconds"

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from towpath.app.sessions import is_live
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
@@ -99,13 +99,32 @@ class TouchedLease(ResponseBody):
     cancel_requested: bool  # the worker should stop
 
 
+CompletedTotal = Annotated[
+    int, Meta(description="Jobs that have completed since the tables were created.")
+]
+FailedNow = Annotated[
+    int,
+    Meta(description="Jobs whose status is failed now, as the list with `status=failed` shows."),
+]
+FailedTotal = Annotated[
+    int,
+    Meta(
+        description="Jobs that have failed for good since the tables were created. "
+        "A job that was requeued, kicked or deleted afterwards counts; one that was buried "
+        "without an error does not."
+    ),
+]
+SuccessRate = Annotated[float, Meta(description="completed / (completed + failedTotal)")]
+
+
 class StatsShown(ResponseBody):
     """Counts of all jobs."""
 
     pending: int
     processing: int
-    completed: int
-    failed: int
+    completed: CompletedTotal
+    failed: FailedNow
+    failed_total: FailedTotal
     cancelled: int
     ready: int
     delayed: int
@@ -113,7 +132,7 @@ class StatsShown(ResponseBody):
     reserved: int
     buried: int
     topics: int
-    success_rate: float | None
+    success_rate: SuccessRate | None
     avg_duration_ms: float | None = field(name="avgExecutionTime")
 
 
@@ -137,8 +156,9 @@ class TopicShown(ResponseBody):
     buried: int
     oldest_at: datetime | None
     paused: bool
-    completed: int
-    failed: int
+    completed: CompletedTotal
+    failed: FailedNow
+    failed_total: FailedTotal
     avg_duration_ms: float | None = field(name="avgExecutionTime")
 
 

@@ -91,7 +91,7 @@ def overall() -> Operation[Stats]:
             buried=sum(row.buried for row in counted),
             cancelled=cancelled,
             completed=completed,
-            failed=failed,
+            failed_total=failed,
             success_rate=completed / ended if ended else None,
             avg_duration_ms=_milliseconds(duration, completed),
         )
@@ -148,7 +148,7 @@ def _topic_stats(row: TopicCounts, oldest: int | None) -> TopicStats:
         oldest_at=None if oldest is None else as_datetime(oldest),
         paused=bool(row.paused),
         completed=int(row.completed),
-        failed=int(row.failed),
+        failed_total=int(row.failed),
         avg_duration_ms=_milliseconds(int(row.duration), int(row.completed)),
     )
 
