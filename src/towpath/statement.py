@@ -23,6 +23,7 @@ are spelled for each database:
     {leased_ticket r}           those of a table r, at the next epoch
     {located} {located l}       the columns of the view `located`: a job, wherever its ticket lies
     {reserved l j}              the same of a job that was just reserved: its lease and its body
+    {bucket x}                  the bucket of a time in microseconds
     {names topics}              the values of a list parameter, as a subquery
     {values o.named}            those of a column with a JSON list, as a table
     {items i(seq bigint)}       the items of a query, as a table i
@@ -43,6 +44,7 @@ SQLite runs the chain once for each item.
 
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -86,6 +88,20 @@ _FORGOTTEN: Final = (  # the tables that know a job, and the column that names i
     ("note", "seq"),
     ("job", "seq"),
 )
+BUCKETS: Final = tuple(
+    int(seconds * 10**6) for seconds in (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 3_600)
+)
+"""The upper bounds of the buckets of histograms, in microseconds."""
+
+BEYOND: Final = 2**62
+"""The bucket for what is beyond the last bound."""
+
+_BOUNDS: Final = (*BUCKETS, BEYOND)
+_BUCKET: Final = (
+    "case "
+    + " ".join(f"when {{}} <= {most} then {most}" for most in BUCKETS)
+    + f" else {BEYOND} end"
+)
 _COLUMNS: Final = {"ticket": TICKET, "located": LOCATED}
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
@@ -104,6 +120,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "index": "indexed by {}",
         "for_update": "",
         "skip_locked": "",
+        "bucket": _BUCKET,
         "forget": "; ".join(
             f"delete from towpath.{table} where {column} = @seq" for table, column in _FORGOTTEN
         ),
@@ -131,6 +148,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "names": "(select value from json_array_elements_text(cast(cast(:{} as text) as json)))",
         "values": "json_array_elements_text(cast({} as json))",
         "index": "",
+        "bucket": _BUCKET,
         "for_update": "for update {}",
         "skip_locked": "for update {} skip locked",
         "forget": ", ".join(
@@ -245,6 +263,11 @@ def spelled(text: str, dialect: Dialect) -> str:
     """Write a text in the words of one database."""
     text = re.sub(r"\{(\w+) ?([^}]*)\}", lambda word: _spelled(word[1], word[2], dialect), text)
     return text.replace("towpath.", "towpath_") if dialect == "sqlite" else text
+
+
+def bucket_of(time: int) -> int:
+    """Return the bucket of a time in microseconds, as the word {bucket} does."""
+    return _BOUNDS[bisect_left(BUCKETS, time)]
 
 
 def _spelled(word: str, argument: str, dialect: Dialect) -> str:

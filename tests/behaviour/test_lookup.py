@@ -180,6 +180,83 @@ def test_failed_jobs_are_counted_as_they_are_listed(app):
     assert (app.jobs.stats().failed, app.jobs.stats().failed_total) == (1, 2)
 
 
+def times(app):
+    """How many times of each kind are counted, up to ten seconds and in all, and their sum."""
+    return {
+        (each.topic, each.kind): (each.up_to[10.0], each.count, each.total)
+        for each in app.topics.histograms()
+    }
+
+
+def test_run_and_waiting_times_of_completed_jobs_are_counted(app, clock):
+    app.jobs.enqueue_many("mail", range(3))
+    app.jobs.enqueue("post", delay=10)
+    clock.advance(4)
+    first, *others = app.jobs.reserve("mail", limit=3)
+    clock.advance(7)
+    app.jobs.complete(first)
+    clock.advance(6)
+    app.jobs.complete_many([*others, others[0]])
+    [late] = app.jobs.reserve("post")
+    app.jobs.complete(late)
+
+    expected = {
+        ("mail", "run"): (1, 3, 7 + 13 + 13),
+        ("mail", "wait"): (3, 3, 3 * 4),
+        ("post", "run"): (1, 1, 0),
+        ("post", "wait"): (1, 1, 7),
+    }
+    assert times(app) == expected
+    clock.advance("1h")
+    app.upkeep.run()
+    assert times(app) == expected
+
+
+def test_a_job_that_runs_again_has_no_waiting_time(app, clock):
+    app.jobs.enqueue("mail", backoff=0)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.fail(lease, "no")
+    clock.advance(60)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+
+    assert times(app) == {("mail", "run"): (1, 1, 0), ("mail", "wait"): (0, 0, 0)}
+
+
+def test_times_of_a_topic_that_is_gone_are_forgotten(app, clock):
+    app.jobs.enqueue("mail", retention=0)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.complete(lease)
+    clock.advance("1h")
+    app.upkeep.run()
+    query(app, "delete from towpath.topic")
+    clock.advance("1h")
+    app.upkeep.run()
+
+    assert query(app, "select * from towpath.histogram") == []
+
+
+def test_retries_and_crashes_are_counted(app, clock):
+    app.jobs.enqueue("mail", max_retries=3, backoff=0)
+    for _ in range(3):
+        [lease] = app.jobs.reserve("mail")
+        app.jobs.fail(lease, "no")
+    app.jobs.enqueue("mail")
+    session = app.sessions.start("worker", ["mail"])
+    app.sessions.beat(session, started=app.jobs.reserve("mail", session=session))
+    app.upkeep.run()
+    for _ in range(30):
+        clock.advance(1)
+        app.upkeep.run()
+
+    mail = app.jobs.stats_topic("mail")
+    assert (mail.retries, mail.failed_total, mail.crashes) == (2, 1, 1)
+    clock.advance((MOST_MINUTES + 1) * 60)
+    app.upkeep.run()
+    mail = app.jobs.stats_topic("mail")
+    assert (mail.retries, mail.failed_total, mail.crashes) == (2, 1, 1)
+
+
 def test_statistics_survive_retention_and_rolling_up(app, clock):
     app.jobs.enqueue_many("mail", range(10), retention=60)
     for lease in app.jobs.reserve("mail", limit=10):

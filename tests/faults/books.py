@@ -18,6 +18,7 @@ TABLES = (
     "unique_key",
     "tally",
     "minute",
+    "histogram",
     "session",
     "schedule",
 )
@@ -83,7 +84,8 @@ class Books:
         assert not any(unfinished.values()), unfinished
         counted = self.rows(
             "select coalesce(sum(completed), 0) from (select completed from towpath.minute"
-            " union all select completed from towpath.tally) as counted"
+            " union all select completed from towpath.tally"
+            " union all select completed from towpath.histogram where minute > 0) as counted"
         )
         assert int(counted[0][0]) == self.count("done") == self.count("job")
 

@@ -169,6 +169,31 @@ def test_failed_in_the_stats_is_what_the_list_shows(web, ask):
     assert said["failedTotal"] == topic["failedTotal"]
 
 
+def test_metrics_have_times_retries_and_crashes_by_topic(web, root, clock):
+    web.app.jobs.enqueue_many("mail", range(2), max_retries=9)
+    clock.advance(0.2)
+    done, failed = web.app.jobs.reserve("mail", limit=2)
+    clock.advance(45)
+    web.app.jobs.complete(done)
+    web.app.jobs.fail(failed, "no")
+
+    lines = web.get("/metrics", as_=root).text.splitlines()
+
+    assert "# TYPE towpath_job_run_seconds histogram" in lines
+    for line in (
+        'towpath_job_run_seconds_bucket{topic="mail",le="30.0"} 0',
+        'towpath_job_run_seconds_bucket{topic="mail",le="60.0"} 1',
+        'towpath_job_run_seconds_bucket{topic="mail",le="+Inf"} 1',
+        'towpath_job_run_seconds_sum{topic="mail"} 45.000000',
+        'towpath_job_wait_seconds_bucket{topic="mail",le="0.1"} 0',
+        'towpath_job_wait_seconds_bucket{topic="mail",le="0.5"} 1',
+        'towpath_job_wait_seconds_count{topic="mail"} 1',
+        'towpath_job_retries_total{topic="mail"} 1',
+        'towpath_job_crashes_total{topic="mail"} 0',
+    ):
+        assert line in lines
+
+
 def test_throughput_is_counted_by_the_minute(web, ask):
     enqueued(ask)
     [lease] = web.app.jobs.reserve("mail")

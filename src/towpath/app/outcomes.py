@@ -1,6 +1,7 @@
 """How a lease ends: the values that the store's `complete`, `settle` and `touch` take."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from traceback import format_exception
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from towpath.model.job import FailureKind, Job, Lease
 from towpath.operation import Answer, answered
 from towpath.store.leases import Completion, Outcome, Touch, is_run
 
+_MICROSECOND: Final = timedelta(microseconds=1)
 MOST_ERROR: Final = 20_000  # characters of an error message or traceback that are kept
 
 
@@ -30,7 +32,16 @@ def completion_of(lease: Lease, text: str | None) -> Completion:
         epoch=lease.epoch,
         options=lease.job.options,
         result=text,
+        waited=_waited(lease),
     )
+
+
+def _waited(lease: Lease) -> int | None:
+    """Return how long a job waited for its first lease; for a later one that is not known."""
+    job = lease.job
+    if lease.epoch != 1 or job.epoch != 1 or job.reserved_at is None:
+        return None
+    return max(0, (job.reserved_at - job.run_at) // _MICROSECOND)
 
 
 def job_of(lease: Lease) -> Job:

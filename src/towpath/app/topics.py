@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from towpath.model.instants import Duration, microseconds
-from towpath.model.stats import TopicStats
+from towpath.model.stats import Histogram, TopicStats
 from towpath.model.topics import checked
 from towpath.store import stats as counts
 from towpath.store import topics
@@ -30,6 +30,13 @@ class Topics:
         """Count the jobs of each topic."""
         return await self._app.arun(counts.by_topic())
 
+    async def ahistograms(self) -> list[Histogram]:
+        """Count the run times and the waiting times of each topic's completed jobs.
+
+        A job waits from when it is due to its first run; one that ran again is not counted there.
+        """
+        return await self._app.arun(counts.histograms())
+
     async def alist(self) -> list[str]:
         """Name every topic."""
         return await self._app.arun(topics.list_topics())
@@ -47,6 +54,13 @@ class Topics:
     def stats(self) -> list[TopicStats]:
         """Count the jobs of each topic."""
         return self._app.run(counts.by_topic())
+
+    def histograms(self) -> list[Histogram]:
+        """Count the run times and the waiting times of each topic's completed jobs.
+
+        A job waits from when it is due to its first run; one that ran again is not counted there.
+        """
+        return self._app.run(counts.histograms())
 
     def list(self) -> list[str]:
         """Name every topic."""

@@ -261,6 +261,7 @@ class Upkeep:
         if seldom:
             self._repeat(lambda: self._do(retention.prune()))
             self._repeat(lambda: self._do(stats.sum_up()))
+            self._do(stats.forget_histograms())
             self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))
             self._repeat(lambda: self._do(logins.prune()))

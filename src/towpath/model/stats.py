@@ -19,11 +19,23 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     completed: int  # since the tables were made
     failed_total: int  # failed for good since the tables were made; kicked and deleted ones count
     avg_duration_ms: float | None
+    retries: int  # failed runs that were to be tried again, since the tables were made
+    crashes: int  # deaths of workers while they ran a job, since the tables were made
 
     @property
     def failed(self) -> int:
         """Jobs whose status is failed: the buried ones."""
         return self.buried
+
+
+class Histogram(Struct, frozen=True, kw_only=True):
+    """How long completed jobs of a topic ran, or waited for their first run, in seconds."""
+
+    topic: str
+    kind: str  # run, or wait
+    up_to: dict[float, int]  # how many took at most so long
+    count: int
+    total: float
 
 
 class Stats(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Metrics for Prometheus: the jobs in the database, and the requests of this process."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from towpath import App
@@ -9,6 +10,20 @@ from towpath import App
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATES: Final = ("ready", "delayed", "blocked", "reserved", "buried")
+COUNTERS: Final = {
+    "towpath_jobs_completed_total": ("completed", "Jobs that have completed"),
+    "towpath_jobs_failed_total": ("failed_total", "Jobs that have failed for good"),
+    "towpath_job_retries_total": ("retries", "Failed runs that were to be tried again"),
+    "towpath_job_crashes_total": ("crashes", "Deaths of workers while they ran a job"),
+}
+TIMES: Final = {
+    "run": ("towpath_job_run_seconds", "Time from the reservation of a job to its completion."),
+    "wait": (
+        "towpath_job_wait_seconds",
+        "Time from when a job was due to its reservation, of jobs that completed at the first run.",
+    ),
+}
+"""The name and help of each kind of histogram; the database counts for all processes."""
 
 
 class Metrics:
@@ -42,12 +57,21 @@ class Metrics:
         name = "towpath_http_request_seconds"
         yield from _head(name, "histogram", "Time from the head of a request to its answer.")
         for path, (counts, [total]) in sorted(self._seconds.items()):
-            so_far = 0
-            for most, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
-                so_far += count
-                yield f'{name}_bucket{{path="{path}",le="{most}"}} {so_far}'
-            yield f'{name}_sum{{path="{path}"}} {total:.6f}'
-            yield f'{name}_count{{path="{path}"}} {so_far}'
+            *up_to, count = accumulate(counts)
+            labels = f'path="{path}"'
+            yield from _histogram(
+                name, labels, dict(zip(BUCKETS, up_to, strict=True)), count, total
+            )
+
+
+def _histogram(
+    name: str, labels: str, up_to: Mapping[float, int], count: int, total: float
+) -> Iterator[str]:
+    for most, so_far in up_to.items():
+        yield f'{name}_bucket{{{labels},le="{most}"}} {so_far}'
+    yield f'{name}_bucket{{{labels},le="+Inf"}} {count}'
+    yield f"{name}_sum{{{labels}}} {total:.6f}"
+    yield f"{name}_count{{{labels}}} {count}"
 
 
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -61,10 +85,16 @@ async def _queue_text(app: App) -> list[str]:
         for topic in topics
         for state in STATES
     ]
-    for outcome, count in (("completed", "completed"), ("failed", "failed_total")):
-        name = f"towpath_jobs_{outcome}_total"
-        lines += _head(name, "counter", f"Jobs that have {outcome} since the tables were created.")
+    for name, (count, help) in COUNTERS.items():
+        lines += _head(name, "counter", f"{help}, since the tables were created.")
         lines += [f'{name}{{topic="{each.topic}"}} {getattr(each, count)}' for each in topics]
+    histograms = await app.topics.ahistograms()
+    for kind, (name, help) in TIMES.items():
+        lines += _head(name, "histogram", help)
+        for each in histograms:
+            if each.kind == kind:
+                labels = f'topic="{each.topic}"'
+                lines += _histogram(name, labels, each.up_to, each.count, each.total)
     lines += _head("towpath_topic_paused", "gauge", "1 while a topic is paused.")
     lines += [f'towpath_topic_paused{{topic="{each.topic}"}} {each.paused:d}' for each in topics]
     name = "towpath_topic_oldest_timestamp_seconds"

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExce
 from towpath.model.job import FailureKind, Lease, Options
 from towpath.model.states import State
 from towpath.operation import Answer, Changed, Operation, Steps, answered, plural
-from towpath.statement import Statements, no_rows, rows
+from towpath.statement import Statements, bucket_of, no_rows, rows
 from towpath.store.dependencies import told
 from towpath.store.limits import freed
 from towpath.store.rows import known_options
@@ -122,6 +122,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     epoch: int
     options: Options | None = None  # of the job; None: they cannot be read
     result: str | None = None
+    waited: int | None = None  # from when the job was due to this lease, if it is the first
 
     def as_item(self) -> dict[str, Any]:
         """Return the parameters of its statement."""
@@ -130,6 +131,8 @@ class Completion(Struct, frozen=True, kw_only=True):
             "epoch": self.epoch,
             "retention": _retention(self.options),
             "result": self.result,
+            "waited": self.waited or 0,
+            "wait_bucket": 0 if self.waited is None else bucket_of(self.waited),
         }
 
 
@@ -153,6 +156,7 @@ class Settled(Struct, frozen=True):
 
 
 End: TypeAlias = Completion | Outcome
+E = TypeVar("E", Completion, Outcome)
 
 
 def _retention(options: Options | None) -> int:
@@ -171,7 +175,7 @@ def _are_free(ends: Sequence[End]) -> bool:
 @plural(autocommit=_are_free, locks=_are_limited)
 def complete(completions: Sequence[Completion]) -> Steps[Changed[list[Answer[Settled]]]]:
     """Finish jobs. Repeated with the same lease, it holds once."""
-    ended = yield from sql.complete([each.as_item() for each in completions])
+    ended = yield from sql.complete([each.as_item() for each in _first(completions)])
     return (yield from _followed(completions, ended))
 
 
@@ -183,15 +187,21 @@ def settle(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]
 
 def settled(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]:
     """End leases, as part of another operation."""
-    first: dict[tuple[int, int], Outcome] = {}  # of two ends of one lease the first holds
-    for each in outcomes:
-        first.setdefault((each.seq, each.epoch), each)
-    kept = [each.as_item() for each in first.values() if each.goal != "gone"]
-    gone = [each.as_item() for each in first.values() if each.goal == "gone"]
+    first = _first(outcomes)
+    kept = [each.as_item() for each in first if each.goal != "gone"]
+    gone = [each.as_item() for each in first if each.goal == "gone"]
     ended = (yield from sql.settle(kept)) if kept else []
     if gone:
         ended += yield from sql.discard(gone)
     return (yield from _followed(outcomes, ended))
+
+
+def _first(ends: Sequence[E]) -> Collection[E]:
+    """Return the ends that hold: of two ends of one lease the first."""
+    first: dict[tuple[int, int], E] = {}
+    for each in ends:
+        first.setdefault((each.seq, each.epoch), each)
+    return first.values()
 
 
 def _followed(

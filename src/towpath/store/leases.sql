@@ -11,13 +11,15 @@ select {ticket l}, :now, :now + i.retention, max(0, :now - l.reserved_at), false
   from {items i(seq bigint, epoch bigint, retention bigint, result text)}
  cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
  where true on conflict do nothing;
-insert into towpath.minute (minute, topic, completed, failed, duration)
-select :now / 60000000, topic, count(*), 0, sum(max(0, :now - reserved_at)) from towpath.lease
- where seq in (select l.seq from {items i(seq bigint, epoch bigint)}
-                cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
- group by topic
-on conflict (minute, topic) do update
-   set completed = completed + excluded.completed, duration = duration + excluded.duration;
+insert into towpath.histogram (minute, topic, run_bucket, wait_bucket, completed, duration, waited)
+select :now / 60000000, l.topic, {bucket :now - l.reserved_at}, i.wait_bucket, count(*),
+       sum(max(0, :now - l.reserved_at)), sum(i.waited)
+  from {items i(seq bigint, epoch bigint, waited bigint, wait_bucket bigint)}
+ cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
+ where true group by 2, 3, 4
+on conflict (minute, topic, run_bucket, wait_bucket) do update
+   set completed = completed + excluded.completed, duration = duration + excluded.duration,
+       waited = waited + excluded.waited;
 insert into towpath.ended (parent, completed, result)
 select l.seq, true, i.result from {items i(seq bigint, epoch bigint, result text)}
  cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
@@ -34,7 +36,7 @@ with clock as materialized (select {now} as now),
 item as materialized (
     select distinct on (seq, epoch) *
       from json_to_recordset(cast(:items as json)) as i(
-           seq bigint, epoch bigint, retention bigint, result text)
+           seq bigint, epoch bigint, retention bigint, result text, waited bigint, wait_bucket bigint)
      order by seq, epoch),
 deleted as (
     delete from towpath.lease l
@@ -42,7 +44,7 @@ deleted as (
        and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
     returning l.*),
 matched as materialized (
-    select d.*, i.retention, i.result
+    select d.*, i.retention, i.result, i.waited, i.wait_bucket
       from deleted d full join item i on i.seq = d.seq and i.epoch = d.epoch),
 gone as materialized (select * from matched where seq is not null),
 finished as (
@@ -57,8 +59,10 @@ told as (
     insert into towpath.ended (parent, completed, result)
     select seq, true, result from gone where awaited on conflict do nothing),
 counted as (
-    insert into towpath.tally (at, topic, completed, failed, duration)
-    select now, topic, count(*), 0, sum(greatest(0, now - reserved_at)) from gone, clock group by now, topic)
+    insert into towpath.tally (at, topic, completed, failed, duration, run_bucket, wait_bucket, waited)
+    select now, topic, count(*), 0, sum(greatest(0, now - reserved_at)),
+           {bucket now - reserved_at}, wait_bucket, sum(waited)
+      from gone, clock group by now, topic, 6, 7)
 select seq, epoch, topic, limit_key, awaited, 'completed' as goal from gone;
 
 -- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
@@ -89,9 +93,13 @@ select @seq, @epoch, :now, :kind, :error, :traceback where :error is not null on
 delete from towpath.failure where seq = @seq and epoch <= @epoch - 100 and :error is not null;
 insert into towpath.ended (parent, completed)
 select @seq, false where @awaited and @goal in ('buried', 'cancelled') on conflict do nothing;
-insert into towpath.minute (minute, topic, completed, failed, duration)
-select :now / 60000000, @topic, 0, 1, 0 where :error is not null and @goal = 'buried'
-on conflict (minute, topic) do update set failed = failed + 1;
+insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
+select :now / 60000000, @topic, 0, :error is not null and @goal = 'buried', 0,
+       :retried and @goal in ('ready', 'delayed'), :crashed
+ where :error is not null and @goal = 'buried' or :retried or :crashed
+on conflict (minute, topic) do update
+   set failed = failed + excluded.failed, retried = retried + excluded.retried,
+       crashed = crashed + excluded.crashed;
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
        @goal as goal;
 
@@ -114,7 +122,7 @@ left_behind as (
               nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
               l.limit_key, l.awaited, l.reserved_at,
               case when l.cancelled then 'cancelled' else i.goal end as goal,
-              i.nth, i.delay, i.retention, i.kind, i.error, i.traceback),
+              i.nth, i.delay, i.retention, i.kind, i.error, i.traceback, i.retried, i.crashed),
 repriced as (
     update towpath.job j set priority = g.priority from left_behind g
      where j.seq = g.seq and j.priority <> g.priority),
@@ -142,9 +150,11 @@ told as (
     select seq, false from left_behind
      where awaited and goal in ('buried', 'cancelled') on conflict do nothing),
 counted as (
-    insert into towpath.tally (at, topic, completed, failed, duration)
-    select now, topic, 0, count(*), 0 from left_behind, clock
-     where error is not null and goal = 'buried' group by now, topic),
+    insert into towpath.tally (at, topic, completed, failed, duration, retried, crashed)
+    select now, topic, 0, count(*) filter (where error is not null and goal = 'buried'), 0,
+           count(*) filter (where retried > 0 and goal in ('ready', 'delayed')), sum(crashed)
+      from left_behind, clock
+     where error is not null and goal = 'buried' or retried > 0 or crashed > 0 group by now, topic),
 trimmed as (
     delete from towpath.failure f using left_behind g
      where f.seq = g.seq and g.error is not null and f.epoch <= g.epoch - 100)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from towpath.errors import NotFound
 from towpath.model.instants import as_datetime
-from towpath.model.stats import Minute, Stats, TopicStats
+from towpath.model.stats import Histogram, Minute, Stats, TopicStats
 from towpath.operation import Mode, Operation, Steps
-from towpath.statement import Statements, no_rows, rows
+from towpath.statement import BUCKETS, Statements, no_rows, rows
 
 MOST_MINUTES: Final = 32 * 24 * 60
 """How far back outcomes are known by the minute; older ones are only summed up."""
@@ -29,6 +31,8 @@ class TopicCounts(NamedTuple):
     completed: int
     failed: int
     duration: int
+    retried: int
+    crashed: int
 
 
 class OldestReady(NamedTuple):
@@ -47,6 +51,17 @@ class MinuteRow(NamedTuple):
     duration: int
 
 
+class BucketRow(NamedTuple):
+    """Completed jobs of a topic whose times are in the same buckets."""
+
+    topic: str
+    run_bucket: int
+    wait_bucket: int
+    completed: int
+    duration: int
+    waited: int
+
+
 class sql(Statements):
     """The statements of stats.sql."""
 
@@ -54,6 +69,8 @@ class sql(Statements):
     oldest_ready = rows(OldestReady)
     count_cancelled = rows(int)
     throughput = rows(MinuteRow)
+    histograms = rows(BucketRow)
+    forget_histograms = no_rows()
     roll_up = no_rows()
     sum_up = rows(int)
 
@@ -116,6 +133,35 @@ def throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:
     return Operation("throughput", steps, Mode.SCAN, autocommit=True)
 
 
+def histograms() -> Operation[list[Histogram]]:
+    """Read the run times and waiting times of each topic's completed jobs."""
+
+    def steps() -> Steps[list[Histogram]]:
+        read: list[Histogram] = []
+        for topic, group in groupby((yield from sql.histograms()), lambda row: row.topic):
+            rows = [*group]
+            ran = [(row.run_bucket, int(row.completed), int(row.duration)) for row in rows]
+            waits = [(row.wait_bucket, int(row.completed), int(row.waited)) for row in rows]
+            read += [_histogram(topic, "run", ran), _histogram(topic, "wait", waits)]
+        return read
+
+    return Operation("histograms", steps, Mode.SCAN, autocommit=True)
+
+
+def _histogram(topic: str, kind: str, times: Sequence[tuple[int, int, int]]) -> Histogram:
+    """Sum up times by their buckets, each with a count and a sum; bucket 0 counts for nothing."""
+    return Histogram(
+        topic=topic,
+        kind=kind,
+        up_to={
+            most / 1e6: sum(count for bucket, count, _ in times if 0 < bucket <= most)
+            for most in BUCKETS
+        },
+        count=sum(count for bucket, count, _ in times if bucket),
+        total=sum(total for _, _, total in times) / 1e6,
+    )
+
+
 def roll_up() -> Operation[None]:
     """Fold the tally of past minutes into one row a minute."""
 
@@ -137,6 +183,15 @@ def sum_up() -> Operation[int]:
     return Operation("sum_up", steps, autocommit=True)
 
 
+def forget_histograms() -> Operation[None]:
+    """Delete the histograms of topics that are gone."""
+
+    def steps() -> Steps[None]:
+        yield sql.forget_histograms()
+
+    return Operation("forget_histograms", steps, autocommit=True)
+
+
 def _topic_stats(row: TopicCounts, oldest: int | None) -> TopicStats:
     return TopicStats(
         topic=row.topic,
@@ -150,6 +205,8 @@ def _topic_stats(row: TopicCounts, oldest: int | None) -> TopicStats:
         completed=int(row.completed),
         failed_total=int(row.failed),
         avg_duration_ms=_milliseconds(int(row.duration), int(row.completed)),
+        retries=int(row.retried),
+        crashes=int(row.crashed),
     )
 
 
