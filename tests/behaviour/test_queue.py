@@ -161,7 +161,7 @@ def test_empty_topics_are_forgotten_when_asked(make_app, colour):
     app.queue("empty").put(b"x")
     app.queue("empty").reserve(timeout=0).delete()
     app.queue("full").put(b"x")
-    app.topics.pause("paused")
+    app.topics.pause("paused", create=True)
 
     app.upkeep.run()
 
@@ -214,7 +214,7 @@ def test_after_a_restart_everything_is_as_it_was(durable_place, clock):
         q.put(b"cancelled")
         app.jobs.cancel(app.jobs.list(limit=1)[0])
         before = app.jobs.list()
-        app.topics.pause("other")
+        app.topics.pause("other", create=True)
 
     with App(url, clock=clock, **needed) as app:
         assert app.jobs.list() == before

@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import eventually
 from towpath import App, State, Status
 from towpath.app.low_water import MOST_MARKS
-from towpath.errors import Invalid, LeaseLost
+from towpath.errors import Invalid, LeaseLost, NotFound
 
 pytestmark = pytest.mark.both_colours
 
@@ -163,6 +163,28 @@ def test_a_paused_topic_hands_out_nothing_and_loses_nothing(app):
     assert app.jobs.reserve(["mail", "post"])[0].job.payload == 2
     app.topics.resume("mail")
     assert app.jobs.reserve("mail")[0].job.payload == 1
+
+
+def test_a_topic_that_does_not_exist_is_paused_only_on_request(app):
+    with pytest.raises(NotFound, match="there is no topic 'mial'"):
+        app.topics.pause("mial")
+    assert app.topics.list() == []
+
+    app.topics.pause("mail", create=True)
+    app.jobs.enqueue("mail")
+    assert app.jobs.reserve("mail") == []
+
+
+def test_the_topic_of_a_task_can_be_paused_before_its_first_job(make_app):
+    app = make_app()
+
+    @app.task()
+    def mail():
+        pass
+
+    app.topics.pause("mail")
+
+    assert app.jobs.stats_topic("mail").paused
 
 
 def test_a_topic_can_be_paused_for_a_while(app, clock):

@@ -423,6 +423,15 @@ def test_topics_are_counted_paused_kicked_and_purged(web, ask):
     assert ask("POST", "/api/topics/mail/purge").json() == {"purged": 2}
 
 
+def test_a_topic_that_does_not_exist_is_paused_only_on_request(web, ask):
+    said = ask("POST", "/api/topics/mial/pause")
+
+    assert refused(said) == (404, "not_found")
+    assert "there is no topic 'mial'" in said.json()["message"]
+    assert ask("POST", "/api/topics/mail/pause", {"create": True}).status_code == 204
+    assert web.app.topics.list() == ["mail"]
+
+
 def test_pause_without_a_body_is_until_it_is_resumed(web, ask):
     enqueued(ask)
 

@@ -404,7 +404,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Pause a topic for some seconds, or until it is resumed: its jobs are not reserved */
+        /**
+         * Pause a topic for some seconds, or until it is resumed: its jobs are not reserved
+         * @description A topic to which no job was ever enqueued is not found, unless `create` is true.
+         */
         post: operations["pause_topic"];
         delete?: never;
         options?: never;
@@ -1277,6 +1280,8 @@ export interface components {
         Pause: {
             /** @default null */
             duration?: number | null;
+            /** @default false */
+            create?: boolean;
         };
         /**
          * Kick

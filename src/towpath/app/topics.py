@@ -18,9 +18,16 @@ class Topics:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    async def apause(self, topic: str, duration: Duration | None = None) -> None:
-        """Stop reservations of this topic for a while, or until it is resumed."""
-        await self._app.arun(topics.pause(checked(topic), _pause(duration)))
+    async def apause(
+        self, topic: str, duration: Duration | None = None, *, create: bool = False
+    ) -> None:
+        """Stop reservations of this topic for a while, or until it is resumed.
+
+        NotFound if no job was ever enqueued to it, no task of this app has it and `create` is not
+        set: its name may be mistyped.
+        """
+        create = create or topic in self._app.tasks
+        await self._app.arun(topics.pause(checked(topic), _pause(duration), create=create))
 
     async def aresume(self, topic: str) -> None:
         """Allow reservations of this topic again."""
@@ -43,9 +50,14 @@ class Topics:
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
-    def pause(self, topic: str, duration: Duration | None = None) -> None:
-        """Stop reservations of this topic for a while, or until it is resumed."""
-        self._app.run(topics.pause(checked(topic), _pause(duration)))
+    def pause(self, topic: str, duration: Duration | None = None, *, create: bool = False) -> None:
+        """Stop reservations of this topic for a while, or until it is resumed.
+
+        NotFound if no job was ever enqueued to it, no task of this app has it and `create` is not
+        set: its name may be mistyped.
+        """
+        create = create or topic in self._app.tasks
+        self._app.run(topics.pause(checked(topic), _pause(duration), create=create))
 
     def resume(self, topic: str) -> None:
         """Allow reservations of this topic again."""

@@ -198,6 +198,7 @@ class Pause(Input):
     """How long to pause a topic; without a duration, until it is resumed."""
 
     duration: Seconds | None = None
+    create: bool = False  # pause the topic before its first job, too
 
 
 class Kick(Input):

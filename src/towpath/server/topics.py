@@ -43,9 +43,12 @@ async def list_topics(request: Request) -> Items[TopicShown]:
 
 @routes.post("/api/topics/{topic}/pause", status=204)
 async def pause_topic(request: Request, topic: Topic, body: Pause) -> None:
-    """Pause a topic for some seconds, or until it is resumed: its jobs are not reserved."""
+    """Pause a topic for some seconds, or until it is resumed: its jobs are not reserved.
+
+    A topic to which no job was ever enqueued is not found, unless `create` is true.
+    """
     request.require("manage", topic)
-    await request.app.topics.apause(topic, body.duration)
+    await request.app.topics.apause(topic, body.duration, create=body.create)
 
 
 @routes.post("/api/topics/{topic}/resume", status=204)

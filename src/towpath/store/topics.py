@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from towpath.errors import NotFound
 from towpath.operation import Changed, Mode, Operation, Steps
-from towpath.statement import Statements, no_rows, rows
+from towpath.statement import Statements, rows
 
 
 class sql(Statements):
     """The statements of topics.sql."""
 
-    pause = no_rows()
+    pause = rows(str)
     resume = rows(str)
     list_topics = rows(str)
     due_topics = rows(str)
     forget_empty_topics = rows(str)
 
 
-def pause(topic: str, duration: int | None) -> Operation[None]:
+def pause(topic: str, duration: int | None, *, create: bool = True) -> Operation[None]:
     """Hand out no job of this topic for a while, or until it is resumed."""
 
     def steps() -> Steps[Changed[None]]:
-        yield sql.pause(topic=topic, duration=duration)
+        if not (yield from sql.pause(topic=topic, duration=duration, create=create)):
+            msg = (
+                f"there is no topic {topic!r}: no job was ever enqueued to it; "
+                "check its name, or set `create` to pause it in advance"
+            )
+            raise NotFound(msg)
         # A waiter learns when the pause ends, which may be sooner than before.
         return Changed(None, [topic])
 

@@ -2,8 +2,10 @@
 
 -- name: pause
 insert into towpath.topic (name, created_at, paused_until)
-values (:topic, {now}, coalesce({now} + cast(:duration as bigint), 4611686018427387904))
-on conflict (name) do update set paused_until = excluded.paused_until;
+select :topic, {now}, coalesce({now} + cast(:duration as bigint), 4611686018427387904)
+ where cast(:create as boolean) or exists (select 1 from towpath.topic where name = :topic)
+on conflict (name) do update set paused_until = excluded.paused_until
+returning name;
 
 -- name: resume
 update towpath.topic set paused_until = 0 where name = :topic returning name;

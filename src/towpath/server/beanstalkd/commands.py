@@ -311,7 +311,7 @@ async def pause_tube(connection: ClientConnection, command: ClientCommand) -> by
     server, seconds = connection.server, min(command.numbers[0], LONGEST)
     if await server.counts(command.tube) is None:
         return NOT_FOUND
-    await server.app.topics.apause(_topic(command.tube), seconds)
+    await server.app.topics.apause(_topic(command.tube), seconds, create=True)
     tube = server.tube(command.tube)
     tube.pauses += 1
     tube.pause = seconds
