@@ -432,6 +432,16 @@ def test_a_topic_that_does_not_exist_is_paused_only_on_request(web, ask):
     assert web.app.topics.list() == ["mail"]
 
 
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("DELETE", ""), ("POST", "/requeue")])
+def test_a_number_in_place_of_an_id_is_explained(ask, method, path):
+    number = enqueued(ask)["seq"]
+
+    said = ask(method, f"/api/jobs/{number}{path}")
+
+    assert refused(said) == (400, "invalid")
+    assert f"GET /api/jobs/numbered/{number}" in said.json()["message"]
+
+
 def test_pause_without_a_body_is_until_it_is_resumed(web, ask):
     enqueued(ask)
 

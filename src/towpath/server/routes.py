@@ -140,6 +140,11 @@ def from_path(text: str, kind: type) -> Any:
             return msgspec.convert(text, UUID)
         except msgspec.ValidationError:
             msg = f"{text[:100]!r} is not the id of a job"
+            if re.fullmatch("[0-9]{1,19}", text):
+                msg = (
+                    f"{text} is the number of a job, not its id, which is a UUID; "
+                    f"GET /api/jobs/numbered/{text} reads the job by its number"
+                )
             raise Invalid(msg) from None
     if kind is int:
         if re.fullmatch("[0-9]{1,19}", text):
