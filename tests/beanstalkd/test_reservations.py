@@ -74,3 +74,31 @@ def test_what_is_over_when_its_connection_ends_counts_as_timed_out(serve, clock)
     eventually(lambda: other.told("stats")["job-timeouts"] == "1")
     other.ask("peek-ready", "FOUND 1 1", "a")
     assert other.told("stats-job 1")["timeouts"] == "1"
+
+
+def test_a_reservation_ends_at_its_ttr_while_its_holder_sends_other_commands(serve):
+    served = serve()
+    holder, other = served.client(), served.client()
+    holder.put(ttr=1)
+    holder.ask("reserve", "RESERVED 1 1", "a")
+    other.say("reserve\r\n")
+    eventually(lambda: served.door.tube("default").waiting == 1)
+
+    while served.door.tube("default").waiting:
+        holder.ask("list-tube-used", "USING default")
+
+    other.hear("RESERVED 1 1", "a")
+    holder.ask("touch 1", "NOT_FOUND")
+
+
+def test_the_connection_that_waits_longest_gets_the_next_job(serve):
+    served = serve()
+    waiting = [served.client() for _ in range(6)]
+    for nth, client in enumerate(waiting, 1):
+        client.say("reserve\r\n")
+        eventually(lambda nth=nth: served.door.tube("default").waiting == nth)
+
+    producer = served.client()
+    for number, client in enumerate(waiting, 1):
+        producer.put()
+        client.hear(f"RESERVED {number} 1", "a")
