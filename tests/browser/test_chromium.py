@@ -37,6 +37,12 @@ def test_the_client_runs_in_a_page(durable_place, tmp_path):
         run("--test", "sdk.test.ts", cwd=HERE, TOWPATH_SDK=str(tmp_path / "sdk"), **given)
 
 
+@pytest.mark.one_database
+def test_the_pages_of_the_server_are_for_people(durable_place, tmp_path):
+    with serving(durable_place, tmp_path) as started:
+        run("--test", "pages.test.ts", cwd=HERE, TOWPATH_URL=started["url"])
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]

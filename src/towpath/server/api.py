@@ -68,9 +68,9 @@ class Api:
             if not self.shared.closing.is_set():
                 raise
             message = "this server is stopping; send the request again"
-            written = refused(Refusal(503, "unavailable", message))
+            written = refused(Refusal(503, "unavailable", message), scope)
         except Exception as error:  # noqa: BLE001 - the client gets an answer to every error
-            written = refused(error)
+            written = refused(error, scope)
         self.shared.metrics.count(path, scope["method"], written[0], time.perf_counter() - started)
         return written
 

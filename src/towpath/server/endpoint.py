@@ -6,6 +6,7 @@ import msgspec
 
 from towpath.server.bodies import Receive, Scope, Send, decoded, query_of, read_query
 from towpath.server.errors import Refusal, body_of, refusal
+from towpath.server.pages import home_page, refusal_page
 from towpath.server.request import Request
 from towpath.server.routes import Answer, Route, from_path
 from towpath.server.shared import Shared
@@ -16,6 +17,12 @@ Written = tuple[int, bytes, bytes, Headers]
 
 NO_HEADERS: Final[Headers] = ()
 JSON: Final = b"application/json"
+HTML: Final = "text/html; charset=utf-8"
+POLICY: Final = (
+    b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    b"connect-src 'self'; frame-ancestors 'none'; form-action 'self'"
+)
+PAGE_HEADERS: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _encoder: Final = msgspec.json.Encoder()
 
@@ -88,11 +95,22 @@ class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
     """The query of a route without query parameters."""
 
 
-def refused(error: Exception) -> Written:
-    """Return the answer to an error."""
+def refused(error: Exception, scope: Scope) -> Written:
+    """Return the answer to an error: JSON, or a page for a browser that opens the path."""
     found = refusal(error)
     headers = tuple((name.encode(), value.encode()) for name, value in found.headers.items())
-    return found.status, JSON, body_of(found), headers
+    if not _opens_page(scope):
+        return found.status, JSON, body_of(found), headers
+    root = scope.get("root_path", "")
+    is_home = scope["path"].removeprefix(root) in {"", "/"}
+    text = home_page(root) if is_home else refusal_page(found.status, str(found), root)
+    return found.status, HTML.encode(), text.encode(), (*headers, *PAGE_HEADERS)
+
+
+def _opens_page(scope: Scope) -> bool:
+    """Return whether a person follows a link; a script of a page does not ask for HTML."""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return scope["method"] in {"GET", "HEAD"} and b"text/html" in accepted and JSON not in accepted
 
 
 async def write(send: Send, written: Written) -> None:

@@ -5,25 +5,20 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from towpath.errors import InvalidState
+from towpath.server import pages
 from towpath.server.accounts import Email, LoggedIn, Password
 from towpath.server.authentication import record_of
+from towpath.server.endpoint import HTML, PAGE_HEADERS
 from towpath.server.errors import Refusal
 from towpath.server.inputs import Input
 from towpath.server.metrics import MEDIA
 from towpath.server.outputs import ResponseBody
-from towpath.server.pages import page
 from towpath.server.request import Request
 from towpath.server.routes import Answer, Routes
 
 routes: Final = Routes("other")
 
-HTML: Final = "text/html; charset=utf-8"
-POLICY: Final = (
-    b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    b"connect-src 'self'; frame-ancestors 'none'; form-action 'self'"
-)
 SET_UP_ERRORS: Final = ("forbidden", "login_required", "invalid_state")
-PAGE_HEADERS: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
 
 
 class SetUp(Input):
@@ -96,14 +91,14 @@ async def openapi(request: Request) -> dict[str, Any]:
 @routes.get("/api/docs", is_open=True, media=HTML)
 async def docs(request: Request) -> Answer[str]:
     """Show the documentation of this API as a web page."""
-    return Answer(page("docs", request.shared.document), headers=PAGE_HEADERS)
+    return Answer(pages.docs_page(request.shared.document), headers=PAGE_HEADERS)
 
 
 @routes.get("/setup", is_open=True, media=HTML, errors=SET_UP_ERRORS)
 async def set_up_page(request: Request, query: SetUpQuery) -> Answer[str]:
     """Show the form for the first superuser."""
     await _require_set_up(request, query.token)
-    return Answer(page("setup"), headers=PAGE_HEADERS)
+    return Answer(pages.set_up_page(), headers=PAGE_HEADERS)
 
 
 @routes.post(
