@@ -247,6 +247,31 @@ def test_a_job_is_enqueued_from_words_or_from_stdin(app, towpath):
     assert "not JSON" in towpath("jobs", "enqueue", "mail", "{", code=1).stderr
 
 
+SHOP = """
+from towpath import App
+
+app = App("sqlite:///shop.db")
+
+@app.task(topic="mail", priority=3, max_retries=9)
+def send(to: str, urgent: bool = False) -> None: ...
+"""
+
+
+def test_an_enqueue_with_an_app_is_checked_by_the_task_and_has_its_options(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    enqueue = ["jobs", "enqueue", "--app", "shop:app", "--json"]
+    towpath = Towpath(tmp_path)
+    for wrong in (["mail"], ["mail", '{"to": "ada", "cc": "bob"}']):
+        refused = json.loads(towpath.process(*enqueue, *wrong, code=1).stderr)
+        assert refused["code"] == "invalid_arguments"
+
+    done = towpath.process(*enqueue, "mail", '{"to": "ada"}', "--max-retries", 2)
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (job["payload"], job["priority"]) == ({"to": "ada"}, 3)
+    assert job["options"]["max_retries"] == 2
+    towpath.process(*enqueue, "another", "5")  # a topic without a task takes anything
+
+
 # ------------------------------------------------------------ topics, stats, workers
 
 

@@ -4,11 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import msgspec
 
 from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
+from towpath.app.checks import EnqueueOptions
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import (
     Columns,
@@ -150,16 +151,19 @@ def show(given: argparse.Namespace) -> int:
 
 
 def enqueue(given: argparse.Namespace) -> None:
-    """Store a job."""
-    options: dict[str, Any] = {
-        name: getattr(given, name)
-        for name in ("priority", "delay", "expires_after", "key", "max_retries")
-        if getattr(given, name) is not None
-    }
+    """Store a job; the task of its topic checks the arguments and adds its options."""
+    names = ("priority", "delay", "expires_after", "key", "max_retries")
+    given_options = {name: getattr(given, name) for name in names}
+    options = cast(
+        "EnqueueOptions", {name: each for name, each in given_options.items() if each is not None}
+    )
     body = sys.stdin.read() if given.payload == "-" else given.payload
     # Raw, so that numbers keep their digits; invalid JSON is refused.
-    payload = None if body is None else msgspec.Raw(body.encode())
+    payload = msgspec.Raw(b"null" if body is None else body.encode())
     with open_app(given, creates=True) as app:
+        task = app.tasks.get(given.topic)
+        if task:
+            payload, options = task.from_outside(payload, options)
         job = app.jobs.enqueue(given.topic, payload, **options)
     _show_acted(given, [job])
 
