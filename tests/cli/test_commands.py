@@ -603,3 +603,70 @@ def test_it_is_shown_when_a_job_expires(app, towpath):
     [job] = app.jobs.list()
     assert f"expires_at   {job.expires_at:%Y-%m-%d %H:%M:%S}Z" in towpath("jobs", "show", 1).stdout
     assert towpath.json("jobs", "show", 1)["jobs"][0]["expires_at"] is not None
+
+
+# ---------------------------------------------------------------- the app of a command
+
+
+@pytest.fixture
+def projects(tmp_path):
+    """A directory with a project inside it; each has an app on a file of its own."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for name in ("of_option", "of_environment"):
+        url = f"sqlite:///{tmp_path}/{name}.db"
+        (inner / f"{name}.py").write_text(f"from towpath import App\napp = App({url!r})\n")
+    url = f"sqlite:///{tmp_path}/of_file.db"
+    (tmp_path / "of_file.py").write_text(f"from towpath import App\napp = App({url!r})\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.towpath]\napp = "of_file:app"\n')
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "used"),
+    [
+        (["--app", "of_option"], {"TOWPATH_APP": "of_environment:app"}, "of_option.db"),
+        (["--database", "sqlite:///url.db"], {"TOWPATH_APP": "of_environment:app"}, "inner/url.db"),
+        ([], {"TOWPATH_APP": "of_environment:app"}, "of_environment.db"),
+        ([], {"TOWPATH_DATABASE": "sqlite:///url.db"}, "of_file.db"),
+    ],
+)
+def test_the_app_is_that_of_the_option_then_the_environment_then_the_file(
+    projects, option, environment, used
+):
+    Towpath(projects, **environment).process("jobs", "enqueue", "mail", *option)
+
+    assert list(projects.parent.rglob("*.db")) == [projects.parent / used]
+
+
+def test_an_error_says_where_the_app_is_named(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[tool.towpath]\napp = "nope:app"\n')
+    towpath = Towpath(tmp_path)
+    for words in (["worker"], ["stats"], ["serve"]):
+        refused = towpath(*words, code=1).stderr
+        assert "module nope is neither in" in refused
+        assert refused.endswith(f"(nope:app is from {file})\n")
+    assert "has its own settings; omit --schema" in towpath("stats", "--schema", "x", code=2).stderr
+    towpath.environment["TOWPATH_APP"] = "nil:app"
+    assert "(nil:app is from TOWPATH_APP)" in towpath("stats", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[tool.towpath", "is not valid TOML"),
+        ("[tool.towpath]\naap = 'x'", "unknown key `aap` under [tool.towpath]"),
+        ("[tool.towpath]\napp = 5", "app = 5 under [tool.towpath]"),
+        ("[tool]\ntowpath = 5", "[tool.towpath] must be a table"),
+    ],
+)
+def test_a_pyproject_that_is_not_understood_is_one_line(tmp_path, text, told):
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert told in Towpath(tmp_path)("stats", code=2).stderr
+
+
+def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
+    refused = Towpath(tmp_path)("worker", code=2).stderr
+    assert "TOWPATH_APP" in refused
+    assert "[tool.towpath]" in refused

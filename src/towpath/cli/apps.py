@@ -8,7 +8,7 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from towpath import App, Settings, TowpathError
 from towpath.cli.output import Refused
@@ -22,6 +22,9 @@ FLAGS: Final = {
 """The settings that matter to a command; the others concern producers and workers."""
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds; shorter than for an app, as a person waits
+NO_APP: Final = (
+    "name the app as MODULE:APP, in TOWPATH_APP, or as `app` under [tool.towpath] in pyproject.toml"
+)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +34,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--database", metavar="URL", help="default: TOWPATH_DATABASE, then ./towpath.db"
     )
-    group.add_argument("--app", metavar="MODULE:APP", help="use the database of this app instead")
+    group.add_argument(
+        "--app",
+        metavar="MODULE:APP",
+        help="use the database and the tasks of this app instead (default: TOWPATH_APP, then `app` "
+        "under [tool.towpath] in pyproject.toml)",
+    )
     for field in fields(Settings):
         if field.name in FLAGS:
             flag = f"--{field.name.replace('_', '-')}"
@@ -44,11 +52,16 @@ def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:
     settings: dict[str, Any] = {
         name: getattr(given, name) for name in FLAGS if getattr(given, name) is not None
     }
-    if given.app:
-        if given.database or settings:
-            msg = "give --app, or --database and settings, not both; an app has its own"
+    if given.app and (given.database or settings):
+        msg = "give --app, or --database and settings, not both; an app has its own"
+        raise Refused(msg)
+    named = None if given.database else find_app(given.app)
+    if named:
+        if settings:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+            msg = f"the app {named.name} ({named.origin}) has its own settings; omit {flags}"
             raise Refused(msg)
-        return load_app(given.app)
+        return load_app(named)
     if "TOWPATH_CONNECT_TIMEOUT" not in os.environ:
         settings.setdefault("connect_timeout", CONNECT_TIMEOUT)
     if not creates:
@@ -56,16 +69,74 @@ def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:
     return App(given.database, **settings)
 
 
-def load_app(name: str) -> App:
+class AppName(NamedTuple):
+    """An app as `module:app`, and where it is named."""
+
+    name: str
+    origin: str | None = None  # for messages; None: the command line
+    directory: Path | None = None  # of pyproject.toml; its modules can be imported
+
+
+def find_app(given: str | None) -> AppName | None:
+    """Return the app that is given, or that the environment or pyproject.toml names."""
+    if given:
+        return AppName(given)
+    if named := os.environ.get("TOWPATH_APP"):
+        return AppName(named, "from TOWPATH_APP")
+    here = Path.cwd()
+    for directory in (here, *here.parents):
+        if named := _app_in(directory / "pyproject.toml"):
+            return AppName(named, f"from {directory / 'pyproject.toml'}", directory)
+    return None
+
+
+def _app_in(file: Path) -> str | None:
+    """Return the app that a pyproject.toml names."""
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if "towpath" not in text:
+        return None
+    import tomllib  # noqa: PLC0415 - slow to import, and few commands need it
+
+    try:
+        own = tomllib.loads(text).get("tool", {}).get("towpath", {})
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{file} is not valid TOML: {error}"
+        raise Refused(msg) from None
+    if not isinstance(own, dict):
+        msg = f"{file}: [tool.towpath] must be a table"
+        raise Refused(msg)
+    keys = cast("dict[str, object]", own)
+    app = keys.pop("app", None)
+    if keys or not isinstance(app, str | None):
+        wrong = f"unknown key `{next(iter(keys))}`" if keys else f"app = {app!r}"
+        msg = f'{file}: {wrong} under [tool.towpath]; write app = "module:app"'
+        raise Refused(msg)
+    return app
+
+
+def load_app(named: AppName) -> App:
     """Import `module:app`; the working directory is on the import path."""
+    for directory in (named.directory, Path.cwd()):
+        if directory and str(directory) not in sys.path:
+            sys.path.insert(0, str(directory))
+    try:
+        return _loaded(named.name)
+    except Refused as error:
+        if named.origin is None:
+            raise
+        msg = f"{error} ({named.name} is {named.origin})"
+        raise Refused(msg, error.code, error.status) from None
+
+
+def _loaded(name: str) -> App:
     module_name, _, attribute = name.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
         msg = f"{name} is a file; give the module: {dotted}:{attribute or 'app'}"
         raise Refused(msg)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     app = _imported(module_name)
     for part in (attribute or "app").split("."):
         if not hasattr(app, part):

@@ -3,6 +3,9 @@
 Exit codes: 0 done (a worker: stopped by a signal), 1 an error or a problem that `doctor` found,
 2 wrong usage, 130 interrupted, 141 the reader of our output has closed it.
 
+A command uses the app of --app, of TOWPATH_APP, or of `app = "shop.tasks:app"` under [tool.towpath]
+in the pyproject.toml of the working directory or a parent; --database is used without an app.
+
 Results go to stdout; with --json as one JSON document, with --watch as one per line.
 Errors go to stderr: one line, with --json as {"code": …, "message": …}.
 """
@@ -88,8 +91,9 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     root = CommandParser(
         prog="towpath",
         description="Jobs, event streams and webhooks in the database you already have.",
-        epilog="towpath COMMAND --help shows the options and examples of a command. --database or "
-        "TOWPATH_DATABASE names the database.",
+        epilog="towpath COMMAND --help shows the options and examples of a command. The app is "
+        "that of --app, of TOWPATH_APP, or of `app` under [tool.towpath] in pyproject.toml. "
+        "Without an app, --database or TOWPATH_DATABASE names the database.",
     )
     root.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = root.add_subparsers(

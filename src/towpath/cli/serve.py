@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from typing import Final
 
 from towpath import App
-from towpath.cli.apps import add_common, duration, load_app, open_app
+from towpath.cli.apps import AppName, add_common, duration, load_app, open_app
 from towpath.cli.output import Output, Refused, text
 
 MOST_PORT: Final = 65_535
@@ -29,7 +29,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = "Serve the HTTP API, do upkeep, and run the tasks of an app."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "served", metavar="MODULE:APP", nargs="?", help="the app whose tasks to run"
+        "served",
+        metavar="MODULE:APP",
+        nargs="?",
+        help="the app whose tasks to run (the same as --app)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=port, default=8090, help="0: any free port (default 8090)")
@@ -162,4 +165,4 @@ def _app(given: argparse.Namespace) -> App:
     if given.database or given.app:
         msg = f"{given.served} has its own database; omit --database and --app"
         raise Refused(msg)
-    return load_app(given.served)
+    return load_app(AppName(given.served))

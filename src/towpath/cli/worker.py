@@ -7,8 +7,8 @@ import logging
 import sys
 from typing import Final
 
-from towpath.cli.apps import duration, load_app
-from towpath.cli.output import Output, text
+from towpath.cli.apps import NO_APP, duration, find_app, load_app
+from towpath.cli.output import Output, Refused, text
 from towpath.cli.reload import reload
 from towpath.errors import DatabaseUnavailable
 from towpath.worker import Worker
@@ -28,7 +28,13 @@ def define(parser: argparse.ArgumentParser) -> None:
     """Define the arguments of the command."""
     parser.description = "Run the tasks of an app. The working directory is on the import path."
     parser.epilog = EXAMPLES
-    parser.add_argument("app", metavar="MODULE:APP", help="where the App is")
+    parser.add_argument(
+        "app",
+        metavar="MODULE:APP",
+        nargs="?",
+        help="where the App is (default: TOWPATH_APP, then `app` under [tool.towpath] in "
+        "pyproject.toml)",
+    )
     parser.add_argument(
         "--topics",
         type=lambda words: [word for word in words.split(",") if word],
@@ -54,7 +60,10 @@ def run(given: argparse.Namespace) -> int:
     if given.reload:
         return reload([word for word in sys.argv[1:] if word != "--reload"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with load_app(given.app) as app:
+    named = find_app(given.app)
+    if named is None:
+        raise Refused(NO_APP)
+    with load_app(named) as app:
         worker = Worker(
             app,
             topics=given.topics,
