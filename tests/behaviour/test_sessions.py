@@ -1,6 +1,7 @@
 """Sessions and upkeep: crashes are noticed, outages forgiven, old things forgotten."""
 
 import contextlib
+import logging
 import sqlite3
 
 import pytest
@@ -307,6 +308,17 @@ def test_upkeep_notices_a_dead_session_by_itself_even_if_that_must_be_quick(make
     app.upkeep.start()
 
     eventually(lambda: app.jobs.get(lease.job).state is State.READY)
+
+
+def test_it_is_logged_whose_jobs_were_taken_back(app, clock, caplog):
+    caplog.set_level(logging.INFO, "towpath")
+    app.jobs.enqueue_many("mail", range(3))
+    app.jobs.reserve("mail", limit=2, session=app.sessions.start("vm:1"))
+    app.sessions.start("without jobs")
+    app.upkeep.run()
+    silence(app, clock, 30)
+
+    assert caplog.messages == ["took back 2 jobs of worker vm:1, which was silent"]
 
 
 def test_a_stale_failure_is_refused_after_the_session_died(app, clock):

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import logging
 import os
+import re
 import threading
 import time
 
@@ -662,3 +664,34 @@ def test_a_thousand_short_jobs_run_once_each(app, working):
 
     assert sorted(runs) == list(range(1_000))
     assert app.jobs.stats().completed == 1_000
+
+
+def test_the_start_and_the_end_of_a_run_are_a_line_each(app, working, caplog):
+    """With its duration; with a traceback only where no other try follows."""
+    caplog.set_level(logging.INFO, "towpath")
+
+    @app.task(max_retries=2, backoff=AT_ONCE)
+    async def mail(to: str) -> None:
+        if to == "eve":
+            raise ValueError(to)
+
+    with working(app, concurrency=1):
+        ended(app, mail.enqueue("ada"))
+        ended(app, mail.enqueue("eve"))
+
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+    shown = [(level, re.sub(r"after \d+\.\d{3} s", "after … s", text)) for level, text in lines]
+    last = shown.pop()
+    assert shown == [
+        ("INFO", "job 1 of topic 'mail' has started"),
+        ("INFO", "job 1 of topic 'mail' has completed after … s"),
+        ("INFO", "job 2 of topic 'mail' has started"),
+        (
+            "WARNING",
+            "job 2 of topic 'mail' failed after … s and is tried again in 0 s: ValueError: eve",
+        ),
+        ("INFO", "job 2 of topic 'mail' has started"),
+    ]
+    told = "job 2 of topic 'mail' failed after … s and is buried: ValueError: eve\nTraceback"
+    assert last[0] == "ERROR"
+    assert last[1].startswith(told)

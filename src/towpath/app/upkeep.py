@@ -16,6 +16,7 @@ from towpath.app.sessions import new_number
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseUnavailable, TowpathError
 from towpath.model.payload import clean_text
+from towpath.model.sessions import Session
 from towpath.operation import Operation
 from towpath.store import (
     accounts,
@@ -30,6 +31,7 @@ from towpath.store import (
     stats,
     topics,
 )
+from towpath.store.leases import Settled
 from towpath.store.schedules import Fired, FirePlan, Move, Owed, ScheduleRow
 from towpath.store.sessions import Adopted
 
@@ -302,7 +304,15 @@ class Upkeep:
         for session, known in self._seen.items():
             could = known.could_beat_since
             if now - known.since >= dead_after and could and now - could >= dead_after // 2:
-                self._do(sessions.bury_session(session, known.beats))
+                self._bury(session, known)
+
+    def _bury(self, session: int, known: SeenSession) -> None:
+        """Take back the leases of a dead worker."""
+        listed: list[Session] = self._do(sessions.list_sessions()) or []
+        settled: list[Settled] = self._do(sessions.bury_session(session, known.beats)) or []
+        if settled:  # otherwise it had none, or another process was first
+            worker = next((each.worker for each in listed if each.session == session), "?")
+            log.info("took back %d jobs of worker %s, which was silent", len(settled), worker)
 
     def _probed(self, seen: dict[int, SeenSession], now: int, long: int) -> dict[int, SeenSession]:
         """Probe whether the sessions that are silent for long could have written a beat."""

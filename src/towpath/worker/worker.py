@@ -306,10 +306,12 @@ class Worker:
             run = TaskRun(self._app, lease, self._threads, outbox.hear, outbox.loop)
             key = (lease.job.seq, lease.epoch)
             self._runs[key] = run
+            started = time.monotonic()
+            log.info("job %d of topic %r has started", lease.job.seq, lease.job.topic)
             try:
                 ended = await run.end(self._app.tasks[lease.job.topic], self._sandboxes)
                 outbox.put(ended, run.context.notes)
-                _log_failure(lease.job, ended)
+                _log_end(lease.job, ended, started)
             finally:
                 del self._runs[key]
                 self._pace.finished += 1
@@ -401,11 +403,22 @@ class Pace:
         return self._ahead
 
 
-def _log_failure(job: Job, ended: Completion | Outcome) -> None:
-    if isinstance(ended, Outcome) and ended.error is not None:
-        last = ended.goal == "buried"
-        level, what = (logging.ERROR, "and is buried") if last else (logging.WARNING, "and waits")
-        log.log(level, "job %d of topic %r failed %s: %s", job.seq, job.topic, what, ended.error)
+def _log_end(job: Job, ended: Completion | Outcome, started: float) -> None:
+    """Log how a run ended; the traceback only if it was the last try."""
+    level, how, next_step = logging.INFO, "has completed", ""
+    match ended:
+        case Completion():
+            pass
+        case Outcome(error=None, goal=goal):
+            how = "was cancelled" if goal == "cancelled" else "is given back"
+        case Outcome(goal="buried"):
+            level, how = logging.ERROR, "failed"
+            next_step = f" and is buried: {ended.error}\n{ended.traceback or ''}".rstrip()
+        case Outcome():
+            level, how = logging.WARNING, "failed"
+            next_step = f" and is tried again in {ended.delay / 1e6:g} s: {ended.error}"
+    took = time.monotonic() - started
+    log.log(level, "job %d of topic %r %s after %.3f s%s", job.seq, job.topic, how, took, next_step)
 
 
 def _is_suspect(job: Job) -> bool:
