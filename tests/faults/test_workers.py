@@ -310,6 +310,24 @@ def test_a_worker_that_is_cancelled_while_the_database_is_away_ends(server, capl
         wait_until(lambda: state(app, job) == "ready")
 
 
+def test_a_lost_database_and_its_return_are_a_line_each(server, caplog):
+    """At once, long before a call gives up."""
+    caplog.set_level(logging.INFO, "towpath")
+    with App(server.url(), schema="lost", connect_timeout=60) as app:
+
+        @app.task()
+        async def known() -> None: ...
+
+        with working(Worker(app)):
+            wait_until(app.sessions.list)
+            server.stop()
+            wait_until(lambda: "the database is lost" in caplog.text, 30)
+            server.start()
+            wait_until(lambda: "the database is back after" in caplog.text)
+
+    assert caplog.text.count("the database is lost") == 1
+
+
 def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog):
     """It does not wait until the database is given up."""
     server.stop()

@@ -1,11 +1,13 @@
 """PostgreSQL, through psycopg: connections, the form of our statements, and errors."""
 
 import contextlib
+import logging
 import random
 import re
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +30,8 @@ from towpath.errors import (
 from towpath.operation import Mode, Operation, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Query, Row, Statement
+
+log: Final = logging.getLogger("towpath")
 
 # Our statements find rows by key, a batch at a time. A plan made while the tables were small would
 # read them whole, and a prepared statement keeps its plan: so we ask for the one that stays right.
@@ -76,11 +80,34 @@ select current_setting('track_activities') = 'off' or exists (
 Operations = Sequence[Operation[Any]]
 
 
+class Outage:
+    """Logs that a server is lost, and that it is back: once each, for all lanes."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._lock = Lock()
+
+    def begin(self, error: DatabaseError) -> None:
+        """Log that the server is lost, unless that is known."""
+        with self._lock:
+            if self._since is None:
+                self._since = time.monotonic()
+                log.warning("the database is lost, trying to reach it: %s", error)
+
+    def end(self) -> None:
+        """Log that the server is back, if it was lost."""
+        with self._lock:
+            since, self._since = self._since, None
+        if since is not None:
+            log.info("the database is back after %.1f s", time.monotonic() - since)
+
+
 class Trouble:
     """What to do about an error: wait and try again, or give up."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, outage: Outage) -> None:
         self._patience = settings.connect_timeout
+        self._outage = outage
         self._tries = 0
         self._since: float | None = None
         self.seen = False
@@ -103,7 +130,10 @@ class Trouble:
             raise DatabaseUnavailable(msg) from error
         self.seen = True
         now = time.monotonic()
-        self._since = self._since or now
+        if self._since is None:
+            self._since = now  # a new connection may be all that is needed
+        else:
+            self._outage.begin(ours)
         if now - self._since > self._patience:
             raise ours from error
         return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311

@@ -138,10 +138,10 @@ class ThreadLane(PostgresLane):
 
     def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings)
+        trouble = Trouble(self._database.settings, self._database.outage)
         while True:
             try:
-                return self._run(operations, trouble)
+                results = self._run(operations, trouble)
             except TowpathError as error:
                 shared = trouble.shared(error, operations)
                 if shared is error:
@@ -149,6 +149,9 @@ class ThreadLane(PostgresLane):
                 raise shared from error
             except psycopg.Error as error:
                 time.sleep(trouble.pause(error, operations))
+            else:
+                self._database.outage.end()
+                return results
 
     def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         trouble.doubtful = False  # while it connects
@@ -168,10 +171,10 @@ class TaskLane(PostgresLane):
 
     async def run(self, operations: Operations) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings)
+        trouble = Trouble(self._database.settings, self._database.outage)
         while True:
             try:
-                return await self._run(operations, trouble)
+                results = await self._run(operations, trouble)
             except TowpathError as error:
                 shared = trouble.shared(error, operations)
                 if shared is error:
@@ -179,6 +182,9 @@ class TaskLane(PostgresLane):
                 raise shared from error
             except psycopg.Error as error:
                 await asyncio.sleep(trouble.pause(error, operations))
+            else:
+                self._database.outage.end()
+                return results
 
     async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
         trouble.doubtful = False  # while it connects

@@ -15,7 +15,7 @@ from towpath.database.clock import Clock
 from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, keep_inherited
 from towpath.database.group_commit import Policy
-from towpath.database.postgres import bound, numbered
+from towpath.database.postgres import Outage, bound, numbered
 from towpath.database.postgres_connection import TaskLane, ThreadLane
 from towpath.database.postgres_wire import Sent
 from towpath.database.task_lanes import TaskLanes
@@ -50,6 +50,7 @@ class PostgresDatabase:
         begin_anew_after_fork(self)
 
     def _start(self) -> None:
+        self.outage = Outage()
         self._all: list[ThreadLane] = []
         self._lanes = self._new_lanes(by_key=True)
         self._scans = self._new_lanes(by_key=False)

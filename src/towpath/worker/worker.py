@@ -223,6 +223,7 @@ class Worker:
 
     async def _fetch(self, outbox: Outbox, session: int) -> None:
         """Reserve jobs and fill the slots."""
+        fails = False
         while True:
             if len(outbox) > MOST_UNWRITTEN:
                 await outbox.written()
@@ -238,8 +239,12 @@ class Worker:
                 await self._mark_suspects(leases, outbox, session)
             except (DatabaseError, LeaseLost) as error:  # the heartbeat reports a dead session
                 log.warning("could not reserve: %s", error)
+                fails = True
                 await asyncio.sleep(PAUSE)
                 continue
+            if fails:
+                log.info("jobs can be reserved again")
+                fails = False
             self._watchdog.heard(RESERVATION)
             self._in_use.update(lease.job.topic for lease in leases)
             self._buffer.extend(leases)
