@@ -695,3 +695,25 @@ def test_the_start_and_the_end_of_a_run_are_a_line_each(app, working, caplog):
     told = "job 2 of topic 'mail' failed after … s and is buried: ValueError: eve\nTraceback"
     assert last[0] == "ERROR"
     assert last[1].startswith(told)
+
+
+def test_a_burst_ends_when_no_job_is_left_that_can_run_now(app):
+    """What its own jobs enqueue counts; what is delayed or paused does not."""
+
+    @app.task(concurrency=1)
+    async def count_down(number: int) -> None:
+        if number:
+            await count_down.aenqueue(number - 1)
+
+    @app.task()
+    def paused() -> None: ...
+
+    later = count_down.using(delay="1h").enqueue(0)
+    paused.enqueue()
+    app.topics.pause("paused")
+    count_down.enqueue(3)
+    Worker(app, burst=True).run()
+
+    assert app.jobs.stats().completed == 4
+    assert app.jobs.get(later).state == "delayed"
+    Worker(app, burst=True).run()  # there is nothing to do

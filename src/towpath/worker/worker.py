@@ -34,6 +34,7 @@ MOST_UNWRITTEN: Final = 5_000  # outcomes; beyond that no job is reserved
 PAUSE: Final = 1.0  # seconds between two tries while the database is unavailable
 STUCK_AFTER: Final = 1.0  # seconds without a finished job after which the buffer is given back
 LAST_WAIT: Final = 5.0  # seconds for each of: cancelled tasks, outcomes, the end of the session
+BURST_WAIT: Final = 0.1  # seconds that a reservation waits in a burst while jobs run
 RESERVATION: Final = "a reservation"
 SESSION: Final = "the start of a session"
 
@@ -53,8 +54,10 @@ class Worker:
         concurrency: int = 10,
         grace: Duration = 30,
         name: str | None = None,
+        burst: bool = False,
     ) -> None:
         self._app = app
+        self._burst = burst  # stop when no job is left that can run now
         self._topics = tuple(app.tasks if topics is None else topics)
         unknown = [topic for topic in self._topics if topic not in app.tasks]
         if unknown or not self._topics:
@@ -234,8 +237,10 @@ class Worker:
                 await self._slot_freed.wait()
                 continue
             self._watchdog.waits_for(RESERVATION)
+            # What runs or is not written yet may still make jobs ready.
+            idle = not self._slots and not self._buffer and not len(outbox)
             try:
-                leases = await self._reserve(want, session)
+                leases = await self._reserve(want, session, idle=idle)
                 await self._mark_suspects(leases, outbox, session)
             except (DatabaseError, LeaseLost) as error:  # the heartbeat reports a dead session
                 log.warning("could not reserve: %s", error)
@@ -246,19 +251,21 @@ class Worker:
                 log.info("jobs can be reserved again")
                 fails = False
             self._watchdog.heard(RESERVATION)
+            if self._burst and idle and not leases:
+                self._stopping.set()
+                return
             self._in_use.update(lease.job.topic for lease in leases)
             self._buffer.extend(leases)
             self._fill_slots(outbox)
             await asyncio.sleep(0)  # the reserved jobs start before the next reservation
 
-    async def _reserve(self, limit: int, session: int) -> list[Lease]:
+    async def _reserve(self, limit: int, session: int, *, idle: bool) -> list[Lease]:
         """Reserve jobs of topics below their concurrency; stop when another topic is freed."""
         topics = self._open_topics()
         reserving = self._app.jobs.areserve(
             topics,
             limit=limit,
-            # The watchdog waits for the answer, so it must come before `dead_after`.
-            timeout=min(RESERVE_TIMEOUT, self._app.settings.dead_after / 2),
+            timeout=self._patience(idle=idle),
             session=session,
             most={topic: most - self._in_use[topic] for topic, most in self._most.items()},
             worker=self.name,
@@ -274,6 +281,12 @@ class Worker:
             if _is_cancelled():
                 raise
             return []
+
+    def _patience(self, *, idle: bool) -> float:
+        if self._burst:
+            return 0 if idle else BURST_WAIT
+        # The watchdog waits for the answer, so it must come before `dead_after`.
+        return min(RESERVE_TIMEOUT, self._app.settings.dead_after / 2)
 
     async def _mark_suspects(self, leases: list[Lease], outbox: Outbox, session: int) -> None:
         """Record the start of jobs that may have crashed a worker before their start was known."""
