@@ -178,3 +178,91 @@ def test_it_starts_again_when_a_file_changes(app, start, module):
 
     worker.terminate()
     assert worker.wait(30) == 0
+
+
+def test_a_burst_runs_what_can_run_now_and_ends(app, start):
+    job, later = app.jobs.enqueue("mail", {"to": "ada"}), app.jobs.enqueue("slow", {}, delay="1h")
+    worker = start("--burst", "--log-format", "json")
+
+    assert worker.wait(60) == 0
+    assert returned(app, job) == "sent to ada"
+    assert app.jobs.get(later).state == "delayed"
+    lines = [json.loads(line) for line in worker.stderr.read().splitlines()]
+    told = [(each["level"], each["logger"], each["message"].split(" after")[0]) for each in lines]
+    number = app.jobs.get(job).seq
+    assert told[:2] == [
+        ("info", "towpath", f"job {number} of topic 'mail' has started"),
+        ("info", "towpath", f"job {number} of topic 'mail' has completed"),
+    ]
+
+
+OWN_ROOT = "logging.basicConfig(level='INFO', format='own %(message)s')"
+OWN_LOGGER = """
+logging.getLogger("towpath").setLevel("INFO")
+logging.getLogger("towpath").addHandler(logging.StreamHandler())
+"""
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"), [(OWN_ROOT, "own job 1 of "), (OWN_LOGGER, "job 1 of ")]
+)
+def test_an_apps_own_configuration_of_logging_stands(app, start, module, configured, expected):
+    module.write_text(f"import logging\n{configured}\n{MODULE}")
+    app.jobs.enqueue("mail", {"to": "ada"})
+    worker = start("--burst", "--log-format", "json", "--log-level", "error")
+
+    assert worker.wait(60) == 0
+    assert worker.stderr.readline().startswith(expected)
+
+
+def test_the_log_is_as_quiet_as_asked(app, start):
+    app.jobs.enqueue("mail", {"to": "ada"})
+    worker = start("--burst", "--log-level", "warning")
+
+    assert worker.wait(60) == 0
+    assert worker.stderr.read() == ""
+
+
+def test_processes_are_replaced_when_they_die_and_stop_together(app, start):
+    worker = start("--processes", 2, "--name", "w")
+    eventually(lambda: len(app.sessions.list()) == 2)
+    assert sorted(each.worker for each in app.sessions.list()) == ["w-1", "w-2"]
+    children = psutil.Process(worker.pid).children()
+    children[0].kill()
+    eventually(lambda: len(app.sessions.list()) == 3)  # the dead one is noticed later
+    job = app.jobs.enqueue("slow", {})
+    eventually(lambda: app.jobs.get(job).state == "reserved")
+    worker.terminate()
+
+    assert worker.wait(60) == 0
+    assert returned(app, job) == "slept"
+    assert not [each for each in children if each.is_running()]
+    assert "has ended with code -9; another one starts in 1 s" in worker.stderr.read()
+
+
+def test_processes_of_a_burst_end_by_themselves(app, start):
+    jobs = [app.jobs.enqueue("mail", {"to": "ada"}) for _ in range(5)]
+    worker = start("--processes", 2, "--burst")
+
+    assert worker.wait(60) == 0
+    assert {returned(app, job) for job in jobs} == {"sent to ada"}
+
+
+def test_an_app_works_on_another_database_if_told_so(tmp_path, module):
+    module.write_text(MODULE.replace("App(", "App('sqlite:///own.db', "))
+    towpath = Towpath(tmp_path)
+    towpath("jobs", "enqueue", "mail", '{"to": "ada"}', "--database", "sqlite:///other.db")
+    towpath.process("worker", "shop:app", "--database", "sqlite:///other.db", "--burst")
+
+    assert towpath.json("stats", "--database", "sqlite:///other.db")["completed"] == 1
+    assert not (tmp_path / "own.db").exists()
+    module.write_text(module.read_text().replace("@app.task()", "@app.task(sandbox=True)"))
+    words = ["worker", "shop:app", "--database", "sqlite:///other.db"]
+    assert "a sandboxed task would use the database" in towpath.process(*words, code=2).stderr
+
+
+def test_an_error_before_the_start_is_said_once_for_all_processes(tmp_path):
+    towpath = Towpath(tmp_path)
+    done = towpath.process("worker", "nope:app", "--processes", 3, code=1)
+    assert done.stderr.count("\n") == 1
+    assert "must be at least 1" in towpath("worker", "nope:app", "--processes", 0, code=2).stderr
