@@ -39,9 +39,14 @@ def names(jobs):
         ("completed", ["completed"]),
         ("failed", ["buried"]),
         (Status.CANCELLED, ["cancelled"]),
+        ("ready", ["ready"]),
+        (State.DELAYED, ["delayed"]),
+        ("blocked", []),
+        ("reserved", ["reserved"]),
+        ("buried", ["buried"]),
     ],
 )
-def test_jobs_are_listed_by_status_newest_first(app, status, expected):
+def test_jobs_are_listed_by_status_or_state_newest_first(app, status, expected):
     """US6-1, US6-3, US7-3's list, without HTTP."""
     one_of_each(app)
 
@@ -49,6 +54,13 @@ def test_jobs_are_listed_by_status_newest_first(app, status, expected):
     assert names(app.jobs.list(status=status, topic="mail")) == [
         n for n in expected if n != "ready"
     ]
+
+
+def test_blocked_jobs_are_listed(app):
+    first = app.jobs.enqueue("mail", "first")
+    app.jobs.enqueue("mail", "second", after=[first])
+
+    assert names(app.jobs.list(status="blocked")) == ["second"]
 
 
 def test_jobs_are_listed_by_topic_key_and_text(app):

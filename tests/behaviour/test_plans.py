@@ -339,7 +339,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
     for state in (State.READY, State.DELAYED, State.BURIED):
         yield f"peek {state}", lookup.peek("mail", state), None
     for status, topic, before in itertools.product(
-        (None, *Status), (None, "mail"), (None, MANY // 2, MANY * 3 // 2)
+        (None, *Status, *State), (None, "mail"), (None, MANY // 2, MANY * 3 // 2)
     ):
         page = lookup.Page(
             topic=topic, status=status, key=None, text=None, before=before, limit=20, offset=20

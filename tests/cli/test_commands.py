@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Towpath
 from tests.conftest import eventually
 from tests.workers import ended, working
-from towpath import Backoff, Context, Job, Status
+from towpath import Backoff, Context, Job, State, Status
 from towpath.cli.main import COMMANDS
 from towpath.operation import Operation
 from towpath.statement import Statement
@@ -49,6 +49,7 @@ def test_jobs_are_listed_newest_first_and_filtered(app, towpath):
     for filters, expected in (
         (["--topic", "post"], ["post"]),
         (["--status", "failed"], ["mail"]),
+        (["--status", "buried"], ["mail"]),
         (["--key", "a"], ["mail"]),
         (["--text", "bob"], ["post"]),
     ):
@@ -411,7 +412,7 @@ def test_an_error_is_one_line_on_stderr_or_json(towpath, app):
     assert json.loads(done.stderr) == expected
     done = towpath("jobs", "list", "--status", "great", "--json", code=2)
     assert json.loads(done.stderr)["code"] == "usage"
-    assert all(status in done.stderr for status in Status)
+    assert all(status in done.stderr for status in (*Status, *State))
 
 
 @pytest.mark.parametrize(

@@ -1830,7 +1830,7 @@ export interface operations {
         parameters: {
             query?: {
                 topic?: string;
-                status?: "pending" | "processing" | "completed" | "failed" | "cancelled";
+                status?: "pending" | "processing" | "completed" | "failed" | "cancelled" | "delayed" | "ready" | "blocked" | "reserved" | "buried";
                 key?: string;
                 text?: string;
                 limit?: number;

@@ -34,6 +34,9 @@ MOST_HEADERS: Final = 8_000  # characters of all names and values
 MOST_PAGE: Final = 1_000
 NO_TIMEOUT: Final = 10.0**9  # seconds
 
+STATUSES: Final[Mapping[str, Status | State]] = {each: each for each in (*Status, *State)}
+"""What a list of jobs can be filtered by; a status and a state of one name are the same jobs."""
+
 JobRef = Job | UUID | str
 """A job or its id."""
 
@@ -70,7 +73,7 @@ class Filters(TypedDict, total=False):
     """Which jobs a list shows."""
 
     topic: str | None  # of this topic
-    status: Status | str | None  # pending, processing, completed, failed or cancelled
+    status: Status | State | str | None  # such as pending or failed; or a state, such as buried
     key: str | None  # with this key
     text: str | None  # with this text anywhere in the payload
     before: Job | int | None  # older than this job or number, the last of the previous page
@@ -83,12 +86,12 @@ def page(given: Filters) -> lookup.Page:
     refuse_unknown(given.keys(), Filters.__optional_keys__)
     topic, status = given.get("topic"), given.get("status")
     text, before, key = given.get("text"), given.get("before"), given.get("key")
-    if status is not None and status not in set(Status):
-        msg = f"unknown status {status!r}; known statuses: {', '.join(Status)}"
+    if status is not None and status not in STATUSES:
+        msg = f"unknown status {status!r}; known statuses and states: {', '.join(STATUSES)}"
         raise Invalid(msg)
     return lookup.Page(
         topic=None if topic is None else checked(topic),
-        status=None if status is None else Status(status),
+        status=None if status is None else STATUSES[status],
         key=_key(key),
         text=None if text is None else clean_text(text, MOST_KEY),
         before=before.seq if isinstance(before, Job) else before and seq_of(before),

@@ -8,8 +8,8 @@ from typing import Any, Final, Self, cast
 
 import msgspec
 
-from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
-from towpath.app.checks import EnqueueOptions
+from towpath import App, Job, LogLine, TowpathError, UnreadableJob
+from towpath.app.checks import STATUSES, EnqueueOptions
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import (
     Columns,
@@ -282,7 +282,12 @@ def _state(job: Job, is_deleted: bool) -> str:  # noqa: FBT001 - private
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     filters = parser.add_argument_group("filters")
     filters.add_argument("--topic")
-    filters.add_argument("--status", choices=[each.value for each in Status])
+    filters.add_argument(
+        "--status",
+        choices=[*STATUSES],
+        metavar="STATUS",
+        help=f"a status or a state: {', '.join(STATUSES)}",
+    )
     filters.add_argument("--key")
     filters.add_argument("--text", help="text anywhere in the payload")
 

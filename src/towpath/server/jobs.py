@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from towpath.app.checks import EnqueueOptions
+from towpath.app.checks import STATUSES, EnqueueOptions
 from towpath.errors import Invalid, NotFound
 from towpath.model.ids import uuid7
 from towpath.model.job import Job, Lease
@@ -55,8 +55,7 @@ class ListInput(Input):
     """The filter of a list of jobs."""
 
     topic: Topic | None = None
-    status: Annotated[str, Meta(extra_json_schema={"enum": [
-        "pending", "processing", "completed", "failed", "cancelled"]})] | None = None  # fmt: skip
+    status: Annotated[str, Meta(extra_json_schema={"enum": [*STATUSES]})] | None = None
     key: Key | None = None
     text: Annotated[str, Meta(max_length=255)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 50

@@ -36,6 +36,9 @@ class sql(Statements):
     failures = rows(FailureRow)
     list_any = rows(Located)
     list_pending = rows(Located)
+    list_ready = rows(Located)
+    list_delayed = rows(Located)
+    list_blocked = rows(Located)
     list_processing = rows(Located)
     list_failed = rows(Located)
     list_completed = rows(Located)
@@ -45,12 +48,17 @@ class sql(Statements):
     peek_buried = rows(Located)
 
 
-_LISTS: Final[Mapping[Status | None, Statement[Located]]] = {
+_LISTS: Final[Mapping[Status | State | None, Statement[Located]]] = {
     None: sql.list_any,
     Status.PENDING: sql.list_pending,
+    State.READY: sql.list_ready,
+    State.DELAYED: sql.list_delayed,
+    State.BLOCKED: sql.list_blocked,
     Status.PROCESSING: sql.list_processing,
+    State.RESERVED: sql.list_processing,
     Status.FAILED: sql.list_failed,
-    Status.COMPLETED: sql.list_completed,
+    State.BURIED: sql.list_failed,
+    Status.COMPLETED: sql.list_completed,  # these two are also states
     Status.CANCELLED: sql.list_cancelled,
 }
 _PEEKS: Final[Mapping[State, Statement[Located]]] = {
@@ -120,7 +128,7 @@ class Page(Struct, frozen=True, kw_only=True):
     """Which jobs to list: those older than the number `before`, newest first."""
 
     topic: str | None
-    status: Status | None
+    status: Status | State | None
     key: str | None
     text: str | None
     before: int | None

@@ -17,7 +17,7 @@ select {located} from towpath.located where seq = :seq;
 select epoch, kind, error, traceback, failed_at from towpath.failure
  where seq = (select seq from towpath.job where id = :id) order by epoch;
 
--- A list by status starts from the table of that status, so finished jobs never slow the others.
+-- A list by status or state starts from the table of that state, so finished jobs never slow the others.
 -- name: list_any
 select {located l} from towpath.located l
  where (cast(:topic as text) is null or l.topic = :topic)
@@ -56,6 +56,45 @@ select {located l} from towpath.located l
                     where j.seq = w.seq and j.payload {like} :text escape '\'))
               and w.seq < coalesce(cast(:before as bigint), 9223372036854775807)
             order by w.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as parked)
+ order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_ready
+select {located l} from towpath.located l
+ where l.seq in (
+       select seq from (
+           select t.seq from towpath.ready t
+            where (cast(:topic as text) is null or t.topic = :topic)
+              and (cast(:key as text) is null or t.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = t.seq and j.payload {like} :text escape '\'))
+              and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by t.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as page)
+ order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_delayed
+select {located l} from towpath.located l
+ where l.seq in (
+       select seq from (
+           select t.seq from towpath.delayed t
+            where (cast(:topic as text) is null or t.topic = :topic)
+              and (cast(:key as text) is null or t.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = t.seq and j.payload {like} :text escape '\'))
+              and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by t.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as page)
+ order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
+
+-- name: list_blocked
+select {located l} from towpath.located l
+ where l.seq in (
+       select seq from (
+           select t.seq from towpath.blocked t
+            where (cast(:topic as text) is null or t.topic = :topic)
+              and (cast(:key as text) is null or t.key = :key)
+              and (cast(:text as text) is null or exists (select 1 from towpath.job j
+                    where j.seq = t.seq and j.payload {like} :text escape '\'))
+              and t.seq < coalesce(cast(:before as bigint), 9223372036854775807)
+            order by t.seq desc limit cast(:limit as bigint) + cast(:offset as bigint)) as page)
  order by l.seq desc limit cast(:limit as bigint) offset cast(:offset as bigint);
 
 -- name: list_processing
