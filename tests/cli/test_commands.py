@@ -272,6 +272,11 @@ def test_an_enqueue_with_an_app_is_checked_by_the_task_and_has_its_options(tmp_p
     assert job["options"]["max_retries"] == 2
     towpath.process(*enqueue, "another", "5")  # a topic without a task takes anything
 
+    setting = ["schedules", "set", "daily", "--topic", "mail", "--every", "1d", "--app", "shop"]
+    refused = towpath.process(*setting, code=1).stderr
+    assert "send cannot be called with these arguments" in refused
+    towpath.process(*setting, "--payload", '{"to": "ada"}')
+
 
 # ------------------------------------------------------------ topics, stats, workers
 
@@ -551,6 +556,26 @@ def test_schedules_are_listed_paused_run_and_deleted(app, towpath):
     assert "there is no schedule" in towpath("schedules", "pause", "often", code=1).stderr
     towpath("schedules", "pause", code=2)
     towpath("schedules", "list", "digest", code=2)
+
+
+def test_schedules_are_set_and_replaced(app, towpath):
+    often = ["schedules", "set", "poll", "--topic", "fetch", "--every", "5m"]
+    assert lines(towpath(*often))[1][:4] == ["poll", "fetch", "every", "300"]
+    towpath(*often, "--payload", '{"shop": 7}', "--priority", 3, "--catch-up", "all")
+    found = app.schedules.get("poll")
+    assert (found.payload, found.catch_up) == ({"shop": 7}, "all")
+    assert app.schedules.run("poll").priority == 3
+
+    nightly = ["schedules", "set", "nightly", "--topic", "report", "--cron", "0 3 * * *"]
+    [shown] = towpath.json(*nightly, "--tz", "Europe/Berlin")["schedules"]
+    assert (shown["cron"], shown["tz"]) == ("0 3 * * *", "Europe/Berlin")
+    for wrong, told in (
+        (["set", "poll"], "set takes one name, and --topic"),
+        (["set", "a", "b", "--topic", "x", "--every", "1m"], "set takes one name, and --topic"),
+        (["pause", "poll", "--every", "1m"], "options of set, not of pause: --every"),
+    ):
+        assert told in towpath("schedules", *wrong, code=2).stderr
+    towpath("schedules", "set", "poll", "--topic", "fetch", code=1)  # no rule
 
 
 def test_a_failed_chain_is_requeued_as_a_whole(app, towpath):

@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "worker": "run the tasks of an app until SIGTERM or Ctrl-C",
     "jobs": "list, show, enqueue, requeue, kick, cancel and delete jobs",
     "topics": "list topics; pause, resume and purge them",
-    "schedules": "list schedules; pause, resume, run and delete them",
+    "schedules": "list and set schedules; pause, resume, run and delete them",
     "users": "create, list, show, update and delete users of the HTTP API",
     "superuser": "create, list and delete superusers; set their passwords",
     "keys": "create, list and revoke API keys",

@@ -1,22 +1,30 @@
-"""towpath schedules: lists schedules; pauses, resumes, runs and deletes them."""
+"""towpath schedules: lists and sets schedules; pauses, resumes, runs and deletes them."""
 
 import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
 from towpath import App, Schedule
-from towpath.cli.apps import add_common, open_app
+from towpath.app.checks import EnqueueOptions
+from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import Columns, Output, Refused, Table, since, text
+from towpath.model.schedule import CatchUp
 
 EXAMPLES: Final = """\
 examples:
   towpath schedules
+  towpath schedules set nightly-report --topic report --cron "0 3 * * *" --tz Europe/Berlin
+  towpath schedules set poll --topic fetch --every 5m --payload '{"shop": 7}'
   towpath schedules pause nightly-report
+  towpath schedules resume nightly-report
   towpath schedules run nightly-report
+  towpath schedules delete nightly-report
 """
+OF_RULE: Final = ("cron", "every", "tz", "catch_up")
+OF_SET: Final = ("topic", "payload", *OF_RULE, "priority", "max_retries", "expires_after")
 COLUMNS: Final[Columns] = {
     "schedule": "left",
     "topic": "left",
@@ -29,12 +37,42 @@ COLUMNS: Final[Columns] = {
 
 def define(parser: argparse.ArgumentParser) -> None:
     """Define the arguments of the command."""
-    parser.description = "List schedules; pause, resume, run and delete them."
+    parser.description = (
+        "List and set schedules; pause, resume, run and delete them. A schedule that is declared "
+        "in code is set again by every worker that starts."
+    )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=["list", *VERBS], default="list", help="default: list"
+        "verb",
+        nargs="?",
+        choices=["list", "set", *VERBS],
+        default="list",
+        metavar="VERB",
+        help="list (default); set: store a schedule, or replace the one of this name; pause: stop "
+        "its fires; resume: fire again; run: enqueue its job now; delete: forget it, not its jobs",
     )
-    parser.add_argument("names", nargs="*", metavar="SCHEDULE")
+    parser.add_argument("names", nargs="*", metavar="SCHEDULE", help="the name of a schedule")
+    setting = parser.add_argument_group("options of set")
+    setting.add_argument("--topic", metavar="TOPIC", help="of its jobs")
+    setting.add_argument("--payload", metavar="JSON", help="of its jobs (default null)")
+    setting.add_argument(
+        "--cron", metavar="RULE", help='fire at these times, such as "0 8 * * MON"'
+    )
+    setting.add_argument("--every", metavar="TIME", type=duration, help="or this often, such as 5m")
+    setting.add_argument("--tz", metavar="ZONE", help="of --cron, such as Europe/Berlin")
+    setting.add_argument(
+        "--catch-up",
+        choices=get_args(CatchUp),
+        help="which missed fires become jobs: one for all of them (latest, the default), one each "
+        "(all) or none (skip)",
+    )
+    setting.add_argument("--priority", metavar="NUMBER", type=int, help="0 is the most urgent")
+    setting.add_argument(
+        "--max-retries", metavar="NUMBER", type=int, help="bury a job after so many failures"
+    )
+    setting.add_argument(
+        "--expires-after", metavar="TIME", type=duration, help="cancel a job not started by then"
+    )
     add_common(parser)
     parser.set_defaults(run=run)
 
@@ -43,6 +81,14 @@ def run(given: argparse.Namespace) -> None:
     """Run the verb."""
     if bool(given.names) == (given.verb == "list"):
         msg = "list takes no names" if given.names else f"name the schedules to {given.verb}"
+        raise Refused(msg)
+    options = {name: value for name in OF_SET if (value := getattr(given, name)) is not None}
+    if given.verb == "set":
+        set_schedule(given, options)
+        return
+    if options:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        msg = f"options of set, not of {given.verb}: {flags}"
         raise Refused(msg)
     out = Output(as_json=given.json)
     with open_app(given) as app:
@@ -59,6 +105,24 @@ def run(given: argparse.Namespace) -> None:
     out.show(
         {"schedules": [{"name": name, "did": given.verb} for name in given.names]},
         lambda: [text(f"{name} {result}") for name in given.names],
+    )
+
+
+def set_schedule(given: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Store a schedule; the task of its topic checks the payload and adds its options."""
+    if len(given.names) != 1 or not given.topic:
+        msg = "set takes one name, and --topic"
+        raise Refused(msg)
+    topic, payload = options.pop("topic"), msgspec.Raw(options.pop("payload", "null").encode())
+    rule = {name: options.pop(name) for name in OF_RULE if name in options}
+    of_jobs = cast("EnqueueOptions", options)
+    with open_app(given, creates=True) as app:
+        task = app.tasks.get(topic)
+        if task:
+            payload, of_jobs = task.from_outside(payload, of_jobs)
+        stored = app.schedules.set(given.names[0], topic=topic, payload=payload, **rule, **of_jobs)
+    Output(as_json=given.json).show(
+        {"schedules": [document(stored)]}, lambda: [Table(COLUMNS, [row(stored)])]
     )
 
 
