@@ -69,13 +69,56 @@ def test_a_result_that_is_not_json_is_called_a_result(app):
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:/app.db", "use sqlite:///relative.db"),
         ("sqlite://app.db", "use sqlite:///relative.db"),
-        ("postgresql+psycopg://localhost/app", "use sqlite:///app.db, memory:// or postgresql://"),
-        (5, "is not a database"),
+        (
+            "mysql://ada@localhost/app",
+            "'mysql://ada@localhost/app' is not a database; use sqlite:/",
+        ),
+        ("sqlite+aiosqlite://", "'sqlite://' is not a SQLite URL"),
+        ("localhost", "'localhost' is not a database"),
+        (5, "5 is not a database"),
     ],
 )
 def test_a_url_that_cannot_mean_a_database_is_refused_at_once(url, advice):
     with pytest.raises(InvalidUrl, match=advice):
         App(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql://ada:hunter2@host/db", "mysql://ada:***@host/db"),
+        ("postgresql://ada:hunter2/x@y@host/db", "postgresql://ada:***@host/db"),
+        ("postgresql://ada:hunter2", "postgresql://ada:***"),
+        ("postgresql://ada:1hunter2/x", "postgresql://ada:***"),
+        ("postgresql://host:5432/db?ssl=1&password=hunter2", "host:5432/db?ssl=***&password=***"),
+        ("mysql://ada:1?hunter2@host", "mysql://ada:***@host"),
+        ("postgresql://host/db?password=hunter1&hunter2", "host/db?password=***&***"),
+        ("ada:hunter2@host/db", "ada:***@host/db"),
+        ("host=x password = 'hunter2 x' dbname=y", "'host=***' is not"),
+        ("sqlite://ada:hunter2@app.db", "sqlite://ada:***@app.db"),
+    ],
+)
+def test_a_url_that_is_not_understood_is_quoted_without_its_password(url, shown):
+    with pytest.raises(InvalidUrl) as refused:
+        App(url)
+
+    assert shown in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "used"),
+    [
+        ("postgresql+psycopg://ada:x@host/db", "postgresql://ada@host/db"),
+        ("postgresql+asyncpg://host/db", "postgresql://host/db"),
+        ("postgresql+psycopg2://host/db", "postgresql://host/db"),
+        ("sqlite+aiosqlite:///app.db", "sqlite:///app.db"),
+        ("sqlite+pysqlite:////srv/app.db", "sqlite:////srv/app.db"),
+    ],
+)
+def test_urls_of_sqlalchemy_lose_their_driver(url, used):
+    with App(url) as app:
+        assert app.database == used
 
 
 def test_a_connection_to_another_file_is_recognised(tmp_path):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions
-from towpath.app.connect import open_database, without_password
+from towpath.app.connect import open_database, without_driver, without_password
 from towpath.app.delay_queue import Queue, Queues
 from towpath.app.doctor import Check, Doctor
 from towpath.app.enqueueing import Enqueueing
@@ -87,7 +87,7 @@ class App:
 
     def attach(self, url: str, settings: Settings, clock: Clock | None) -> None:
         """Use this database from now on; a database attached before is not closed."""
-        self.url = url
+        self.url = url = without_driver(url)
         self.settings = settings
         self._database, self._wakeups = open_database(
             url, settings, clock, self._tell, self._forget_tables

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from towpath.database.bells import Bell, PostgresBell, QuietBell, SqliteBell
@@ -17,6 +17,8 @@ from towpath.settings import Settings
 from towpath.statement import Dialect
 
 T = TypeVar("T")
+
+MOST_SHOWN: Final = 200  # characters of a wrong URL
 
 
 class Database(Protocol):
@@ -82,8 +84,13 @@ def open_database(
     if scheme in {"postgresql", "postgres"}:
         postgres = _postgres(url, settings, clock, on_commit)
         return postgres, heard(lambda: PostgresBell(url, settings), announces=True)
-    msg = f"{_shown(url)} is not a database; use sqlite:///app.db, memory:// or postgresql://…"
+    msg = f"{_quoted(url)} is not a database; use sqlite:///app.db, memory:// or postgresql://…"
     raise InvalidUrl(msg)
+
+
+def without_driver(url: str) -> str:
+    """Return a URL without SQLAlchemy's driver, such as `+psycopg` in postgresql+psycopg://…."""
+    return _DRIVER.sub(r"\1", url) if isinstance(url, str) else url  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
 
 
 def without_password(url: str) -> str:
@@ -105,7 +112,10 @@ def sqlite_path(url: str) -> Path:
         msg = f"{url!r} would be a separate database for each connection; use memory://"
         raise InvalidUrl(msg)
     if not url[7:].startswith("///") or not path or parts.query:
-        msg = "this is not a SQLite URL; use sqlite:///relative.db or sqlite:////absolute.db"
+        msg = (
+            f"{_quoted(url)} is not a SQLite URL; use sqlite:///relative.db or "
+            "sqlite:////absolute.db"
+        )
         raise InvalidUrl(msg)
     return Path(path)
 
@@ -128,14 +138,28 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
     if parts is None or "@" in urlsplit(url).path or not re.fullmatch(r"[\d,]*", port):
         # The driver's own message may quote a part of the password.
         msg = (
-            "this is not a PostgreSQL URL (not shown, as it may contain a password); use "
+            f"{_quoted(url)} is not a PostgreSQL URL; use "
             "postgresql://user:password@host:port/database, and %2F for a slash in the password"
         )
         raise InvalidUrl(msg)
     return PostgresDatabase(url, settings, clock, on_commit)
 
 
-def _shown(url: str) -> str:
-    """Return the part of a wrong URL that may be shown: the rest may contain a password."""
-    scheme, slashes, _ = str(url).partition("://")
-    return f"a URL that begins with {scheme[:20]}://" if slashes and scheme.isalnum() else "this"
+def _quoted(url: object) -> str:
+    """Return a wrong URL without all that may be a password: of options only the names."""
+    text = _UP_TO_HOST.sub(r"\1:***@", str(url))
+    address, mark, query = text.partition("?")
+    address = _NO_PORT.sub(r"\1:***", address)
+    if mark:
+        options = (each.partition("=") for each in query.split("&"))
+        address += "?" + "&".join(f"{name}=***" if equals else "***" for name, equals, _ in options)
+    elif "://" not in address and "=" in address:  # such as "host=db password=…"
+        address = address.partition("=")[0] + "=***"
+    return repr(address[:MOST_SHOWN]) if isinstance(url, str) else address[:MOST_SHOWN]
+
+
+_DRIVER: Final = re.compile(r"^(postgres|postgresql|sqlite)\+\w+(?=:)", re.IGNORECASE)
+# To the last @, as a password may contain a slash or another @.
+_UP_TO_HOST: Final = re.compile(r"^((?:[\w+.-]*://)?[^:@?]*):(?!//).*@", re.DOTALL)
+# What follows a colon is a port, or else a password without its host.
+_NO_PORT: Final = re.compile(r"^([\w+.-]*://[^:@/]*):(?!\d*(?:[/,]|$)|\*).*", re.DOTALL)

@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from towpath import App
+from towpath.app.connect import without_driver
 from towpath.cli.apps import NO_APP, duration, find_app, load_app
 from towpath.cli.logs import FORMATS, LEVELS, configure_logging
 from towpath.cli.output import Output, Refused, text
@@ -112,7 +113,7 @@ def _app(given: argparse.Namespace) -> App:
     if given.database:
         os.environ["TOWPATH_DATABASE"] = given.database
     app = load_app(named)
-    if given.database and app.url != given.database:
+    if given.database and app.url != without_driver(given.database):
         if any(task.sandbox for task in app.tasks.values()):
             msg = (
                 f"--database: a sandboxed task would use the database of {named.name}; write "
