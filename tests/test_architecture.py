@@ -20,7 +20,7 @@ LAYERS = [  # each imports only from those below; those of one line do not know 
     {"model"},
     {"operation"},
     {"statement", "settings"},
-    {"errors"},
+    {"errors", "names"},
 ]
 ABOVE_APP = ("cli", "demo", "integrations", "server", "testing")  # these call the app
 BELOW_APP = ("database", "store")

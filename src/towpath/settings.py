@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from towpath.errors import Invalid
+from towpath.names import about_unknown
 
 SHORTEST: Final = 0.001  # seconds
 LONGEST: Final = 10.0**9
@@ -107,9 +108,8 @@ class Settings:
             elif text is not None:
                 values[each.name] = _read(each.name, text, each.default)
         if given:
-            known = ", ".join(each.name for each in fields(cls))
-            msg = f"unknown settings: {', '.join(sorted(given))}; known settings: {known}"
-            raise Invalid(msg)
+            known = {each.name for each in fields(cls)}
+            raise Invalid(about_unknown(given.keys(), known, "setting"))
         return cls(**values)  # type: ignore[arg-type] # _read gives each field its own type
 
 

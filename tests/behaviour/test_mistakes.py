@@ -40,10 +40,55 @@ def test_a_failure_needs_an_error(app):
 
 
 def test_an_unknown_option_is_answered_with_those_that_there_are(app):
-    with pytest.raises(Invalid, match=r"unknown option `prioriy`; known options: .*priority"):
+    with pytest.raises(Invalid, match=r"`prioriy` \(did you mean `priority`\?\)"):
         app.jobs.enqueue("mail", prioriy=1)
-    with pytest.raises(Invalid, match=r"unknown option `state`; known options: .*status"):
+    with pytest.raises(Invalid, match=r"`state` \(did you mean `status`\?\)"):
         app.jobs.list(state="buried")
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("countdown", "(use `delay`)"),
+        ("eta", "(use `run_at`)"),
+        ("queue", "(it is `topic` here, but not an option)"),
+        ("max_attempts", "(use `max_retries`)"),
+        ("acks_late", "(not needed: a job is done only when its task has ended)"),
+        ("expires", "(use `expires_after`)"),
+        ("soft_time_limit", "(use `timeout`)"),
+        ("task_id", "(use `id`)"),
+        ("retry_backoff", "(use `backoff`)"),
+        ("rate_limit", "(use `limit`)"),
+        ("colour", "`colour`; known options: after, backoff, delay,"),
+    ],
+)
+@pytest.mark.one_database
+def test_options_of_other_queues_are_translated(app, option, advice):
+    with pytest.raises(Invalid) as refused:
+        app.jobs.enqueue("mail", **{option: 5})
+
+    assert str(refused.value).startswith(f"unknown option `{option}`")
+    assert advice in str(refused.value)
+
+
+def test_an_unknown_option_of_a_worker_or_an_app_is_named_with_the_nearest(make_app):
+    app = make_app()
+    app.task()(print_nothing)
+    for option, advice in (("concurency", "did you mean `concurrency`?"), ("queues", "`topics`")):
+        with pytest.raises(Invalid) as refused:
+            Worker(app, **{option: 5})
+        assert advice in str(refused.value)
+    with pytest.raises(Invalid, match=r"unknown settings `a`, `conect_timeout` \(did you mean"):
+        App("memory://", conect_timeout=5, a=1)
+
+
+def print_nothing() -> None: ...
+
+
+@pytest.mark.one_database
+def test_a_duration_that_is_not_understood_is_answered_with_the_units(app):
+    with pytest.raises(Invalid, match=r"delay '5 minutes' is not .* the units ms, s, m, h and d"):
+        app.jobs.enqueue("mail", delay="5 minutes")
 
 
 def test_what_is_no_datetime_job_or_key_is_named(app):

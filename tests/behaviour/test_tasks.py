@@ -230,7 +230,7 @@ def test_two_tasks_cannot_have_one_topic(plain):
 
 
 def test_an_unknown_option_of_a_task_is_named(plain):
-    with pytest.raises(Invalid, match=r"unknown option `retries`; known options: .*max_retries"):
+    with pytest.raises(Invalid, match=r"option `retries` \(use `max_retries`\); known"):
 
         @plain.task(retries=3)
         def double(number: int): ...
@@ -363,7 +363,7 @@ def pages_of(number: int) -> int:
 def test_an_option_of_a_call_that_nobody_knows_is_named_at_once(plain):
     task = plain.task()(pages_of)
 
-    with pytest.raises(Invalid, match=r"unknown option `prioriy`; known options: .*priority"):
+    with pytest.raises(Invalid, match=r"`prioriy` \(did you mean `priority`\?\)"):
         task.using(prioriy=1)
     with pytest.raises(Invalid, match="unknown option `topic`"):
         task.using(topic="other")

@@ -21,6 +21,7 @@ from towpath.model.runs import Runs
 from towpath.model.states import State, Status
 from towpath.model.topics import checked
 from towpath.model.unique import Unique
+from towpath.names import about_unknown
 from towpath.settings import Settings
 from towpath.store import lookup
 from towpath.store.admin import JobChange
@@ -241,11 +242,8 @@ def seq_of(seq: Any) -> int:
 
 def refuse_unknown(given: AbstractSet[str], known: AbstractSet[str]) -> None:
     """Raise Invalid if an option is unknown."""
-    unknown = ", ".join(f"`{name}`" for name in sorted(given - known))
-    if unknown:
-        plural = "s" if "," in unknown else ""
-        msg = f"unknown option{plural} {unknown}; known options: {', '.join(sorted(known))}"
-        raise Invalid(msg)
+    if unknown := given - known:
+        raise Invalid(about_unknown(unknown, known, "option"))
 
 
 def _options(given: EnqueueOptions, defaults: Options) -> Options:

@@ -159,7 +159,10 @@ def duration(text: str) -> float | str:
     try:
         microseconds(value)
     except TowpathError:
-        msg = f"{text!r} is not a duration; give seconds, or a text such as 250ms, 15m, 1h30m"
+        msg = (
+            f"{text!r} is not a duration; give seconds, or text with the units ms, s, m, h and d, "
+            "such as 1h30m"
+        )
         raise argparse.ArgumentTypeError(msg) from None
     return value
 

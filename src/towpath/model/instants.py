@@ -43,7 +43,10 @@ def _read(duration: Duration, name: str) -> int:
         case int() | float() if not isinstance(duration, bool) and math.isfinite(duration):
             return round(duration * 10**6)
         case _:
-            msg = f'{name} {duration!r} is not a timedelta, seconds, or text such as "15m"'
+            msg = (
+                f"{name} {duration!r} is not a timedelta, a number of seconds, or text with the "
+                'units ms, s, m, h and d, such as "1h30m"'
+            )
             raise Invalid(msg)
 
 

@@ -7,11 +7,11 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from towpath.app import outcomes
 from towpath.app.app import App
-from towpath.app.checks import at_least_one
+from towpath.app.checks import at_least_one, refuse_unknown
 from towpath.app.sessions import worker_name
 from towpath.app.tasks import Task
 from towpath.errors import Conflict, DatabaseError, Invalid, LeaseLost, SandboxFailed, TowpathError
@@ -35,6 +35,7 @@ PAUSE: Final = 1.0  # seconds between two tries while the database is unavailabl
 STUCK_AFTER: Final = 1.0  # seconds without a finished job after which the buffer is given back
 LAST_WAIT: Final = 5.0  # seconds for each of: cancelled tasks, outcomes, the end of the session
 BURST_WAIT: Final = 0.1  # seconds that a reservation waits in a burst while jobs run
+OPTIONS: Final = frozenset({"topics", "concurrency", "grace", "name", "burst"})
 RESERVATION: Final = "a reservation"
 SESSION: Final = "the start of a session"
 
@@ -55,7 +56,9 @@ class Worker:
         grace: Duration = 30,
         name: str | None = None,
         burst: bool = False,
+        **wrong: Never,
     ) -> None:
+        refuse_unknown(wrong.keys(), OPTIONS)
         self._app = app
         self._burst = burst  # stop when no job is left that can run now
         self._topics = tuple(app.tasks if topics is None else topics)
