@@ -35,12 +35,13 @@ NOT_NEEDED: Final[Mapping[str, str]] = {
 
 def about_unknown(unknown: AbstractSet[str], known: AbstractSet[str], kind: str) -> str:
     """Return the message about unknown names of a kind, such as option or setting."""
-    named = ", ".join(f"`{name}`{_hint(name, known)}" for name in sorted(unknown))
+    named = ", ".join(f"`{name}`{hint(name, known)}" for name in sorted(unknown))
     plural = "s" if len(unknown) > 1 else ""
     return f"unknown {kind}{plural} {named}; known {kind}s: {', '.join(sorted(known))}"
 
 
-def _hint(name: str, known: AbstractSet[str]) -> str:
+def hint(name: str, known: AbstractSet[str]) -> str:
+    """Return in parentheses which name is meant; empty if none is near."""
     if name in NOT_NEEDED:
         return f" (not needed: {NOT_NEEDED[name]})"
     ours = OTHER_QUEUES.get(name)

@@ -12,7 +12,7 @@ from tests.cli.conftest import Towpath
 from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Backoff, Context, Job, State, Status
-from towpath.cli.main import COMMANDS
+from towpath.cli.main import COMMANDS, parser
 from towpath.operation import Operation
 from towpath.statement import Statement
 
@@ -388,6 +388,43 @@ def test_every_command_is_named_in_the_help_and_has_examples(tmp_path):
         assert summary in shown
         assert "examples:" in towpath(name, "--help").stdout
     assert re.fullmatch(r"towpath \d+\.\d+.*\n", towpath("--version").stdout)
+
+
+def parsers(name):
+    """The parser of a command, and those of its verbs."""
+    [commands] = [each for each in parser([name])._actions if each.dest == "command"]
+    found = commands.choices[name]
+    verbs = [each.choices for each in found._actions if isinstance(each.choices, dict)]
+    return [found, *(verbs[0].values() if verbs else ())]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_what_each_value_is_and_shows_each_verb(name):
+    for each in parsers(name):
+        shown = each.format_help()
+        assert each.description
+        assert "examples:" in shown
+        for action in each._actions:
+            what = action.dest, each.prog
+            assert action.help or action.dest == "verb", what
+            takes_value = action.nargs != 0 and not isinstance(action.choices, dict)
+            assert not takes_value or action.metavar or action.choices, what
+            if action.dest == "verb":
+                default = {"list", "show"} - ({"show"} if name in {"jobs", "users"} else set())
+                for verb in set(action.choices) - default:
+                    assert f"towpath {name} {verb} " in shown
+
+
+def test_an_unknown_option_of_a_command_is_answered_with_the_nearest(tmp_path):
+    towpath = Towpath(tmp_path)
+    for words, told in (
+        (["worker", "shop:app", "--queues", "mail"], "unknown option --queues (use `topics`)"),
+        (["worker", "--concurency=3"], "--concurency (did you mean `concurrency`?) (see towpath w"),
+        (["jobs", "enqueue", "mail", "--countdown", "5"], "--countdown (use `delay`) (see towpath"),
+        (["stats", "--wrong"], "unknown option --wrong (see towpath stats --help)"),
+    ):
+        assert told in towpath(*words, code=2).stderr
+    assert "unrecognized arguments: more" in towpath("stats", "more", code=2).stderr
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):

@@ -10,6 +10,11 @@ from towpath.cli.output import Columns, Output, Refused, Table, text
 from towpath.model.access import Access
 
 EXAMPLES: Final = """\
+verbs:
+  show      show the rules (the default)
+  set       change the rules that are given, of all topics or of one
+  unset     remove the rules of a topic, so that those of all topics hold
+
 examples:
   towpath access
   towpath access set --access-rule "@request.auth.id != ''"
@@ -29,7 +34,12 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=["show", "set", "unset"], default="show", help="default: show"
+        "verb",
+        nargs="?",
+        choices=["show", "set", "unset"],
+        default="show",
+        metavar="VERB",
+        help="see below",
     )
     for rule, summary in (
         ("enqueue", "rule for enqueueing jobs"),
@@ -40,7 +50,9 @@ def define(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{rule}-rule", metavar="RULE", help=summary)
     parser.add_argument("--http", choices=list(SWITCH), help="off: superusers only")
     parser.add_argument(
-        "--allowed-topics", metavar="a,b", help='topics that users may enqueue; "": all'
+        "--allowed-topics",
+        metavar="TOPICS",
+        help='topics that users may enqueue, such as a,b; "": all',
     )
     parser.add_argument("--topic", metavar="TOPIC", help="set or unset the rules of this topic")
     add_common(parser)

@@ -15,9 +15,9 @@ from towpath.cli.output import Refused
 from towpath.model.instants import microseconds
 
 FLAGS: Final = {
-    "schema": "the PostgreSQL schema of Towpath's tables",
-    "connect_timeout": "seconds to try to reach the database (default 5)",
-    "busy_timeout": "seconds to wait for a lock of another process",
+    "schema": "the PostgreSQL schema of Towpath's tables (default towpath)",
+    "connect_timeout": "how long to try to reach the database (default 5)",
+    "busy_timeout": "how long to wait for a lock of another process (default 5)",
 }
 """The settings that matter to a command; the others concern producers and workers."""
 
@@ -43,8 +43,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     for field in fields(Settings):
         if field.name in FLAGS:
             flag = f"--{field.name.replace('_', '-')}"
-            kind = float if isinstance(field.default, float) else str
-            group.add_argument(flag, type=kind, metavar=kind.__name__, help=FLAGS[field.name])
+            kind, unit = (float, "SECONDS") if isinstance(field.default, float) else (str, "NAME")
+            group.add_argument(flag, type=kind, metavar=unit, help=FLAGS[field.name])
 
 
 def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:

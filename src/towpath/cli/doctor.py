@@ -27,6 +27,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--patience",
+        metavar="TIME",
         type=duration,
         default=60.0,
         help="warn about jobs and transactions that wait longer (default 60 s)",

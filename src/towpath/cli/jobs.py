@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
@@ -36,6 +36,8 @@ examples:
   towpath jobs enqueue mail '{"to": "ada@example.org"}' --delay 15m
   towpath jobs kick --topic mail --limit 100
   towpath jobs reschedule 42 --delay 15m
+  towpath jobs cancel 42
+  towpath jobs delete 42
 """
 LIST: Final[Columns] = {
     "seq": "right",
@@ -60,29 +62,53 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", dest="verb")
 
-    listing = verbs.add_parser("list", help="jobs, newest first")
+    def verb(name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+        lines = "\n".join(f"  towpath jobs {name} {words}" for words in examples)
+        return verbs.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"examples:\n{lines}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    listing = verb("list", "list jobs, newest first", "--status failed --topic mail", "--limit 10")
     _add_filters(listing)
-    listing.add_argument("--limit", type=int, default=50, help="default 50, at most 1000")
+    listing.add_argument(
+        "--limit", metavar="NUMBER", type=int, default=50, help="default 50, at most 1000"
+    )
     listing.add_argument("--after", metavar="JOB", help="continue after the last job of a page")
     listing.set_defaults(run=list_jobs)
 
-    showing = verbs.add_parser("show", help="jobs in full, with their failures")
-    showing.add_argument("jobs", nargs="+", metavar="JOB")
+    showing = verb("show", "show jobs in full, with their failures", "42", "42 --reveal")
+    _add_jobs(showing, "+")
     showing.add_argument(
         "--reveal", action="store_true", help="show passwords and other redacted values"
     )
     showing.set_defaults(run=show)
 
-    adding = verbs.add_parser("enqueue", help="store a job")
-    adding.add_argument("topic")
-    adding.add_argument("payload", nargs="?", help="JSON, or - to read it from stdin")
-    adding.add_argument("--priority", type=int, help="0 is the most urgent (default 50)")
-    adding.add_argument("--delay", type=duration, help="time from now before the job may start")
-    adding.add_argument(
-        "--expires-after", type=duration, help="cancel the job if it has not started by then"
+    adding = verb(
+        "enqueue",
+        "store a job; with an app, its task checks the payload and adds its options",
+        """mail '{"to": "ada@example.org"}' --delay 15m""",
+        "mail - < mail.json",
     )
-    adding.add_argument("--key", help="store nothing while an unfinished job has this key")
-    adding.add_argument("--max-retries", type=int, help="bury the job after so many failures")
+    adding.add_argument("topic", metavar="TOPIC", help="of the job")
+    adding.add_argument("payload", metavar="JSON", nargs="?", help="- to read it from stdin")
+    _add_priority(adding, "0 is the most urgent (default 50)")
+    _add_delay(adding, "from now before the job may start, such as 15m")
+    adding.add_argument(
+        "--expires-after",
+        metavar="TIME",
+        type=duration,
+        help="cancel the job if it has not started by then",
+    )
+    adding.add_argument(
+        "--key", metavar="TEXT", help="store nothing while an unfinished job has this key"
+    )
+    adding.add_argument(
+        "--max-retries", metavar="NUMBER", type=int, help="bury the job after so many failures"
+    )
     adding.set_defaults(run=enqueue)
 
     for name, summary, act in (
@@ -90,25 +116,36 @@ def define(parser: argparse.ArgumentParser) -> None:
         ("cancel", "cancel jobs; running ones are asked to stop", _cancel),
         ("delete", "delete jobs that are neither running nor completed", _delete),
     ):
-        acting = verbs.add_parser(name, help=summary)
-        acting.add_argument("jobs", nargs="*", metavar="JOB")
+        acting = verb(name, summary, "42 43", "--all --topic mail --status failed")
+        _add_jobs(acting, "*")
         acting.add_argument("--all", action="store_true", help="all jobs that match the filters")
         _add_filters(acting)
         acting.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
         acting.set_defaults(run=_acting(name, act))
 
-    kicking = verbs.add_parser("kick", help="make buried or delayed jobs ready, counters kept")
-    kicking.add_argument("jobs", nargs="*", metavar="JOB")
-    kicking.add_argument(
-        "--topic", help="instead of jobs: kick its buried jobs, or delayed ones if none is buried"
+    kicking = verb(
+        "kick", "make buried or delayed jobs ready, counters kept", "42", "--topic mail --limit 100"
     )
-    kicking.add_argument("--limit", type=int, default=1, help="jobs of the topic (default 1)")
+    _add_jobs(kicking, "*")
+    kicking.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        help="instead of jobs: kick its buried jobs, or delayed ones if none is buried",
+    )
+    kicking.add_argument(
+        "--limit", metavar="NUMBER", type=int, default=1, help="jobs of the topic (default 1)"
+    )
     kicking.set_defaults(run=kick)
 
-    moving = verbs.add_parser("reschedule", help="change the time or priority of pending jobs")
-    moving.add_argument("jobs", nargs="+", metavar="JOB")
-    moving.add_argument("--delay", type=duration, help="time from now; 0 is now")
-    moving.add_argument("--priority", type=int, help="0 is the most urgent")
+    moving = verb(
+        "reschedule",
+        "change the time or priority of pending jobs",
+        "42 --delay 15m",
+        "42 --delay 0",
+    )
+    _add_jobs(moving, "+")
+    _add_delay(moving, "from now, such as 15m; 0 is now")
+    _add_priority(moving, "0 is the most urgent")
     moving.set_defaults(run=reschedule)
 
     for each in verbs.choices.values():
@@ -281,15 +318,27 @@ def _state(job: Job, is_deleted: bool) -> str:  # noqa: FBT001 - private
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     filters = parser.add_argument_group("filters")
-    filters.add_argument("--topic")
+    filters.add_argument("--topic", metavar="TOPIC", help="jobs of this topic")
     filters.add_argument(
         "--status",
         choices=[*STATUSES],
         metavar="STATUS",
         help=f"a status or a state: {', '.join(STATUSES)}",
     )
-    filters.add_argument("--key")
-    filters.add_argument("--text", help="text anywhere in the payload")
+    filters.add_argument("--key", metavar="TEXT", help="jobs with this key")
+    filters.add_argument("--text", metavar="TEXT", help="text anywhere in the payload")
+
+
+def _add_jobs(parser: argparse.ArgumentParser, number: Literal["*", "+"]) -> None:
+    parser.add_argument("jobs", nargs=number, metavar="JOB", help="its id or its number (seq)")
+
+
+def _add_delay(parser: argparse.ArgumentParser, summary: str) -> None:
+    parser.add_argument("--delay", metavar="TIME", type=duration, help=summary)
+
+
+def _add_priority(parser: argparse.ArgumentParser, summary: str) -> None:
+    parser.add_argument("--priority", metavar="NUMBER", type=int, help=summary)
 
 
 def _filters(given: argparse.Namespace) -> dict[str, Any]:

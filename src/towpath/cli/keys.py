@@ -9,6 +9,11 @@ from towpath.cli.output import Columns, Output, Refused, Table, since, text
 from towpath.model.keys import ApiKey, KeyScope
 
 EXAMPLES: Final = """\
+verbs:
+  list      show every key, without its secret (the default)
+  create    create a key, and show its secret once
+  revoke    make a key useless at once
+
 examples:
   towpath keys create ci --scope enqueue --topic mail --expires 90d
   towpath keys
@@ -30,16 +35,25 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = "Create, list and revoke API keys. A secret is shown once."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
+        "verb", nargs="?", choices=list(VERBS), default="list", metavar="VERB", help="see below"
     )
-    parser.add_argument("names", nargs="*", metavar="NAME or ID")
+    parser.add_argument("names", nargs="*", metavar="KEY", help="create: a name; revoke: an id")
     parser.add_argument(
         "--scope", action="append", default=[], choices=[*map(str, KeyScope)], help="what it may do"
     )
     parser.add_argument(
-        "--topic", action="append", default=[], help="only this topic (default: all)"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="only this topic (default: all)",
     )
-    parser.add_argument("--expires", type=duration, metavar="90d", help="default: never")
+    parser.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="until it ends, such as 90d (default: never)",
+    )
     add_common(parser)
     parser.set_defaults(run=run)
 

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from towpath.cli.output import WRONG_USAGE, Refused, complain
 from towpath.errors import TowpathError
+from towpath.names import hint
 
 # Each is a module in this package, imported only when its command is used.
 COMMANDS: Final = {
@@ -45,6 +46,18 @@ OUTPUT_CLOSED: Final = 141
 
 class CommandParser(argparse.ArgumentParser):
     """Parses arguments; an error is one line that names the help."""
+
+    def parse_known_args(  # type: ignore[override] # without its overloads
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse; refuse an unknown option of a command, with a suggestion."""
+        given, rest = super().parse_known_args(args, namespace)
+        for word in rest if self._subparsers is None else ():
+            name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+            if word.startswith("--"):
+                known = {each.dest for each in self._actions if each.option_strings}
+                self.error(f"unknown option {word.partition('=')[0]}{hint(name, known)}")
+        return given, rest
 
     def error(self, message: str) -> NoReturn:
         """Print an error and exit."""

@@ -14,6 +14,14 @@ from towpath.cli.output import Columns, Output, Refused, Table, since, text
 from towpath.model.schedule import CatchUp
 
 EXAMPLES: Final = """\
+verbs:
+  list      show every schedule, and when it fires next (the default)
+  set       store a schedule, or replace the one of this name
+  pause     stop its fires; they are not caught up
+  resume    fire again, from now on
+  run       enqueue its job now; the next fire stays
+  delete    delete the schedule, not its jobs
+
 examples:
   towpath schedules
   towpath schedules set nightly-report --topic report --cron "0 3 * * *" --tz Europe/Berlin
@@ -48,8 +56,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         choices=["list", "set", *VERBS],
         default="list",
         metavar="VERB",
-        help="list (default); set: store a schedule, or replace the one of this name; pause: stop "
-        "its fires; resume: fire again; run: enqueue its job now; delete: forget it, not its jobs",
+        help="see below",
     )
     parser.add_argument("names", nargs="*", metavar="SCHEDULE", help="the name of a schedule")
     setting = parser.add_argument_group("options of set")

@@ -34,18 +34,26 @@ def define(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="the app whose tasks to run (the same as --app)",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=port, default=8090, help="0: any free port (default 8090)")
+    parser.add_argument(
+        "--host", metavar="ADDRESS", default="127.0.0.1", help="to listen on (127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", metavar="NUMBER", type=port, default=8090, help="0: any free port (default 8090)"
+    )
     parser.add_argument("--no-worker", action="store_true", help="run no tasks")
-    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once (default 10)")
+    parser.add_argument(
+        "--concurrency", metavar="NUMBER", type=int, default=10, help="jobs at once (default 10)"
+    )
     parser.add_argument(
         "--grace",
+        metavar="TIME",
         type=duration,
         default=30.0,
         help="time for running jobs and requests after a signal (default 30 s)",
     )
     parser.add_argument(
         "--origin",
+        metavar="ORIGIN",
         action="append",
         default=[],
         type=origin,
@@ -53,6 +61,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--proxy",
+        metavar="NETWORK",
         action="append",
         default=[],
         type=network,

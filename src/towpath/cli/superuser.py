@@ -10,9 +10,17 @@ from towpath.cli.users import check_named, document, show_accounts
 from towpath.model.accounts import Collection
 
 EXAMPLES: Final = """\
+verbs:
+  list      show every superuser (the default)
+  create    create a superuser, and ask for a password
+  password  set another password; tokens end at once
+  delete    delete a superuser; tokens end at once
+
 examples:
+  towpath superuser
   towpath superuser create root@example.com
   towpath superuser password root@example.com
+  towpath superuser delete root@example.com
   pass show towpath | towpath superuser create root@example.com --password-stdin
 """
 SUPERUSERS: Final = Collection.SUPERUSERS
@@ -23,9 +31,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = "Create, list and delete superusers; set their passwords."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
+        "verb", nargs="?", choices=list(VERBS), default="list", metavar="VERB", help="see below"
     )
-    parser.add_argument("email", nargs="?", metavar="EMAIL")
+    parser.add_argument("email", nargs="?", metavar="EMAIL", help="the address of a superuser")
     add_password(parser)
     add_common(parser)
     parser.set_defaults(run=run)

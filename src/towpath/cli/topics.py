@@ -10,9 +10,16 @@ from towpath.cli.output import Columns, Output, Refused, Table, confirm, since, 
 from towpath.model.stats import TopicStats
 
 EXAMPLES: Final = """\
+verbs:
+  list      show the counts of every topic (the default)
+  pause     let no job be reserved, until a resume or for a time
+  resume    let jobs be reserved again
+  purge     delete the pending and failed jobs, after a confirmation
+
 examples:
   towpath topics
   towpath topics pause mail --for 15m
+  towpath topics resume mail
   towpath topics purge mail --yes
 """
 COLUMNS: Final[Columns] = {
@@ -34,10 +41,16 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = "List topics; pause, resume and purge them."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
+        "verb", nargs="?", choices=list(VERBS), default="list", metavar="VERB", help="see below"
     )
-    parser.add_argument("topics", nargs="*", metavar="TOPIC")
-    parser.add_argument("--for", dest="duration", type=duration, help="how long to pause")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="the name of a topic")
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        metavar="TIME",
+        type=duration,
+        help="how long to pause, such as 15m (default: until it is resumed)",
+    )
     parser.add_argument("--yes", action="store_true", help="purge without a confirmation")
     add_common(parser)
     parser.set_defaults(run=run)

@@ -11,11 +11,20 @@ from towpath.cli.passwords import add_password, new_password
 from towpath.model.accounts import Account, Collection
 
 EXAMPLES: Final = """\
+verbs:
+  list      show every user (the default)
+  create    create a user, and ask for a password
+  show      show one user in full
+  update    change the name, the address, the fields or the password
+  delete    delete a user; tokens end at once
+
 examples:
   towpath users
   towpath users create ada@example.com --name Ada --field role=editor
   towpath users update ada@example.com --field role=
   towpath users update ada@example.com --password
+  towpath users show ada@example.com
+  towpath users delete ada@example.com
 """
 USERS: Final = Collection.USERS
 COLUMNS: Final[Columns] = {
@@ -33,10 +42,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = "Create, list, show, update and delete users of the HTTP API."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "verb", nargs="?", choices=list(VERBS), default="list", help="default: list"
+        "verb", nargs="?", choices=list(VERBS), default="list", metavar="VERB", help="see below"
     )
-    parser.add_argument("email", nargs="?", metavar="EMAIL")
-    parser.add_argument("--name", help="the user's name")
+    parser.add_argument("email", nargs="?", metavar="EMAIL", help="the address of a user")
+    parser.add_argument("--name", metavar="NAME", help="the user's name")
     parser.add_argument("--email", dest="new_email", metavar="EMAIL", help="update: a new address")
     parser.add_argument(
         "--field",

@@ -44,24 +44,30 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--topics",
+        metavar="TOPICS",
         type=lambda words: [word for word in words.split(",") if word],
-        help="the topics to serve, separated by commas (default: all that have a task)",
+        help="the topics to serve, such as mail,reports (default: all that have a task)",
     )
-    parser.add_argument("--concurrency", type=int, default=10, help="jobs at once (default 10)")
+    parser.add_argument(
+        "--concurrency", metavar="NUMBER", type=int, default=10, help="jobs at once (default 10)"
+    )
     parser.add_argument(
         "--grace",
+        metavar="TIME",
         type=duration,
         default=30.0,
         help="time for running jobs after a signal (default 30 s)",
     )
     parser.add_argument(
-        "--name", help="name of this worker (default: its host, its process and a number)"
+        "--name",
+        metavar="NAME",
+        help="of this worker (default: its host, its process and a number)",
     )
     parser.add_argument(
         "--processes",
         type=int,
         default=1,
-        metavar="N",
+        metavar="NUMBER",
         help="worker processes; one that dies is replaced (default 1)",
     )
     parser.add_argument(
