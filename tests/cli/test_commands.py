@@ -13,6 +13,7 @@ from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Backoff, Context, Job, State, Status
 from towpath.cli.main import COMMANDS, parser
+from towpath.cli.topics import COLUMNS
 from towpath.operation import Operation
 from towpath.statement import Statement
 
@@ -530,11 +531,25 @@ def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(app, towpath):
         if command == ["jobs", "list"]:
             assert re.fullmatch(r" *1  a+…  ready        0  \d+ m?s  .wide.*…", rows[1])
         if command == ["topics"]:
-            assert re.fullmatch(r"a+…      1 +\d+ m?s +0 +0 +0 +0 +0 +0", rows[1])
+            assert re.fullmatch(r"a+…     1 +\d+ m?s +0 +0 +0 +0 +0 +0", rows[1])
     piped = towpath("jobs", "list").stdout
     assert topic in piped
     assert "wide " * 40 in piped
     assert "\x1b" not in piped
+
+
+def test_no_heading_and_no_number_is_cut_in_80_columns(app, towpath):
+    app.jobs.enqueue_many("a-topic-with-a-long-name", range(12_345), delay=60)
+    app.jobs.enqueue("mail")
+    app.topics.pause("mail")
+
+    for words in (["topics"], ["stats"]):
+        _, shown = towpath.in_terminal(*words)
+        *_, heads, first, second = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert heads.split() == [name for name in COLUMNS if name]
+        assert first.split()[:4] == ["a-topic-wi…", "0", "-", "12k"]
+        assert second.split()[-1] == "paused"
+    assert "12,345" in towpath("stats").stdout
 
 
 def test_no_colour_where_none_is_wanted(app, towpath):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WRONG_USAGE: Final = 2
 UNLIMITED: Final = 100_000  # columns, if stdout is no terminal
 LEAST: Final = 10  # columns; a cell is not cut further
+ROUNDED: Final = 10_000  # from here on a number is rounded if a table is too wide
 
 # Control characters, and characters that change the direction of text.
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -74,7 +75,7 @@ class Output:
 
 
 class Table:
-    """A table without borders; if it is too wide, the widest column is cut."""
+    """A table without borders. If it is too wide, numbers are rounded and text is cut."""
 
     def __init__(self, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
         self._columns = columns
@@ -86,22 +87,46 @@ class Table:
         from rich import table  # noqa: PLC0415 - slow to import, and JSON does not need it
         from rich.text import Text  # noqa: PLC0415 - as above
 
-        grid = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for name, alignment in self._columns.items():
-            grid.add_column(Text(name), justify=alignment, no_wrap=True)
-        rows = [
-            [Text(plain(each), _STYLES.get(str(each), "")) for each in row] for row in self._rows
-        ]
-        heads = map(Text, self._columns)
-        widths = [max(cell.cell_len for cell in cells) for cells in zip(heads, *rows, strict=True)]
-        available = options.max_width - 2 * (len(widths) - 1)
-        while sum(widths) > available and max(widths) > LEAST:
-            widths[widths.index(max(widths))] -= 1
-        for row in rows:
-            for cell, width in zip(row, widths, strict=True):
-                cell.truncate(width, overflow="ellipsis")
-            grid.add_row(*row)
-        yield grid
+        def drawn(show: Callable[[Cell], str], gap: int) -> "tuple[table.Table, int]":
+            rows = [
+                [Text(show(each), _STYLES.get(str(each), "")) for each in row] for row in self._rows
+            ]
+            heads = map(Text, self._columns)
+            widths = [
+                max(cell.cell_len for cell in each) for each in zip(heads, *rows, strict=True)
+            ]
+            excess = sum(widths) + gap * (len(widths) - 1) - options.max_width
+            texts = [n for n, each in enumerate(self._columns.values()) if each == "left"]
+            for _ in range(excess):
+                widest = max(texts, key=lambda nth: widths[nth], default=0)
+                if widths[widest] <= LEAST:
+                    break
+                excess -= 1
+                widths[widest] -= 1
+            grid = table.Table(
+                box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0)
+            )
+            for name, alignment in self._columns.items():
+                grid.add_column(Text(name), justify=alignment, no_wrap=True)
+            for row in rows:
+                for cell, width in zip(row, widths, strict=True):
+                    cell.truncate(width, overflow="ellipsis")
+                grid.add_row(*row)
+            return grid, excess
+
+        whole, excess = drawn(plain, 2)
+        yield drawn(_rounded, 1)[0] if excess > 0 else whole
+
+
+def _rounded(value: Cell) -> str:
+    """Return one line of text for a value, and a large number in five characters."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < ROUNDED:
+        return plain(value)
+    size, unit = next(
+        each for each in ((10**9, "G"), (10**6, "M"), (10**3, "k")) if value >= each[0]
+    )
+    whole = value >= 10 * size
+    return f"{value // size}{unit}" if whole else f"{value // (size // 10) / 10:g}{unit}"
 
 
 _STYLES: Final = {

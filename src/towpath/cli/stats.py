@@ -83,20 +83,25 @@ def document(overall: Stats, topics: list[TopicStats]) -> dict[str, Any]:
 def shown(overall: Stats, topics: list[TopicStats]) -> "list[RenderableType]":
     """Return the counts as tables."""
     rate, pace = overall.success_rate, overall.avg_duration_ms
-    sums = {
+    now = {
         "ready": overall.ready,
         "delayed": overall.delayed,
         "blocked": overall.blocked,
         "reserved": overall.reserved,
         "buried": overall.buried,
         "cancelled": overall.cancelled,
+    }
+    outcomes = {
         "completed": overall.completed,
         "failed": overall.failed_total,
         "success": "-" if rate is None else f"{rate:.1%}",
         "average": "-" if pace is None else f"{pace:,.0f} ms",
     }
     return [
-        Table(dict.fromkeys(sums, "right"), [tuple(sums.values())]),
+        *(
+            Table({"": "left", **dict.fromkeys(counts, "right")}, [(name, *counts.values())])
+            for name, counts in (("jobs", now), ("ended", outcomes))
+        ),
         "",
         Table(COLUMNS, map(row, topics)),
     ]
