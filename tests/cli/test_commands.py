@@ -472,6 +472,15 @@ def test_a_database_that_cannot_be_had_is_one_line_without_its_password(tmp_path
         assert "hunter2" not in done.stdout + done.stderr
 
 
+def test_a_lost_database_is_one_line_in_a_process_too(tmp_path):
+    """What is logged while a command tries again is not printed beside its error."""
+    url = "postgresql://ada@127.0.0.1:1/none"
+    words = ["stats", "--database", url, "--connect-timeout", 0.5]
+    done = Towpath(tmp_path).process(*words, code=1)
+    assert done.stderr.startswith("towpath: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_looking_creates_nothing(tmp_path):
     towpath = Towpath(tmp_path)
     for words in (["jobs", "list"], ["topics"], ["stats"], ["workers"], ["doctor"]):

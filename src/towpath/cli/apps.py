@@ -1,6 +1,7 @@
 """The app of a command: opened by a URL, or imported from the user's module."""
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -49,6 +50,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:
     """Return the app of a command. Without `creates` it creates no tables and no file."""
+    # Without a handler Python would print warnings beside the one line of an error.
+    logging.getLogger("towpath").addHandler(logging.NullHandler())
     settings: dict[str, Any] = {
         name: getattr(given, name) for name in FLAGS if getattr(given, name) is not None
     }

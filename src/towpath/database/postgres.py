@@ -92,7 +92,8 @@ class Outage:
         with self._lock:
             if self._since is None:
                 self._since = time.monotonic()
-                log.warning("the database is lost, trying to reach it: %s", error)
+                why = " ".join(str(error).split())  # libpq's words have several lines
+                log.warning("the database is lost, trying to reach it: %s", why)
 
     def end(self) -> None:
         """Log that the server is back, if it was lost."""
