@@ -167,7 +167,11 @@ class IsolatedJobs:
         self, lease: Lease, here: "_CallersThread | None"
     ) -> tuple[Job, Exception | None]:
         """Run one job as a worker does; return it, and the error that made it fail."""
-        watched = _Watched(self.app.tasks[lease.job.topic], here)
+        found = self.app.tasks.find(lease.job.topic, lease.job.options.task)
+        if found is None:
+            msg = f"the app has no task for job {lease.job.id} of topic {lease.job.topic!r}"
+            raise AssertionError(msg)
+        watched = _Watched(found, here)
         threads = Threads()
         try:
             loop = asyncio.get_running_loop()

@@ -762,7 +762,7 @@ def test_on_failure_is_told_of_every_kind_of_failure_and_of_nothing_else(app):
     hows = ("retry", "cancel", "exit", "interrupt", "sleep", "odd", "nothing")
     with working(app):
         jobs = [work.enqueue(how) for how in hows]
-        unreadable = app.jobs.enqueue("work", {"hwo": 1}, max_retries=1)
+        unreadable = app.jobs.enqueue("work", b"\x00\xff", max_retries=1)
         eventually(lambda: all(app.jobs.get(job).state != "ready" for job in [*jobs, unreadable]))
         eventually(lambda: len(told) == 6)
 

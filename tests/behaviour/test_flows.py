@@ -230,7 +230,7 @@ def run(tasks):
 
 
 def test_a_chain_passes_each_result_to_the_next(tasks, run):
-    add = tasks.tasks["add"]
+    add = tasks.tasks.find("add")
 
     job = (add.s(1, 2) | add.s(3) | add.s(second=4)).enqueue()
 
@@ -238,7 +238,7 @@ def test_a_chain_passes_each_result_to_the_next(tasks, run):
 
 
 def test_a_group_passes_a_list_of_its_results_in_order(tasks, run):
-    add, total = tasks.tasks["add"], tasks.tasks["total"]
+    add, total = tasks.tasks.find("add"), tasks.tasks.find("total")
 
     job = group(*(add.s(n, n) for n in range(20))).then(total.s()).enqueue()
 
@@ -248,7 +248,7 @@ def test_a_group_passes_a_list_of_its_results_in_order(tasks, run):
 
 
 def test_groups_and_chains_can_be_nested(tasks, run):
-    add, total = tasks.tasks["add"], tasks.tasks["total"]
+    add, total = tasks.tasks.find("add"), tasks.tasks.find("total")
 
     flow = group(add.s(1, 1) | add.s(1), add.s(2, 2)).then(total.s()) | add.s(100)
 
@@ -256,21 +256,21 @@ def test_groups_and_chains_can_be_nested(tasks, run):
 
 
 def test_a_step_without_room_takes_nothing(tasks, run):
-    add, ping = tasks.tasks["add"], tasks.tasks["ping"]
+    add, ping = tasks.tasks.find("add"), tasks.tasks.find("ping")
 
     assert run((add.s(1, 2) | ping.s()).enqueue()) == "pong"
     assert run((add.s(1, 2) | add.s(5, 5).regardless()).enqueue()) == 10
 
 
 def test_a_chain_whose_part_failed_says_so_at_its_end(tasks, run):
-    add, fails = tasks.tasks["add"], tasks.tasks["fails"]
+    add, fails = tasks.tasks.find("add"), tasks.tasks.find("fails")
 
     with pytest.raises(JobFailed, match="fails"):
         run((add.s(1, 2) | fails.s() | add.s(1)).enqueue())
 
 
 def test_a_step_that_can_never_be_called_is_refused_at_once(tasks):
-    add, total = tasks.tasks["add"], tasks.tasks["total"]
+    add, total = tasks.tasks.find("add"), tasks.tasks.find("total")
 
     for wrong in (add.s(1, 2) | add.s("three"), add.s(1, 2) | add.s(1, 2, 3), total.s()):
         with pytest.raises(InvalidArguments):

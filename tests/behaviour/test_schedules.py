@@ -829,8 +829,8 @@ def declared(make_app, clock, *rules):
         @app.task(topic=name)
         def run() -> None: ...
 
-        app.tasks[name].function.__qualname__ = name
-        app.schedule(every=every)(app.tasks[name])
+        app.tasks.find(name).function.__qualname__ = name
+        app.schedule(every=every)(app.tasks.find(name))
     app.schedules.declare()
     return app
 

@@ -75,7 +75,7 @@ def enqueued(colour, task, *args, **kwargs):
 
 def ran(app, job):
     """Decode the arguments of a job and call the function, as a worker does."""
-    task = app.tasks[job.topic]
+    task = app.tasks.find(job.topic)
     args, kwargs = task.signature.decode(app.jobs.get(job.id).body)
     return task.function(*args, **kwargs)
 
@@ -217,16 +217,6 @@ def test_many_calls_are_stored_together_or_not_at_all(plain, colour):
 
     assert [plain.jobs.get(job.id).payload for job in jobs] == [{"number": n} for n in range(3)]
     assert plain.jobs.stats().ready == 3
-
-
-def test_two_tasks_cannot_have_one_topic(plain):
-    @plain.task(topic="mail")
-    def first(): ...
-
-    with pytest.raises(Conflict, match="first"):
-
-        @plain.task(topic="mail")
-        def second(): ...
 
 
 def test_an_unknown_option_of_a_task_is_named(plain):
@@ -434,8 +424,8 @@ def test_a_default_is_the_one_of_when_the_job_runs(plain):
     def new(number: int, unit: str = "mm", *, scale: float = 2.0):
         return number, unit, scale
 
-    plain.tasks["measure"].function = new
-    plain.tasks["measure"]._signature = Signature(new, Context)
+    plain.tasks.find("measure").function = new
+    plain.tasks.find("measure")._signature = Signature(new, Context)
     assert ran(plain, job) == (1, "mm", 2.0)
 
 

@@ -274,17 +274,6 @@ def test_a_task_runs_what_was_put_as_the_text_of_its_arguments(app, working):
         )
 
 
-def test_a_payload_that_no_longer_fits_fails_the_job_and_not_the_worker(app, working):
-    @app.task(max_retries=1)
-    async def greet(name: str) -> str:
-        return f"hello {name}"
-
-    with working(app):
-        old = app.jobs.enqueue("greet", {"nom": "Ada"}, max_retries=1)
-        assert "Object contains unknown field `nom`" in ended(app, old).last_error
-        assert greet.enqueue("Ada").result(10) == "hello Ada"
-
-
 def test_a_result_that_cannot_be_stored_fails_the_job(app, working):
     @app.task(max_retries=1)
     async def report() -> object:

@@ -1,5 +1,6 @@
 """Checks of the values that callers pass, before anything is stored."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -52,6 +53,7 @@ class EnqueueOptions(TypedDict, total=False):
     expires_after: Duration  # a job that has not begun this long from now is cancelled
     expires_at: datetime  # instead of expires_after, with its time zone
     ttr: Duration  # how long a lease without a session lives, unless it is touched
+    task: str  # the name of the task, if the topic has several
     key: str  # if an unfinished job of the topic has this key, that job is returned instead
     unique: Unique | str  # what becomes of that job: skip, replace, update, debounce or clear
     max_retries: int  # the job is buried when its failures reach this number; 0 means 1
@@ -257,6 +259,8 @@ def _options(given: EnqueueOptions, defaults: Options) -> Options:
         changes["limit"] = _limit(limit)
     if not given.keys().isdisjoint(_RUNS):
         changes["runs"] = _runs(given)
+    if task := given.get("task"):
+        changes["task"] = task_name(task)
     if headers := given.get("headers"):
         changes["headers"] = tuple(headers_of(headers).items())
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
@@ -371,6 +375,17 @@ def priority_of(priority: Any) -> int:
         msg = f"priority {priority} is not between 0 and {MOST_PRIORITY}"
         raise Invalid(msg)
     return priority
+
+
+def task_name(name: Any) -> str:
+    """Return the name of a task; raise Invalid if it cannot be one."""
+    if not isinstance(name, str) or not _TASK_NAME.fullmatch(name):
+        msg = f"{name!r} is not a valid task name; use 1 to 200 letters, digits, _, - and dots"
+        raise Invalid(msg)
+    return name
+
+
+_TASK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
 def _key(key: Any) -> str | None:

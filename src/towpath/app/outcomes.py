@@ -134,6 +134,14 @@ def final_failure(lease: Lease, error: BaseException | str) -> Outcome:
     return msgspec.structs.replace(failure(lease, error, 0), goal="buried")
 
 
+def not_yet(lease: Lease, reason: str, delay: Duration) -> Outcome:
+    """Give back, uncounted, a job that this worker cannot run; a newer one may know its task."""
+    outcome = failure(lease, reason, delay)
+    return msgspec.structs.replace(
+        outcome, goal="delayed", retried=0, kind=FailureKind.UNKNOWN, traceback=None
+    )
+
+
 def cancellation(lease: Lease) -> Outcome:
     """Cancel the job."""
     return msgspec.structs.replace(discard(lease), goal="cancelled")

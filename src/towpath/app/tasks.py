@@ -29,6 +29,7 @@ from towpath.app.checks import (
     at_least_one,
     new_jobs,
     refuse_unknown,
+    task_name,
 )
 from towpath.app.context import Context
 from towpath.app.flows import Step
@@ -74,7 +75,9 @@ LAST_PAUSE: Final = 0.25
 class TaskOptions(TypedDict, total=False):
     """How the jobs of a task are enqueued and run; a call may override some options."""
 
-    topic: str  # default: the name of the function
+    name: str  # default: the name of the function
+    topic: str  # several tasks may share a topic; default: the name
+    alias: str | Sequence[str]  # names that the task had before
     priority: int  # 0 is the most urgent; default 50
     ttr: Duration  # how long a lease without a session lives
     max_retries: int  # a job is buried when its failures reach this number
@@ -201,7 +204,9 @@ class Task(Generic[P, R]):
     def __init__(self, app: "App", function: Callable[..., Any], options: TaskOptions) -> None:
         self.app = app
         self.function = function
-        self.topic = checked(options.get("topic", function.__name__))
+        self.name = _name_of(function, options)
+        self.topic = checked(options.get("topic", self.name.replace(".", "-")))
+        self.aliases = _aliases(options)
         self.is_async = inspect.iscoroutinefunction(function)
         self.on_failure = _callable(options.get("on_failure"), "on_failure")
         self.keep_result = options.get("keep_result", True)
@@ -218,12 +223,14 @@ class Task(Generic[P, R]):
             )
             raise Invalid(msg)
         own = {
-            "topic", "on_failure", "keep_result", "concurrency", "sandbox", "memory",
-            "retry_on", "dont_retry_on",
+            "name", "topic", "alias", "on_failure", "keep_result", "concurrency", "sandbox",
+            "memory", "retry_on", "dont_retry_on",
         }  # fmt: skip
         if self.backoff:
             own.add("backoff")
         self._options: CallOptions = {k: v for k, v in options.items() if k not in own}  # type: ignore[assignment] # a subset of the same keys
+        if self.name != self.topic:
+            self._options["task"] = self.name
         # Wrong options fail here, where the task is defined.
         new_jobs(self.topic, (), self._options, Defaults.of(app.settings))
         self._signature: Signature | None = None
@@ -456,12 +463,46 @@ class Decorator:
         return self._tasks.add(function, self._options)
 
 
-class Tasks(dict[str, "Task[..., Any]"]):
-    """The tasks of an app, by topic."""
+class Tasks:
+    """The tasks of an app. Those of one topic differ by name."""
 
     def __init__(self, app: "App") -> None:
-        super().__init__()
         self._app = app
+        self._topics: dict[str, dict[str, Task[..., Any]]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the topics."""
+        return iter(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        """Say whether a topic has a task."""
+        return topic in self._topics
+
+    def __len__(self) -> int:
+        """Count the topics."""
+        return len(self._topics)
+
+    def of(self, topic: str) -> list[Task[..., Any]]:
+        """Return the tasks of a topic."""
+        return list(dict.fromkeys(self._topics.get(topic, {}).values()))
+
+    def find(self, topic: str, name: str | None = None) -> Task[..., Any] | None:
+        """Return the task of a job. Without a name it is the only one of its topic, if any."""
+        named = self._topics.get(topic, {})
+        if name is not None or topic in named:
+            return named.get(name or topic)
+        several = self.of(topic)
+        return several[0] if len(several) == 1 else None
+
+    def for_call(self, topic: str, name: str | None) -> Task[..., Any] | None:
+        """Return the task that another program calls; None if this app has none in the topic."""
+        task = self.find(topic, name)
+        if task is None and topic in self:
+            names = ", ".join(sorted(self._topics[topic]))
+            what = f"no task {name!r}" if name else "several tasks"
+            msg = f"topic {topic!r} has {what}; pass `task`, which is one of {names}"
+            raise Invalid(msg)
+        return task
 
     def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """Make a task of a function."""
@@ -472,10 +513,45 @@ class Tasks(dict[str, "Task[..., Any]"]):
             task = AsyncTask[..., Any](self._app, function, options)
         else:
             task = BlockingTask[..., Any](self._app, function, options)
-        known = self.get(task.topic)
-        if known is not None and _source(known.function) != _source(function):
-            used_by = known.function.__qualname__
-            msg = f"topic {task.topic!r} is already used by task {used_by}; pass `topic=`"
-            raise Conflict(msg)
-        self[task.topic] = task
+        places = [(task.topic, name) for name in (task.name, *task.aliases)]
+        if "topic" not in options:  # a renamed task had its old name as its topic
+            places += [(checked(alias.replace(".", "-")), alias) for alias in task.aliases]
+        for place in places:
+            self._check_free(*place, task)
+        for topic, name in places:
+            self._topics.setdefault(topic, {})[name] = task
         return task
+
+    def _check_free(self, topic: str, name: str, task: Task[..., Any]) -> None:
+        known = self._topics.get(topic, {}).get(name)
+        if known is not None and _source(known.function) != _source(task.function):
+            msg = (
+                f"topic {topic!r} has a task {name!r} already, {_place(known)}; {_place(task)} "
+                "needs another `name` or `topic`"
+            )
+            raise Conflict(msg)
+        other = next(
+            (each for each in self.of(topic) if each.concurrency != task.concurrency), None
+        )
+        if other is not None and _source(other.function) != _source(task.function):
+            msg = (
+                f"`concurrency` holds for a topic, and {_place(other)} and {_place(task)} give "
+                f"{topic!r} different values"
+            )
+            raise Conflict(msg)
+
+
+def _place(task: Task[..., Any]) -> str:
+    return f"{task.function.__module__}.{task.function.__qualname__}"
+
+
+def _name_of(function: Callable[..., Any], options: TaskOptions) -> str:
+    name = function.__name__
+    if name == "<lambda>":
+        name = checked(options.get("topic", name))
+    return task_name(options.get("name", name))
+
+
+def _aliases(options: TaskOptions) -> tuple[str, ...]:
+    given = options.get("alias", ())
+    return tuple(map(task_name, (given,) if isinstance(given, str) else given))

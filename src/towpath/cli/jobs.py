@@ -106,6 +106,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     adding.add_argument(
         "--key", metavar="TEXT", help="store nothing while an unfinished job has this key"
     )
+    adding.add_argument("--task", metavar="NAME", help="the task, if the topic has several")
     adding.add_argument(
         "--max-retries", metavar="NUMBER", type=int, help="bury the job after so many failures"
     )
@@ -189,7 +190,7 @@ def show(given: argparse.Namespace) -> int:
 
 def enqueue(given: argparse.Namespace) -> None:
     """Store a job; the task of its topic checks the arguments and adds its options."""
-    names = ("priority", "delay", "expires_after", "key", "max_retries")
+    names = ("task", "priority", "delay", "expires_after", "key", "max_retries")
     given_options = {name: getattr(given, name) for name in names}
     options = cast(
         "EnqueueOptions", {name: each for name, each in given_options.items() if each is not None}
@@ -198,7 +199,7 @@ def enqueue(given: argparse.Namespace) -> None:
     # Raw, so that numbers keep their digits; invalid JSON is refused.
     payload = msgspec.Raw(b"null" if body is None else body.encode())
     with open_app(given, creates=True) as app:
-        task = app.tasks.get(given.topic)
+        task = app.tasks.for_call(given.topic, given.task)
         if task:
             payload, options = task.from_outside(payload, options)
         job = app.jobs.enqueue(given.topic, payload, **options)

@@ -124,7 +124,7 @@ def set_schedule(given: argparse.Namespace, options: dict[str, Any]) -> None:
     rule = {name: options.pop(name) for name in OF_RULE if name in options}
     of_jobs = cast("EnqueueOptions", options)
     with open_app(given, creates=True) as app:
-        task = app.tasks.get(topic)
+        task = app.tasks.for_call(topic, None)
         if task:
             payload, of_jobs = task.from_outside(payload, of_jobs)
         stored = app.schedules.set(given.names[0], topic=topic, payload=payload, **rule, **of_jobs)

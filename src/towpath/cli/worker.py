@@ -120,7 +120,7 @@ def _app(given: argparse.Namespace) -> App:
         os.environ["TOWPATH_DATABASE"] = given.database
     app = load_app(named)
     if given.database and app.url != without_driver(given.database):
-        if any(task.sandbox for task in app.tasks.values()):
+        if any(task.sandbox for topic in app.tasks for task in app.tasks.of(topic)):
             msg = (
                 f"--database: a sandboxed task would use the database of {named.name}; write "
                 "App() without a URL there"

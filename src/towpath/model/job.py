@@ -32,6 +32,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     limit: Limit | None = None
     runs: Runs | None = None  # set if the job chooses its workers
     takes: Takes | None = None  # the argument that receives the results of previous jobs
+    task: str | None = None  # the name of its task, unless that is the name of the topic
     headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
 
 
@@ -103,6 +104,7 @@ SHOWN_OTHERWISE: Final[dict[str, dict[str, str]]] = {
     "state": {"state": "state", "status": "status"},
     "body": {"payload": "body"},
     "options": {
+        "task": "options.task",
         "headers": "options.headers",
         "timeout": "options.timeout",
         "retention": "options.retention",
@@ -185,6 +187,7 @@ class FailureKind(StrEnum):
     ERROR = "error"  # the run failed, or the stored job could not be read
     CRASH = "crash"  # the worker died or stopped reporting
     EXPIRED = "expired"  # the first run did not begin before the job expired
+    UNKNOWN = "unknown"  # the worker did not know its task, or could not decode its arguments
     DEPENDENCY = "dependency"  # a job that it waits for failed, was cancelled or deleted
 
 

@@ -41,6 +41,7 @@ Text = Annotated[str, _bounds(pattern="^[^\\x00]*$")]
 Topic = Annotated[str, _bounds(pattern="^[A-Za-z0-9_-]{1,200}$")]
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
+TaskName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.-]{1,200}$")]
 Priority = Annotated[int, _bounds(minimum=0, maximum=MOST_PRIORITY)]
 Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
 Positive = Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)]
@@ -79,6 +80,7 @@ class JobInput(Input):
     expires_after: Seconds | None = None  # a job that has not started by then is cancelled
     expires_at: Instant | None = None  # instead of `expires_after`
     ttr: Annotated[float, _bounds(minimum=0.000001, maximum=MOST_SECONDS)] | None = None
+    task: TaskName | None = None  # the name of the task, if the topic has several
     key: Key | None = None  # at most one unfinished job of a topic has it
     unique: Unique | None = None  # what happens if another job has the key
     max_retries: Count | None = None

@@ -167,7 +167,7 @@ def _as_task(
     options = cast("EnqueueOptions", new.options())
     if new.after is not None:
         options["after"] = [hidden.get(id, id) for id in new.after]
-    task = request.app.tasks.get(new.topic)
+    task = request.app.tasks.for_call(new.topic, new.task)
     return (new.data(), options) if task is None else task.from_outside(new.arguments(), options)
 
 

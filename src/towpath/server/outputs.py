@@ -31,6 +31,7 @@ class JobShown(Struct, rename="camel"):
     id: UUID
     seq: int
     topic: str
+    task: str | None  # the name of its task, unless that is the name of the topic
     status: Status
     state: State
     priority: int

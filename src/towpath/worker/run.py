@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent import futures
@@ -16,7 +17,7 @@ from towpath.app.tasks import Task
 from towpath.errors import DatabaseError, InvalidArguments, LeaseLost, TimeLimitExceeded
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
-from towpath.model.job import Lease
+from towpath.model.job import Failure, FailureKind, Lease
 from towpath.model.payload import Encoding
 from towpath.store import leases
 from towpath.store.job_output import Note
@@ -26,6 +27,10 @@ from towpath.worker.threads import Ended as Returned
 from towpath.worker.threads import Threads
 
 log: Final = logging.getLogger("towpath")
+
+FIRST_PUT_OFF: Final = 5.0  # seconds until a job that the worker cannot run is ready again, doubled
+LAST_PUT_OFF: Final = 60.0
+PUT_OFF_AT_MOST: Final = 3_600.0  # seconds from the first time to the last
 
 T = TypeVar("T")
 Ended = Completion | Outcome
@@ -69,8 +74,14 @@ class TaskRun:
             self._doing.cancel()
             self._cancels += 1
 
-    async def end(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
-        """Run the task; return the outcome of the job."""
+    async def end(self, task: Task[..., Any] | None, sandboxes: Sandboxes) -> Ended:
+        """Run the task; return the outcome of the job. None: this worker has no such task."""
+        if task is None:
+            name = self.lease.job.options.task
+            which = f"no task {name!r}" if name else "several tasks, and the job names none,"
+            return await self._put_off(
+                f"UnknownTask: topic {self.lease.job.topic!r} has {which} here"
+            )
         self._doing = asyncio.current_task(self._loop)
         runs = self.lease.job.options.runs
         every = runs.ping_interval if runs else None
@@ -166,6 +177,8 @@ class TaskRun:
         cause = error
         if isinstance(error, Retry | Bury) and isinstance(error.__cause__, Exception):
             cause = error.__cause__
+        if isinstance(error, Undecodable):
+            return await self._put_off(f"InvalidArguments: {error}")
         self._unexpected = not isinstance(error, Bury)
         may_retry = isinstance(error, Retry) or task.may_retry(cause)
         if isinstance(error, Bury) or not may_retry:
@@ -177,6 +190,23 @@ class TaskRun:
         if task.on_failure:
             await self._on_failure(task, cause, final=outcome.goal == "buried")
         return outcome
+
+    async def _put_off(self, reason: str) -> Ended:
+        """Give back a job that this worker cannot run; bury it if that lasts for an hour.
+
+        During a deploy some workers are older or newer than the code that enqueues.
+        """
+        job = self.lease.job
+        if leases.is_run(job.options):
+            return outcomes.final_failure(self.lease, reason)  # another worker may take the job
+        before = await self._app.jobs.afailures(job)
+        streak = list(itertools.takewhile(_is_unknown, reversed(before)))
+        now = job.reserved_at
+        if streak and now and (now - streak[-1].failed_at).total_seconds() >= PUT_OFF_AT_MOST:
+            return outcomes.final_failure(self.lease, reason)
+        log.warning("job %s of topic %r is given back: %s", job.id, job.topic, reason)
+        pause = min(FIRST_PUT_OFF * 2 ** len(streak), LAST_PUT_OFF)
+        return outcomes.not_yet(self.lease, reason, pause)
 
     def _wait(self, task: Task[..., Any], error: Exception) -> Duration | None:
         """Return the wait of the task's backoff function; None means the job's own backoff."""
@@ -223,7 +253,10 @@ class TaskRun:
         if job.encoding == Encoding.BASE64:
             msg = f"the payload of {task.topic} is bytes; a task needs a JSON object of arguments"
             raise InvalidArguments(msg)
-        args, kwargs = task.signature.decode(job.body)
+        try:
+            args, kwargs = task.signature.decode(job.body)
+        except InvalidArguments as error:
+            raise Undecodable(str(error)) from error
         if task.signature.takes_context:
             args = (self.context, *args)
         return await self._call(task.is_async, task.function, *args, **kwargs)
@@ -241,6 +274,14 @@ class TaskRun:
             raise _as_exception(error)
         # A decorated async function may not look async.
         return await result if inspect.isawaitable(result) else result
+
+
+class Undecodable(Exception):
+    """The stored arguments do not fit the task as this worker knows it."""
+
+
+def _is_unknown(failure: Failure) -> bool:
+    return failure.kind is FailureKind.UNKNOWN
 
 
 class TimeLimit:

@@ -70,7 +70,8 @@ class Worker:
             msg = f"no task for topic {names}; known topics: {known}" if unknown else none
             raise Invalid(msg)
         for topic in self._topics:
-            _check_sandbox(app.tasks[topic])
+            for task in app.tasks.of(topic):
+                _check_sandbox(task)
         self._concurrency = at_least_one(concurrency, "concurrency")
         self._grace = microseconds(grace, "grace") / 1e6
         self.name = name or worker_name()
@@ -84,7 +85,7 @@ class Worker:
         self._lingering: set[asyncio.Future[Any]] = set()  # threads that outlive their jobs
         self._slot_freed = asyncio.Event()
         self._most = {
-            topic: most for topic in self._topics if (most := app.tasks[topic].concurrency)
+            topic: most for topic in self._topics if (most := app.tasks.of(topic)[0].concurrency)
         }
         self._in_use: Counter[str] = Counter()  # by topic: buffered and running jobs, threads
         self._topic_freed = asyncio.Event()  # a topic is below its concurrency again
@@ -330,7 +331,8 @@ class Worker:
             started = time.monotonic()
             log.info("job %d of topic %r has started", lease.job.seq, lease.job.topic)
             try:
-                ended = await run.end(self._app.tasks[lease.job.topic], self._sandboxes)
+                task = self._app.tasks.find(lease.job.topic, lease.job.options.task)
+                ended = await run.end(task, self._sandboxes)
                 outbox.put(ended, run.context.notes)
                 _log_end(lease.job, ended, started)
             finally:

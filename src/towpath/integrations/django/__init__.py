@@ -99,8 +99,8 @@ class TowpathBackend(BaseTaskBackend):
     def app(self) -> App:
         """The app that stores the tasks as jobs; it may have other tasks too."""
         app = _app(database_url(self._database), tuple(sorted(self._settings.items())))
-        for queue in self.queues - app.tasks.keys():
-            app.tasks.add(_run, {"topic": queue})
+        for queue in self.queues - {*app.tasks}:
+            _runner(app, queue)
         return app
 
     def migrate(self, database: str) -> None:
@@ -151,7 +151,7 @@ class TowpathBackend(BaseTaskBackend):
         }
         if task.run_after is not None:
             options["run_at"] = _aware(task.run_after)
-        job = self._runner(task.queue_name).using(**options).enqueue(
+        job = _runner(self.app, task.queue_name).using(**options).enqueue(
             task=task.module_path, args=result.args, kwargs=result.kwargs, backend=self.alias
         )  # fmt: skip
         _set(result, enqueued_at=_local(job.created_at))
@@ -182,10 +182,6 @@ class TowpathBackend(BaseTaskBackend):
         except ImproperlyConfigured as error:
             problems.append(Error(f"TASKS, database: {error}", id="towpath.E002"))
         return problems
-
-    def _runner(self, queue: str) -> TowpathTask[..., Any]:
-        tasks = self.app.tasks
-        return tasks[queue] if queue in tasks else tasks.add(_run, {"topic": queue})
 
     def _transaction(self) -> object:
         connection = connections[self._database]
@@ -223,6 +219,10 @@ def _conninfo(given: dict[str, Any]) -> dict[str, str]:
 @cache  # Django makes a backend for each thread; they share one app
 def _app(url: str, given: tuple[tuple[str, Any], ...]) -> App:
     return App(url, **dict(given))
+
+
+def _runner(app: App, queue: str) -> TowpathTask[..., Any]:
+    return app.tasks.find(queue) or app.tasks.add(_run, {"name": queue, "topic": queue})
 
 
 def _run(ctx: Context, task: str, args: list[Any], kwargs: dict[str, Any], backend: str) -> Any:
