@@ -896,6 +896,8 @@ export interface components {
             /** @default null */
             ttr?: number | null;
             /** @default null */
+            task?: string | null;
+            /** @default null */
             key?: string | null;
             /** @default null */
             unique?: ("clear" | "debounce" | "replace" | "skip" | "update") | null;
@@ -944,6 +946,7 @@ export interface components {
             id: string;
             seq: number;
             topic: string;
+            task: string | null;
             status: components["schemas"]["Status"];
             state: components["schemas"]["State"];
             priority: number;
@@ -1088,7 +1091,7 @@ export interface components {
          * @description The reason of a recorded failure.
          * @enum {unknown}
          */
-        FailureKind: "crash" | "dependency" | "error" | "expired";
+        FailureKind: "crash" | "dependency" | "error" | "expired" | "unknown";
         /**
          * LineList
          * @description A list.
