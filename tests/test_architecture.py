@@ -25,8 +25,8 @@ LAYERS = [  # each imports only from those below; those of one line do not know 
 ABOVE_APP = ("cli", "demo", "integrations", "server", "testing")  # these call the app
 BELOW_APP = ("database", "store")
 BESIDE_APP = {  # the files that reach below the app all the same
-    # It ends runs one at a time, and buries the session of a crash by the clock of the test.
-    "testing.py": {"store.leases", "store.sessions"},
+    # It ends runs one at a time, writes their output, and buries sessions by the test's clock.
+    "testing.py": {"store.job_output", "store.leases", "store.sessions"},
     # The reservations of its connections gather as the calls of operations do.
     "server/beanstalkd/server.py": {"database.group_commit", "database.task_lanes"},
 }

@@ -292,7 +292,9 @@ def test_a_login_returns_a_token_that_holds(app, ada):
 
     assert account == ada
     assert app.accounts.verify(token) == ada
-    assert claims(token).keys() == {"sub", "col", "gen", "jti", "login", "iat", "exp", "until"}
+    ours = {"sub", "col", "gen", "jti", "login", "iat", "exp", "until"}
+    pocketbases = {"type", "id", "collectionId", "collectionName"}  # which its clients read
+    assert claims(token).keys() == ours | pocketbases
 
 
 NOT_ADA = [

@@ -740,7 +740,8 @@ def test_on_failure_is_told_of_every_kind_of_failure_and_of_nothing_else(app):
     told = {}
 
     def tell(ctx: Context, error: Exception, final: bool) -> None:
-        told[ctx.job.payload.get("how")] = (type(error).__name__, final)
+        how = ctx.job.payload["how"] if isinstance(ctx.job.payload, dict) else None
+        told[how] = (type(error).__name__, final)
 
     @app.task(max_retries=2, backoff=1_000, timeout=0.2, on_failure=tell, topic="work")
     async def work(how: str) -> object:

@@ -1,7 +1,6 @@
 """Mistakes that are easily made: each is refused with words that help."""
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 
@@ -14,7 +13,6 @@ from towpath.errors import (
     InvalidPayload,
     InvalidTopic,
     InvalidUrl,
-    SchemaMissing,
 )
 from towpath.worker import Worker
 
@@ -164,15 +162,6 @@ def test_a_url_that_is_not_understood_is_quoted_without_its_password(url, shown)
 def test_urls_of_sqlalchemy_lose_their_driver(url, used):
     with App(url) as app:
         assert app.database == used
-
-
-def test_a_connection_to_another_file_is_recognised(tmp_path):
-    with App(f"sqlite:///{tmp_path}/app.db") as app:
-        app.jobs.enqueue("mail")
-        other = sqlite3.connect(tmp_path / "other.db")
-        with pytest.raises(SchemaMissing, match="is it the database of this app"), other:
-            app.jobs.enqueue("mail", connection=other)
-        other.close()
 
 
 def test_the_command_line_migrates_and_says_what_is_wrong_in_one_line(tmp_path):

@@ -826,7 +826,7 @@ def declared(make_app, clock, *rules):
     app = make_app(clock=clock)
     for name, every in rules:
 
-        @app.task(topic=name)
+        @app.task(name=name)
         def run() -> None: ...
 
         app.tasks.find(name).function.__qualname__ = name

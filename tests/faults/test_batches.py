@@ -62,7 +62,7 @@ def test_an_error_reaches_only_the_call_that_made_it(make_app, refusing):
         app = make_app(lanes=1, connect_timeout=1, max_jobs_per_topic=10)
         await app.jobs.aenqueue("mail")
         with refusing("session"):
-            calls = app.jobs.aenqueue("mail"), app.topics.apause("post"), app.sessions.astart()
+            calls = app.jobs.aenqueue("mail"), app.topics.apause("mail"), app.sessions.astart()
             return await asyncio.gather(*calls, return_exceptions=True)
 
     job, paused, denied = asyncio.run(main())

@@ -285,7 +285,7 @@ class Jobs:
         topic: str | None = None,
         status: str | None = None,
         older_than: Duration = 0,
-        progress: Callable[[int], object] = lambda _: None,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Forget the finished jobs of a topic, or of all; return their number.
 
@@ -299,7 +299,8 @@ class Jobs:
             if page.upto is None:
                 return total
             total, after = total + page.number, page.upto
-            progress(total)
+            if progress:
+                progress(total)
 
     async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
@@ -525,7 +526,7 @@ class Jobs:
         topic: str | None = None,
         status: str | None = None,
         older_than: Duration = 0,
-        progress: Callable[[int], object] = lambda _: None,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Forget the finished jobs of a topic, or of all; return their number.
 
@@ -539,7 +540,8 @@ class Jobs:
             if page.upto is None:
                 return total
             total, after = (total + page.number, page.upto)
-            progress(total)
+            if progress:
+                progress(total)
 
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
