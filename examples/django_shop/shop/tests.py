@@ -1,10 +1,9 @@
 from django.test import TestCase, TransactionTestCase
 
-from towpath.integrations.django import task_backends
-from towpath.testing import isolated
-
 from shop.models import Order
 from shop.tasks import take_payment
+from towpath.integrations.django import task_backends
+from towpath.testing import isolated
 
 
 class OrderTest(TestCase):
@@ -12,7 +11,7 @@ class OrderTest(TestCase):
 
     def test_an_order_has_a_payment(self) -> None:
         answer = self.client.post("/orders", {"item": "rope"}).json()
-        self.assertEqual(take_payment.get_result(answer["payment"]).args, [answer["order"]])
+        assert take_payment.get_result(answer["payment"]).args == [answer["order"]]
 
 
 class PaymentTest(TransactionTestCase):
@@ -23,13 +22,13 @@ class PaymentTest(TransactionTestCase):
         with isolated(app, app.url) as jobs:
             self.client.post("/orders", {"item": "rope"})
             jobs.run()
-        self.assertTrue(Order.objects.get().paid)
+        assert Order.objects.get().paid
 
     def test_no_job_is_left_for_the_next_test(self) -> None:
         app = task_backends["default"].app
-        self.assertEqual(app.jobs.list(), [])
+        assert app.jobs.list() == []
         take_payment.enqueue(1)
-        self.assertEqual(len(app.jobs.list()), 1)
+        assert len(app.jobs.list()) == 1
 
     def test_no_job_is_left_of_the_test_before(self) -> None:
         self.test_no_job_is_left_for_the_next_test()

@@ -388,13 +388,12 @@ def _named(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _errors(options: TaskOptions, name: str, default: Errors) -> Errors:
-    given: Any = options.get(name, default)
-    classes = given if isinstance(given, tuple) else (given,)
-    for each in classes:
+    given = cast("Errors", options.get(name, default))
+    for each in cast("tuple[object, ...]", given if isinstance(given, tuple) else (given,)):
         if not (isinstance(each, type) and issubclass(each, Exception)):
             msg = f"{name}: {each!r} is not a class of errors; pass one, or a tuple of some"
             raise Invalid(msg)
-    return cast("Errors", given)
+    return given
 
 
 def _callable(function: OnFailure | None, name: str) -> OnFailure | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any, Final, TypeVar
 
+from towpath.database.borrowed import Address
 from towpath.database.clock import Clock, machine_clock
 from towpath.database.event_loops import running_loop
 from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, keep_inherited
@@ -42,7 +43,7 @@ class SqliteDatabase:
         self._on_commit = on_commit
         self._on_leave = on_leave  # called when the path names another file than the open one
         self.dialect: Dialect | None = "sqlite" if path else None
-        self.address = None
+        self.address: Address | None = None
         self._settings = settings
         self._clock = clock or machine_clock
         self._closed = False
@@ -126,12 +127,12 @@ class SqliteDatabase:
     async def aquiet(self) -> None:
         """Do nothing: a later call runs behind all calls before it."""
 
-    def leads_here(self, file: str) -> bool:
-        """Say whether the file of a caller's connection is this one."""
+    def leads_here(self, place: str) -> bool:
+        """Say whether the file of a caller's connection is this one; see `borrowed.WHERE`."""
         path = self.opener.path
-        if path is None or not file:
+        if path is None or not place:
             return False
-        return identity(file) == identity(str(path)) is not None or Path(file) == path.resolve()
+        return identity(place) == identity(str(path)) is not None or Path(place) == path.resolve()
 
     def backup(self, target: Path) -> None:
         """Copy the file as it is at one instant to a new one."""
