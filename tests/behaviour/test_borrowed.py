@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from tests.conftest import InLoop, eventually
 from towpath import App, State
+from towpath.database.borrowed import WHERE
 from towpath.errors import (
     DatabaseBusy,
     DatabaseError,
@@ -759,6 +760,29 @@ def test_a_connection_to_another_database_is_refused(fresh, elsewhere, place, lo
         assert other.jobs.list() == []
     with App(url, **needed) as here:
         assert here.jobs.list() == []
+
+
+@pytest.mark.parametrize("adapter", [Sqlite3Explicit], indirect=True)
+def test_the_question_where_a_connection_leads_takes_no_snapshot(caller):
+    """A transaction that has read cannot write any more once another one has committed."""
+    caller.begin()
+    [main] = caller.execute(WHERE.texts["sqlite"])
+    caller.app.jobs.enqueue("mail")
+
+    caller.order(1)
+    caller.commit()
+    assert main[-1].endswith("test.db")
+
+
+@pytest.mark.parametrize("adapter", [Psycopg, Asyncpg], indirect=True)
+def test_a_connection_with_a_time_zone_of_its_own_leads_to_the_same_database(caller):
+    caller.app._borrower.address = None  # so that it is asked
+    caller.execute("set time zone 'Europe/Berlin'")
+    caller.begin()
+
+    caller.enqueue("mail")
+    caller.commit()
+    assert len(caller.app.jobs.list()) == 1
 
 
 def _without_transaction(adapter, url, loop):

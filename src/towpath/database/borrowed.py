@@ -36,9 +36,11 @@ T = TypeVar("T")
 WHERE: Final[Statement[Any]] = Statement(
     "where",
     {
-        "sqlite": "select file from pragma_database_list where name = 'main'",
+        # Not by a select: the snapshot of a read would refuse the write that follows.
+        "sqlite": "pragma database_list",
         # Any role may ask for the time, and no other server started in the same microsecond.
-        "postgres": r"select concat_ws(E'\n', current_database(), pg_postmaster_start_time())",
+        "postgres": r"select concat_ws(E'\n', current_database(), "
+        "extract(epoch from pg_postmaster_start_time()))",
     },
 )
 RING: Final[Statement[Any]] = Statement("ring", {"any": "select pg_notify(:channel, :payload)"})
@@ -86,7 +88,7 @@ class Borrower:
     def steps(self, operation: Operation[T], connection: object) -> Steps[T | Changed[T]]:
         """Run an operation over a connection that leads to the app's own database."""
         if connection not in self._known:
-            [[there]] = yield WHERE()
+            there = (yield WHERE())[0][-1]
             if not self.leads_here(there):
                 raise _elsewhere(there)
             with contextlib.suppress(TypeError):  # of some drivers, which are asked each time
@@ -261,10 +263,15 @@ def _check_psycopg(connection: Any, borrower: Borrower) -> None:
     from psycopg.pq import TransactionStatus  # noqa: PLC0415 - only where it is used
 
     borrower.check("postgres")
-    info = connection.info
-    borrower.note_address(connection, (info.host, str(info.port), info.dbname))
+    _note_address(connection, borrower)
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         raise _no_transaction()
+
+
+def _note_address(connection: Any, borrower: Borrower) -> None:
+    if not connection.closed:  # else its next statement raises the error
+        info = connection.info
+        borrower.note_address(connection, (info.host, str(info.port), info.dbname))
 
 
 async def _in_asyncpg(
@@ -381,8 +388,7 @@ def _in_sqlalchemy(
         execute = _sqlalchemy_postgres(connection, borrower)
         driver_connection = connection.connection.dbapi_connection  # which the pool lends again
         if _is_a(driver_connection, "psycopg", "Connection"):
-            info = driver_connection.info
-            borrower.note_address(driver_connection, (info.host, str(info.port), info.dbname))
+            _note_address(driver_connection, borrower)
         steps = borrower.steps(operation, driver_connection)
         return drive(_ringing(steps, borrower) if rings else steps, execute)
 
