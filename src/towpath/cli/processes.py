@@ -1,9 +1,9 @@
 """Runs several worker processes under one parent, which replaces those that die."""
 
 import logging
+import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +13,8 @@ log: Final = logging.getLogger("towpath")
 EVERY: Final = 0.1  # seconds between two looks at the processes
 FIRST_PAUSE: Final = 1.0  # seconds before a restart, doubled up to the last
 LAST_PAUSE: Final = 60.0
+CHILD: Final = "TOWPATH_WORKER_CHILD"  # set in the environment of each process
+SAME_SIGNAL: Final = 1.0  # seconds: a terminal or systemd signals parent and children at once
 
 
 class WorkerProcess:
@@ -27,7 +29,8 @@ class WorkerProcess:
     def _start(self) -> None:
         self._restarts_at: float | None = None
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(self._command)  # noqa: S603 - runs this program
+        child = {**os.environ, CHILD: "1"}
+        self._process = subprocess.Popen(self._command, env=child)  # noqa: S603 - runs this program
 
     def runs(self) -> bool:
         """Say whether the process has not ended."""
@@ -72,9 +75,7 @@ def run_processes(commands: Sequence[Sequence[str]], *, burst: bool) -> int:
     while any(each.runs() for each in workers):
         while signals:
             received = signals.pop(0)
-            # A terminal sends Ctrl-C to the children too; a second signal would stop them at once.
-            if not (received == signal.SIGINT and sys.stdin.isatty()):
-                for each in workers:
-                    each.send(received)
+            for each in workers:
+                each.send(received)
         time.sleep(EVERY)
     return 0

@@ -13,7 +13,7 @@ from towpath.app.connect import without_driver
 from towpath.cli.apps import NO_APP, duration, find_app, load_app
 from towpath.cli.logs import FORMATS, LEVELS, configure_logging
 from towpath.cli.output import Output, Refused, text
-from towpath.cli.processes import run_processes
+from towpath.cli.processes import CHILD, SAME_SIGNAL, run_processes
 from towpath.cli.reload import reload
 from towpath.errors import DatabaseUnavailable
 from towpath.worker import Worker
@@ -102,6 +102,8 @@ def run(given: argparse.Namespace) -> int:
             name=given.name,
             burst=given.burst,
         )
+        if os.environ.get(CHILD):
+            worker.same_signal_within = SAME_SIGNAL
         if given.processes == 1:
             _work(given, app, worker)
             return 0

@@ -75,6 +75,7 @@ class Worker:
         self._concurrency = at_least_one(concurrency, "concurrency")
         self._grace = microseconds(grace, "grace") / 1e6
         self.name = name or worker_name()
+        self.same_signal_within = 0.0  # seconds in which a second signal is the first one again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._threads = Threads()
@@ -153,11 +154,15 @@ class Worker:
         loop = asyncio.get_running_loop()
         working = asyncio.create_task(self.arun())
 
+        stopped_at = 0.0
+
         def on_signal() -> None:
-            if self._stopping.is_set():
-                self.stop_now()
-            else:
+            nonlocal stopped_at
+            if not self._stopping.is_set():
+                stopped_at = time.monotonic()
                 self.stop_gently()
+            elif time.monotonic() - stopped_at >= self.same_signal_within:
+                self.stop_now()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
