@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import App, Context
-from towpath.errors import Conflict, Invalid, TowpathError
+from towpath.errors import Conflict, DatabaseUnavailable, Invalid, TowpathError
 from towpath.model.job import FailureKind
 from towpath.testing import isolated
 
@@ -190,3 +190,19 @@ def test_another_program_is_told_of_the_tasks_of_a_topic(app, slow):
         app.tasks.for_call("slow", "rezise")
     assert app.tasks.for_call("slow", "resize") is slow[0]
     assert app.tasks.for_call("mail", "resize") is None
+
+
+def test_a_job_that_cannot_be_put_off_by_the_clock_is_put_off_all_the_same(app, jobs, monkeypatch):
+    """Otherwise its lease would live as long as the worker."""
+
+    async def failures(*_):
+        raise DatabaseUnavailable
+
+    @app.task()
+    def greet(name: str) -> None: ...
+
+    job = app.jobs.enqueue("greet", {"nom": "Ada"})
+    monkeypatch.setattr(app.jobs, "afailures", failures)
+    jobs.run(raises=False)
+
+    assert app.jobs.get(job).state == "delayed"

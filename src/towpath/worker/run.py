@@ -14,7 +14,13 @@ from towpath.app import outcomes
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Notes, Retry
 from towpath.app.tasks import Task
-from towpath.errors import DatabaseError, InvalidArguments, LeaseLost, TimeLimitExceeded
+from towpath.errors import (
+    DatabaseError,
+    InvalidArguments,
+    LeaseLost,
+    TimeLimitExceeded,
+    TowpathError,
+)
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Failure, FailureKind, Lease
@@ -78,10 +84,11 @@ class TaskRun:
         """Run the task; return the outcome of the job. None: this worker has no such task."""
         if task is None:
             name = self.lease.job.options.task
-            which = f"no task {name!r}" if name else "several tasks, and the job names none,"
-            return await self._put_off(
-                f"UnknownTask: topic {self.lease.job.topic!r} has {which} here"
-            )
+            topic = self.lease.job.topic
+            which = f"no task {name!r} here"
+            if name is None:
+                which = f"several tasks and the job names none; give one of them alias={topic!r}"
+            return await self._put_off(f"UnknownTask: topic {topic!r} has {which}")
         self._doing = asyncio.current_task(self._loop)
         runs = self.lease.job.options.runs
         every = runs.ping_interval if runs else None
@@ -199,7 +206,11 @@ class TaskRun:
         job = self.lease.job
         if leases.is_run(job.options):
             return outcomes.final_failure(self.lease, reason)  # another worker may take the job
-        before = await self._app.jobs.afailures(job)
+        try:
+            before = await self._app.jobs.afailures(job)
+        except TowpathError as error:
+            log.warning("the failures of job %s cannot be read: %s", job.id, error)
+            before = []
         streak = list(itertools.takewhile(_is_unknown, reversed(before)))
         now = job.reserved_at
         if streak and now and (now - streak[-1].failed_at).total_seconds() >= PUT_OFF_AT_MOST:
