@@ -13,7 +13,6 @@ transaction commits, and only then. So `transaction.on_commit` is not needed.
 import contextlib
 import re
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
@@ -123,7 +122,8 @@ class TowpathBackend(BaseTaskBackend):
             app = self.app
             app.delete_everything()
             app.close()
-            _app.cache_clear()
+            for key in [key for key, each in _apps.items() if each is app]:
+                del _apps[key]
 
     def enqueue(
         self, task: "Task[P, R]", args: list[Any], kwargs: dict[str, Any]
@@ -216,9 +216,12 @@ def _conninfo(given: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in wanted.items() if key in known and value}
 
 
-@cache  # Django makes a backend for each thread; they share one app
+_Key = tuple[str, tuple[tuple[str, Any], ...]]
+_apps: Final[dict[_Key, App]] = {}  # Django makes a backend for each thread; they share one app
+
+
 def _app(url: str, given: tuple[tuple[str, Any], ...]) -> App:
-    return App(url, **dict(given))
+    return _apps.get((url, given)) or _apps.setdefault((url, given), App(url, **dict(given)))
 
 
 def _runner(app: App, queue: str) -> TowpathTask[..., Any]:
