@@ -30,7 +30,7 @@ from towpath.app.tasks import CallOptions, Calls, Task
 from towpath.errors import Invalid, JobFailed
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
 from towpath.model.job import Job, Lease
-from towpath.operation import Operation, Steps
+from towpath.operation import Mode, Operation, Steps
 from towpath.settings import Settings
 from towpath.statement import Statement
 from towpath.store import job_output, leases, sessions
@@ -53,6 +53,14 @@ _TABLES: Final[Statement[Any]] = Statement(
         "sqlite": "select type, name from sqlite_master where name like 'towpath\\_%' escape '\\' "
         "and type in ('table', 'view') order by type desc",
         "postgres": "select '', '' where false",
+    },
+)
+
+_USED: Final[Statement[Any]] = Statement(
+    "used",
+    {
+        "any": "select 1 from towpath.job union all select 1 from towpath.schedule union all "
+        "select 1 from towpath.account union all select 1 from towpath.api_key limit 1"
     },
 )
 
@@ -255,26 +263,39 @@ def isolated(
     clock = Clock(now or datetime.now(UTC))
     before = dict(vars(app))
     with TemporaryDirectory(prefix="towpath-test-") as directory:
+        try:
+            app.attach(url or f"sqlite:///{directory}/test.db", _private(app.settings), clock)
+        except Invalid:
+            vars(app).update(before)
+            raise
         _isolated.add(app)
-        app.attach(url or f"sqlite:///{directory}/test.db", _private(app.settings), clock)
         app.stands_still = True
         try:
-            _refuse_jobs(app)
+            theirs = app._database.run(Operation("tables", _tables, Mode.READ))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - before ours are made
+            if "towpath_migration" in theirs:
+                _refuse_used(app)
             try:
                 yield IsolatedJobs(app, clock)
             finally:
-                app.run(Operation("drop", _drop))
+                if "towpath_migration" in theirs:
+                    app.delete_everything()
+                else:
+                    app.run(Operation("drop", partial(_drop, theirs)))
         finally:
             app.close()
             vars(app).update(before)
             _isolated.discard(app)
 
 
-def _refuse_jobs(app: App) -> None:
-    """Refuse a file with jobs: `run` would run them, and the end of the test delete them."""
-    if app.jobs.list(limit=1):
-        msg = f"{app.database} has jobs, which no test may run; give a new file, or no URL"
+def _refuse_used(app: App) -> None:
+    """Refuse a file in use: `run` would run its jobs, and the end of the test delete all."""
+    if app.run(Operation("is_used", _is_used, Mode.READ)):
+        msg = f"{app.database} has jobs, schedules or accounts; give a new file, or no URL"
         raise Invalid(msg)
+
+
+def _is_used() -> Steps[bool]:
+    return bool((yield _USED()))
 
 
 def named_app(name: str) -> App:
@@ -292,9 +313,15 @@ def _private(settings: Settings) -> Settings:
     return replace(settings, schema=schema, migrate=True, durability="normal")
 
 
-def _drop() -> Steps[None]:
+def _tables() -> Steps[set[str]]:
+    return {name for _, name in (yield _TABLES())}
+
+
+def _drop(theirs: set[str]) -> Steps[None]:
+    """Drop our tables, and none that was there before."""
     for kind, name in (yield _TABLES()):
-        yield Statement("drop_table", {"sqlite": f'drop {kind} if exists "{name}"'})()
+        if name not in theirs:
+            yield Statement("drop_table", {"sqlite": f'drop {kind} if exists "{name}"'})()
     yield _DROP()
 
 

@@ -1,6 +1,7 @@
 """The test kit: what a user's test can say about tasks, on every database."""
 
 import asyncio
+import contextlib
 import signal
 import sqlite3
 import threading
@@ -517,6 +518,38 @@ def test_a_file_with_jobs_is_refused_and_left_as_it_is(app):
         pass
 
     assert [job.payload for job in app.jobs.list()] == ["real"]
+
+
+def test_a_file_with_schedules_is_refused_and_left_as_it_is(app):
+    app.schedules.set("tidy", topic="tidy", every="1h")
+
+    with pytest.raises(Invalid, match="schedules"), isolated(app, app.url):
+        pass
+
+    assert [each.name for each in app.schedules.list()] == ["tidy"]
+
+
+def test_tables_that_were_there_stay(app):
+    """Those of the user, and our own if they are empty, as Django has made them."""
+    app.migrate()
+    path = sqlite_path(app.url)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("create table towpath_blog (a)")
+    for _ in range(2):
+        with isolated(app, app.url) as jobs:
+            jobs.assert_nothing_enqueued()
+            app.jobs.enqueue("mail")
+
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("select * from towpath_blog").fetchall() == []
+    assert app.jobs.list() == []
+
+
+def test_a_url_that_is_not_understood_leaves_the_app_as_it_was(app):
+    for _ in range(2):
+        with pytest.raises(Invalid), isolated(app, "nonsense://x"):
+            pass
+    assert app.jobs.list() == []
 
 
 def test_the_output_of_a_task_is_kept(app, jobs, run):
