@@ -139,6 +139,12 @@ def test_a_url_that_cannot_mean_a_database_is_refused_at_once(url, advice):
         ("ada:hunter2@host/db", "ada:***@host/db"),
         ("host=x password = 'hunter2 x' dbname=y", "'host=***' is not"),
         ("sqlite://ada:hunter2@app.db", "sqlite://ada:***@app.db"),
+        ("postgresql:ada:hunter2", "this is not"),
+        ("postgresql:/ada:hunter2", "this is not"),
+        ("postgres//ada:hunter2/db", "this is not"),
+        ("//ada:hunter2", "this is not"),
+        ("postgresql://host/db password=hunter2", "this is not"),
+        ("host=db password=a://hunter2", "'host=***' is not"),
     ],
 )
 def test_a_url_that_is_not_understood_is_quoted_without_its_password(url, shown):

@@ -147,17 +147,23 @@ def _postgres(url: str, settings: Settings, clock: Clock | None, on_commit: OnCo
 
 def _quoted(url: object) -> str:
     """Return a wrong URL without all that may be a password: of options only the names."""
+    if not _SHOWABLE.match(str(url)):
+        return "this"
     text = _UP_TO_HOST.sub(r"\1:***@", str(url))
     address, mark, query = text.partition("?")
     address = _NO_PORT.sub(r"\1:***", address)
     if mark:
         options = (each.partition("=") for each in query.split("&"))
         address += "?" + "&".join(f"{name}=***" if equals else "***" for name, equals, _ in options)
-    elif "://" not in address and "=" in address:  # such as "host=db password=…"
+    elif "=" in address:  # such as "host=db password=…"
         address = address.partition("=")[0] + "=***"
     return repr(address[:MOST_SHOWN]) if isinstance(url, str) else address[:MOST_SHOWN]
 
 
+# Other text may have a password anywhere.
+_SHOWABLE: Final = re.compile(
+    r"^[\w+.-]+://[^\s=&?/][^\s=&?]*(\?|$)|^[\w+.-]+:///?[\w./-]*$|^[\w./-]*$|^host=|^[\w.-]+:[^/=]*@"
+)
 _DRIVER: Final = re.compile(r"^(postgres|postgresql|sqlite)\+\w+(?=:)", re.IGNORECASE)
 # To the last @, as a password may contain a slash or another @.
 _UP_TO_HOST: Final = re.compile(r"^((?:[\w+.-]*://)?[^:@?]*):(?!//).*@", re.DOTALL)
