@@ -113,7 +113,8 @@ class Schedules:
 
         def declare(task: Task[..., Any], call: Call) -> None:
             job = self._job(task.topic, *task.as_enqueued(call, options))
-            new = _new(name or task.name, rule, catch_up, job)
+            shares = len(self._app.tasks.of(task.topic)) > 1
+            new = _new(name or (task.name if shares else task.topic), rule, catch_up, job)
             known = self._declared.get(new.name)
             if known is not None and known.columns() != new.columns():
                 msg = f"another schedule is named {new.name!r} already; pass `name=`"

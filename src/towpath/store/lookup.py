@@ -16,6 +16,8 @@ from towpath.operation import Answer, Batch, Mode, Operation, Steps
 from towpath.statement import Statement, Statements, rows
 from towpath.store.rows import Located, job_from, listed_from, uuid_from
 
+_KINDS: Final = frozenset(FailureKind)  # a newer version may store others
+
 
 class FailureRow(NamedTuple):
     """A failed try of a job."""
@@ -170,7 +172,7 @@ def failures(id: UUID) -> Operation[list[Failure]]:
         return [
             Failure(
                 epoch=row.epoch,
-                kind=FailureKind(row.kind),
+                kind=FailureKind(row.kind) if row.kind in _KINDS else FailureKind.ERROR,
                 error=row.error,
                 traceback=row.traceback,
                 failed_at=as_datetime(row.failed_at),
