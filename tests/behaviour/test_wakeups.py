@@ -228,13 +228,16 @@ def test_a_callback_that_fails_is_logged_and_stops_no_other(app, other, caplog):
 @here
 def test_a_callback_may_subscribe_unsubscribe_and_ring(app):
     rings = []
+    subscribed = threading.Event()
 
     def once():
+        subscribed.wait(30)
         end()
         app._wakeups.subscribe(POST, lambda: rings.append("post"))
         app._wakeups.ring([POST])
 
     end = app._wakeups.subscribe(MAIL, once)
+    subscribed.set()
     eventually(lambda: rings)  # by the first look
     app._wakeups.ring([MAIL])
 
