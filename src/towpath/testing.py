@@ -274,6 +274,7 @@ def isolated(
             theirs = app._database.run(Operation("tables", _tables, Mode.READ))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - before ours are made
             if "towpath_migration" in theirs:
                 _refuse_used(app)
+            app.migrate()  # not later, beside a transaction of the test
             try:
                 yield IsolatedJobs(app, clock)
             finally:
