@@ -89,16 +89,3 @@ def test_a_reservation_ends_at_its_ttr_while_its_holder_sends_other_commands(ser
 
     other.hear("RESERVED 1 1", "a")
     holder.ask("touch 1", "NOT_FOUND")
-
-
-def test_the_connection_that_waits_longest_gets_the_next_job(serve):
-    served = serve()
-    waiting = [served.client() for _ in range(6)]
-    for nth, client in enumerate(waiting, 1):
-        client.say("reserve\r\n")
-        eventually(lambda nth=nth: served.door.tube("default").waiting == nth)
-
-    producer = served.client()
-    for number, client in enumerate(waiting, 1):
-        producer.put()
-        client.hear(f"RESERVED {number} 1", "a")
