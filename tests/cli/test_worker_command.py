@@ -10,6 +10,7 @@ import pytest
 from tests.behaviour.test_doctor import does
 from tests.cli.conftest import Towpath
 from tests.conftest import eventually
+from towpath.cli.processes import CHILD
 
 MODULE = """
 import asyncio
@@ -238,6 +239,19 @@ def test_processes_are_replaced_when_they_die_and_stop_together(app, start):
     assert returned(app, job) == "slept"
     assert not [each for each in children if each.is_running()]
     assert "has ended with code -9; another one starts in 1 s" in worker.stderr.read()
+
+
+def test_a_signal_that_comes_to_a_process_and_from_its_parent_counts_once(app, start, monkeypatch):
+    """As systemd and a terminal send it."""
+    monkeypatch.setenv(CHILD, "1")
+    job = app.jobs.enqueue("slow", {})
+    worker = start()
+    eventually(lambda: app.jobs.get(job.id).state == "reserved")
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+
+    assert worker.wait(30) == 0
+    assert returned(app, job) == "slept"
 
 
 def test_processes_of_a_burst_end_by_themselves(app, start):

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.apps import apps
+from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
@@ -581,6 +582,18 @@ def test_a_migration_of_tests_in_memory_leaves_us_out(configured):
     connections["default"].vendor = "sqlite"
 
     post_migrate.send(apps.get_app_config("towpath"), using="default")
+
+
+def test_a_signal_of_a_migration_deletes_jobs_only_under_the_test_runner(backend, monkeypatch):
+    """Migrations send it too, to make permissions; `flush` cannot be told from them."""
+    users_tasks.write.enqueue("orders")
+
+    post_migrate.send(apps.get_app_config("towpath"), using="default")
+    assert len(backend.app.jobs.list()) == 1
+
+    monkeypatch.setattr(mail, "outbox", [], raising=False)
+    post_migrate.send(apps.get_app_config("towpath"), using="default")
+    assert backend.app.jobs.list() == []
 
 
 def test_threads_share_an_app(backend):
