@@ -241,12 +241,12 @@ def test_processes_are_replaced_when_they_die_and_stop_together(app, start):
     assert "has ended with code -9; another one starts in 1 s" in worker.stderr.read()
 
 
-def test_a_signal_that_comes_to_a_process_and_from_its_parent_counts_once(app, start, monkeypatch):
+def test_a_signal_that_comes_to_a_process_and_from_its_parent_counts_once(app, towpath, start):
     """As systemd and a terminal send it."""
-    monkeypatch.setenv(CHILD, "1")
+    towpath.environment[CHILD] = "1"
     job = app.jobs.enqueue("slow", {})
     worker = start()
-    eventually(lambda: app.jobs.get(job.id).state == "reserved")
+    assert "has started" in worker.stderr.readline()
     worker.send_signal(signal.SIGTERM)
     worker.send_signal(signal.SIGINT)
 
