@@ -255,7 +255,7 @@ class Lives(RuleBasedStateMachine):
             self.app.topics.resume(name)
             self.paused.remove(name)
         else:
-            self.app.topics.pause(name)
+            self.app.topics.pause(name, create=True)  # it may have no job yet
             self.paused.add(name)
 
     @rule()
