@@ -6,7 +6,8 @@ the same one runs on every database, blocking or async, on our connection or the
 
 An operation is one transaction, and several may share one. An `autocommit` operation that runs
 alone on PostgreSQL begins no transaction: each of its statements commits by itself. So whatever it
-has done when it stops half-way must be right as it is.
+has done when it stops half-way must be right as it is. Its other steps, for a lost answer, run in
+a transaction.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
@@ -32,6 +33,7 @@ class Mode(Enum):
     WRITE = auto()
     READ = auto()  # a few rows, quick enough for an event loop
     SCAN = auto()  # may read many rows
+    APPEND = auto()  # a write that may wait for a channel: nothing else waits behind it
 
 
 class Rerun(Enum):
@@ -100,6 +102,11 @@ class Operation(Struct, Generic[T], frozen=True):
     def is_repeatable(self) -> bool:
         """Whether it may run again after its answer was lost."""
         return self.retry is not Rerun.NEVER
+
+    @property
+    def has_other_steps(self) -> bool:
+        """Whether it runs by other steps after its answer was lost, and so in a transaction."""
+        return not isinstance(self.retry, Rerun)
 
     @property
     def merge(self) -> "Callable[[Sequence[Any]], Operation[T]] | None":

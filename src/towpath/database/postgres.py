@@ -77,6 +77,8 @@ select current_setting('track_activities') = 'off' or exists (
             or state_change > clock_timestamp() - interval '1 second'))
 """
 
+_WRITES: Final = frozenset({Mode.WRITE, Mode.APPEND})
+
 Operations = Sequence[Operation[Any]]
 
 
@@ -125,7 +127,7 @@ class Trouble:
         if not _passing(error, ours):
             raise self.shared(ours, operations) from error
         self._lost = self._lost or self.doubtful
-        writes = any(operation.mode is Mode.WRITE for operation in operations)
+        writes = any(operation.mode in _WRITES for operation in operations)
         if writes and self.doubtful and not all(each.is_repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
             raise DatabaseUnavailable(msg) from error

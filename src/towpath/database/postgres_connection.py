@@ -19,7 +19,7 @@ from towpath.database.postgres import (
 )
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Sent, Wire
 from towpath.errors import DatabaseError, TowpathError
-from towpath.operation import Steps, adrive, drive
+from towpath.operation import Operation, Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Row
 
@@ -79,7 +79,7 @@ class PostgresLane:
     def _exchanges(
         self, wire: Wire, operations: Operations, trouble: Trouble
     ) -> Exchanges[list[Any]]:
-        trouble.doubtful = len(operations) == 1 and operations[0].autocommit
+        trouble.doubtful = len(operations) == 1 and _commits_alone(operations[0], trouble)
         if trouble.doubtful:
             alone = self._finished(operations[0].steps(again=trouble.seen), None)
             return [(yield from self._wrapped(alone) if wire.is_pooled else alone)]
@@ -131,6 +131,11 @@ class PostgresLane:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def _commits_alone(operation: Operation[Any], trouble: Trouble) -> bool:
+    """Say whether each of its statements commits by itself: not if it has other steps by now."""
+    return operation.autocommit and not (trouble.seen and operation.has_other_steps)
 
 
 class ThreadLane(PostgresLane):

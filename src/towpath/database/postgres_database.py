@@ -6,7 +6,7 @@ import time
 import weakref
 from concurrent.futures import CancelledError
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -26,6 +26,9 @@ from towpath.settings import Settings
 from towpath.statement import Dialect, Query
 
 T = TypeVar("T")
+L = TypeVar("L")
+
+APPENDS: Final = 1  # lanes for channels: two would wait for each other's rows
 
 
 class PostgresDatabase:
@@ -52,27 +55,28 @@ class PostgresDatabase:
     def _start(self) -> None:
         self.outage = Outage()
         self._all: list[ThreadLane] = []
-        self._lanes = self._new_lanes(by_key=True)
-        self._scans = self._new_lanes(by_key=False)
+        self._lanes = self._new_lanes(self.settings.lanes)
+        self._scans = self._new_lanes(self.settings.lanes, by_key=False)
+        self._appends = self._new_lanes(APPENDS)
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnections] = (
             weakref.WeakKeyDictionary()
         )
         self._loops_lock = Lock()
 
-    def _new_lanes(self, *, by_key: bool) -> ThreadLanes[ThreadLane]:
-        lanes = [ThreadLane(self, by_key=by_key) for _ in range(self.settings.lanes)]
+    def _new_lanes(self, number: int, *, by_key: bool = True) -> ThreadLanes[ThreadLane]:
+        lanes = [ThreadLane(self, by_key=by_key) for _ in range(number)]
         self._all += lanes
         return ThreadLanes(lanes, ThreadLane.run, self.policy)
 
     def start_again(self) -> None:
         """Start again in a forked child, which must not touch the parent's connections."""
-        keep_inherited(self._all, self._lanes, self._scans, self._loops)
+        keep_inherited(self._all, self._lanes, self._scans, self._appends, self._loops)
         self._start()
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
         self.check_open()
-        return (self._lanes if _by_key(operation) else self._scans).run(operation)
+        return _chosen(operation, self._lanes, self._scans, self._appends).run(operation)
 
     async def arun(self, operation: Operation[T]) -> T:
         """Run an operation and await its commit, which it shares with the others of this tick."""
@@ -96,8 +100,8 @@ class PostgresDatabase:
         """
         self._closed = True
         until = time.monotonic() + patience
-        self._lanes.close(_left(until))
-        self._scans.close(_left(until))
+        for lanes in (self._lanes, self._scans, self._appends):
+            lanes.close(_left(until))
         for lane in self._all:
             lane.close()
         with self._loops_lock:
@@ -154,31 +158,30 @@ class LoopConnections:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls = self._new_lanes(database, by_key=True)
-        self._scans = self._new_lanes(database, by_key=False)
-
-    def _new_lanes(self, database: PostgresDatabase, *, by_key: bool) -> TaskLanes[TaskLane]:
-        lanes = [TaskLane(database, by_key=by_key) for _ in range(database.settings.lanes)]
-        return TaskLanes(lanes, TaskLane.run, database.policy)
+        self._calls = _task_lanes(database, database.settings.lanes)
+        self._scans = _task_lanes(database, database.settings.lanes, by_key=False)
+        self._appends = _task_lanes(database, APPENDS)
+        self._all = (self._calls, self._scans, self._appends)
 
     def lanes(self) -> list[TaskLane]:
         """Return all lanes of the loop."""
-        return [*self._calls.lanes, *self._scans.lanes]
+        return [lane for lanes in self._all for lane in lanes.lanes]
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, alone or with the calls that wait beside it."""
-        return await (self._calls if _by_key(operation) else self._scans).arun(operation)
+        lanes = _chosen(operation, self._calls, self._scans, self._appends)
+        return await lanes.arun(operation)
 
     async def quiet(self) -> None:
         """Wait until nothing is under way."""
-        await self._calls.quiet()
-        await self._scans.quiet()
+        for lanes in self._all:
+            await lanes.quiet()
 
     async def close(self, patience: float) -> None:
         """Close the connections when what is under way has ended, or after so many seconds."""
         until = time.monotonic() + patience
-        await self._calls.quiet(_left(until))
-        await self._scans.quiet(_left(until))
+        for lanes in self._all:
+            await lanes.quiet(_left(until))
         self.abandon()
 
     def close_from_outside(self, patience: float) -> None:
@@ -213,6 +216,19 @@ def _left(until: float) -> float:
     return max(0.0, until - time.monotonic())
 
 
-def _by_key(operation: Operation[Any]) -> bool:
-    """Say whether it finds its rows by key: long reads have other lanes, with other plans."""
-    return operation.mode is not Mode.SCAN
+def _task_lanes(
+    database: PostgresDatabase, number: int, *, by_key: bool = True
+) -> TaskLanes[TaskLane]:
+    lanes = [TaskLane(database, by_key=by_key) for _ in range(number)]
+    return TaskLanes(lanes, TaskLane.run, database.policy)
+
+
+def _chosen(operation: Operation[Any], calls: L, scans: L, appends: L) -> L:
+    """Return the lanes of an operation.
+
+    Long reads have lanes of their own, with other plans. So have writes to channels: one that waits
+    for another process to commit must not keep reservations and heartbeats waiting.
+    """
+    if operation.mode is Mode.SCAN:
+        return scans
+    return appends if operation.mode is Mode.APPEND else calls

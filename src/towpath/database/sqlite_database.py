@@ -24,7 +24,8 @@ from towpath.statement import Dialect
 
 T = TypeVar("T")
 
-WRITE: Final = Mode.WRITE  # looked up once: an enum is slow at that
+READ: Final = Mode.READ  # looked up once: an enum is slow at that
+SCAN: Final = Mode.SCAN
 PATIENCE: Final = 5.0  # seconds that a fork waits for the readers
 
 
@@ -99,7 +100,7 @@ class SqliteDatabase:
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and block until it is committed."""
         self._check_open()
-        if operation.mode is WRITE or self.path is None:
+        if _writes(operation) or self.path is None:
             if running_loop() is not None:
                 # Not through the inbox: the call before may wait for this very loop to lead.
                 return tell(self._on_commit, operation, self._writer.run_aside(operation))
@@ -112,13 +113,13 @@ class SqliteDatabase:
         if len(operation.batch.items) > self._settings.batch_size:  # too long for one tick
             return await asyncio.to_thread(self.run, operation)
         loop = asyncio.get_running_loop()
-        if operation.mode is WRITE or self.path is None:
+        if _writes(operation) or self.path is None:
             if self._writer.quick and self._lanes.is_lone(operation, loop):
                 results = self._lanes.run_now(operation, Writer.try_lock, Writer.unlock)
                 if results:
                     return results[0]
             return await self._lanes.arun(operation)
-        if operation.mode is Mode.READ and self._readers:
+        if operation.mode is READ and self._readers:
             if operation.merge is None or self._reads.is_lone(operation, loop):
                 return self._read(operation)
             return await self._reads.arun(operation)
@@ -221,6 +222,10 @@ class SqliteDatabase:
         # A reader waits too, while the file is opened for the first or closed by the last.
         connection.execute(f"pragma busy_timeout = {round(self._settings.busy_timeout * 1000)}")
         return connection
+
+
+def _writes(operation: Operation[Any]) -> bool:
+    return operation.mode is not READ and operation.mode is not SCAN
 
 
 class Loan:
