@@ -4,6 +4,8 @@
     ├── Invalid                    the request is wrong in itself
     │   ├── InvalidTopic           a topic name outside [A-Za-z0-9_-]{1,200}
     │   │   └── TopicRequired      no topic at all
+    │   ├── InvalidChannel         a channel name outside [A-Za-z0-9_.:-]{1,200}, or one of ours
+    │   ├── InvalidCursor          text that is not a cursor
     │   ├── InvalidPayload         not JSON: NaN, lone surrogates, unknown types
     │   ├── InvalidArguments       arguments that do not fit the task
     │   ├── PayloadTooLarge        over `max_payload`
@@ -18,6 +20,8 @@
     │   ├── NotReserved            the job is not reserved
     │   │   └── LeaseLost          the lease of the caller has ended
     │   ├── NotBuried              the job is not buried
+    │   ├── ChannelClosed          a publish to a channel that has ended
+    │   ├── CursorReset            a cursor whose events are gone, or never were here
     │   ├── JobFailed              `result` waited for a job that failed
     │   ├── JobCancelled           `result` waited for a job that was cancelled
     │   ├── JobExists              the same id with other content
@@ -75,6 +79,18 @@ class TopicRequired(InvalidTopic):
     """Name at least one topic."""
 
     code = "topic_required"
+
+
+class InvalidChannel(Invalid):
+    """A channel is 1 to 200 letters, digits, `_.:-`; `job:…` and `system` belong to Towpath."""
+
+    code = "invalid_channel"
+
+
+class InvalidCursor(Invalid):
+    """Pass a cursor that an event or a page has told, or leave it out to read from the start."""
+
+    code = "invalid_cursor"
 
 
 class InvalidPayload(Invalid):
@@ -170,6 +186,29 @@ class NotBuried(Conflict):
     """Only a buried or delayed job can be kicked."""
 
     code = "not_buried"
+
+
+class ChannelClosed(Conflict):
+    """The channel was closed, so nothing can be added to it."""
+
+    code = "channel_closed"
+
+
+class CursorReset(Conflict):
+    """The reader cannot go on from its cursor: it has missed events, or the channel is another one.
+
+    Read again from `oldest` or from `head`. The reason is `retention` (the events were deleted),
+    `channel` (the channel was deleted, and perhaps made again), `era` (a backup was restored) or
+    `ahead` (the channel has not so many events).
+    """
+
+    code = "reset"
+
+    def __init__(self, message: str, reason: str, oldest: str, head: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.oldest = oldest
+        self.head = head
 
 
 class JobFailed(Conflict):

@@ -114,6 +114,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "hot": "without rowid",
         "hot_by_number": "",
         "by_age": "",
+        "by_bytes": "",
         "timestamp": "strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1e6, 'unixepoch')",
         "names": "(select value from json_each(:{}))",
         "values": "json_each({})",
@@ -143,6 +144,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         " autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0)",
         # Rows come in the order of their age, so a few bytes for each hundred pages will do.
         "by_age": "using brin",
+        "by_bytes": 'collate "C"',  # so that an index finds what begins with a text
         "timestamp": "to_timestamp({} / 1e6)",
         "schema": "{schema}",  # the driver knows its name
         "names": "(select value from json_array_elements_text(cast(cast(:{} as text) as json)))",

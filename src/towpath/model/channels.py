@@ -1,0 +1,46 @@
+"""Channels: their names, and what a list tells of one."""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from towpath.errors import InvalidChannel
+
+SYSTEM: Final = "system"
+JOB: Final = "job:"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+_RESERVED: Final = "__ds"  # the subscriptions of the Durable Streams protocol
+
+
+class Channel(Struct, frozen=True, kw_only=True):
+    """A named log of events, as it was when it was read."""
+
+    name: str
+    oldest: str  # a reader with an older cursor than this one is reset
+    head: str  # the cursor of the newest event
+    events: int  # that are kept
+    size: int  # bytes of all payloads that are kept
+    created_at: datetime
+    ended: str | None  # how it was closed; None while it is open
+
+
+def checked_channel(name: Any) -> str:
+    """Return the name of a channel; raise InvalidChannel if it cannot be one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == _RESERVED:
+        msg = (
+            f"{name!r} is not a valid channel; use 1 to 200 letters, digits, "
+            "underscores, hyphens, dots and colons"
+        )
+        raise InvalidChannel(msg)
+    return name
+
+
+def checked_own(name: Any) -> str:
+    """Return the name of a channel that a user may publish to; raise InvalidChannel otherwise."""
+    if checked_channel(name) == SYSTEM or name.startswith(JOB):
+        msg = f"channel {name!r} belongs to Towpath; publish to another one"
+        raise InvalidChannel(msg)
+    return str(name)

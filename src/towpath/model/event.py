@@ -1,0 +1,86 @@
+"""Events: entries of a channel."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from fnmatch import translate
+from typing import Any, Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from towpath.errors import Invalid
+from towpath.model import payload
+
+_TYPE: Final = re.compile(r"[^\x00-\x20\x7f*?\[\]\ud800-\udfff]{1,200}")
+_PATTERN: Final = re.compile(r"[^\x00-\x20\x7f?\[\]\ud800-\udfff]{1,200}")
+
+
+class NewEvent(Struct, frozen=True):
+    """An event to publish."""
+
+    payload: Any = None
+    type: str | None = None
+    key: str | None = None  # an event with this key that the channel still has is not stored again
+    headers: Mapping[str, str] = {}
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One entry of a channel."""
+
+    id: UUID
+    channel: str
+    cursor: str | None  # None: published in the caller's transaction, and numbered after its commit
+    at: datetime
+    type: str | None
+    key: str | None
+    headers: Mapping[str, str]
+    body: str  # the payload as stored
+    encoding: str
+
+    @property
+    def payload(self) -> Any:
+        """The data that it was published with."""
+        return payload.decode(self.body, self.encoding)
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Some events of a channel in a row, and where they stand in it."""
+
+    events: Sequence[Event]
+    cursor: str  # behind the last event of the page; read on from here
+    oldest: str  # a reader with an older cursor than this one is reset
+    head: str  # the cursor of the newest event
+    ended: str | None  # how the channel was closed, if this page reaches its end
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there was no event behind the page."""
+        return self.cursor >= self.head
+
+
+def event_type(type: Any) -> str | None:
+    """Return the type of an event; raise Invalid if it cannot be one."""
+    if type is None or (isinstance(type, str) and _TYPE.fullmatch(type)):
+        return type
+    msg = f"{type!r} is not a valid type; use 1 to 200 characters without spaces, *, ?, [ and ]"
+    raise Invalid(msg)
+
+
+class TypeFilter:
+    """Selects events by their types; `order.*` stands for all that begin with `order.`."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        if isinstance(patterns, str) or not isinstance(patterns, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            msg = f"types must be a list such as ['order.*'], not {patterns!r}"
+            raise Invalid(msg)
+        for pattern in patterns:
+            if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+                msg = f"{pattern!r} is not a valid type; only * stands for other characters"
+                raise Invalid(msg)
+        texts = "|".join(map(translate, patterns)) or r"(?!)"
+        self._matches = re.compile(texts).match
+
+    def __call__(self, type: str | None) -> bool:
+        """Say whether events of this type are wanted; those without a type match only `*`."""
+        return self._matches(type or "") is not None

@@ -1,0 +1,48 @@
+-- Channels as wholes: where they stand, which there are, and their end.
+
+-- name: heads
+select i.name, c.id as channel, c.head, c.low, c.ended,
+       coalesce((select number from towpath.era), 0) as era,
+       exists (select 1 from towpath.posted p where p.name = i.name) as posted
+  from {items i(name text)} left join towpath.channel c on c.name = i.name;
+
+-- name: list_channels
+select c.name, c.id as channel, c.head, c.low, c.bytes, c.created_at, c.ended,
+       coalesce((select number from towpath.era), 0) as era
+  from towpath.channel c
+ where c.name > :after and c.name >= :first and c.name < :beyond order by c.name limit :limit;
+
+-- Its events go later, some at a time. What is posted for it goes with it.
+-- name: delete_channel [sqlite]
+delete from towpath.posted where name = :name;
+update towpath.channel set name = null, closed_at = coalesce(closed_at, :now) where name = :name
+returning id;
+
+-- name: delete_channel [postgres]
+with forgotten as (delete from towpath.posted where name = :name)
+update towpath.channel set name = null, closed_at = coalesce(closed_at, {now}) where name = :name
+returning id;
+
+-- name: deleted_channels
+select id from towpath.channel where name is null order by id limit :limit;
+
+-- name: drop_events [sqlite]
+delete from towpath.event where channel = :channel and seq in (
+    select seq from towpath.event where channel = :channel order by seq limit :limit)
+returning seq;
+
+-- name: drop_events [postgres]
+delete from towpath.event where channel = :channel and seq = any(array(
+    select seq from towpath.event where channel = :channel order by seq limit :limit))
+returning seq;
+
+-- name: drop_channel
+delete from towpath.channel where id = :channel and name is null;
+
+-- name: posted_names
+select distinct name from towpath.posted order by name limit :limit;
+
+-- name: raise_era
+insert into towpath.era as e (id, number) values (1, 1)
+on conflict (id) do update set number = e.number + 1
+returning number;

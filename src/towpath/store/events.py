@@ -1,0 +1,554 @@
+"""The log: what is published to channels, and read from them.
+
+A publish on our own connection gets its number under the row of its channel. A publish in the
+caller's transaction is only posted: the next publish, read or round of upkeep places it, which is
+to give it a number. So what was committed before comes first, and no caller's open transaction
+makes another publish wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from towpath.errors import ChannelClosed, CursorReset, NotFound, TowpathError
+from towpath.model.cursor import START, Cursor
+from towpath.model.event import Event, EventPage
+from towpath.model.instants import as_datetime
+from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps, Wakeup
+from towpath.statement import Statements, no_rows, pairs, rows
+from towpath.store.rows import uuid_from
+
+TRIES: Final = 5  # to hold a channel that others delete
+NEWEST_AT_ONCE: Final = 1_000
+SLACK: Final = 60.0  # seconds by which clocks may differ when a lost publish is searched for
+
+log: Final = logging.getLogger("towpath")
+
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+_headers: Final = msgspec.json.Decoder(dict[str, str])
+
+
+class EventBody(Struct, frozen=True, kw_only=True):
+    """An event to store, checked and encoded."""
+
+    id: UUID
+    body: str
+    encoding: str
+    size: int
+    type: str | None = None
+    key: str | None = None
+    headers: str | None = None
+
+    def as_item(self, **more: Any) -> dict[str, Any]:
+        """Return the parameters of its statement."""
+        return {
+            "size": self.size,
+            "id": self.id,
+            "type": self.type,
+            "key": self.key,
+            "headers": self.headers,
+            "encoding": self.encoding,
+            "body": self.body,
+            **more,
+        }
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """What one call adds to one channel: all of it or nothing."""
+
+    channel: str
+    events: Sequence[EventBody] = ()
+    ended: str | None = None  # closes the channel, behind the events
+    create: bool = True  # the channel if there is none
+    began: float = msgspec.field(default_factory=time.monotonic)  # after a lost answer: since when
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its events need no look at what the channel has."""
+        return self.ended is None and all(event.key is None for event in self.events)
+
+
+class NumberedEvent(NamedTuple):
+    """An event that has its number."""
+
+    nth: int
+    channel: int
+    seq: int
+    at: int
+    era: int
+
+
+class HeldChannel(NamedTuple):
+    """A channel whose row is held."""
+
+    id: int
+    name: str
+    head: int
+    closed_at: int | None
+    now: int
+    era: int
+
+
+class EventRow(NamedTuple):
+    """An event, as it is stored."""
+
+    seq: int
+    at: int
+    id: Any
+    type: str | None
+    key: str | None
+    headers: str | None
+    encoding: str
+    body: str
+    size: int
+
+
+class PostedRow(NamedTuple):
+    """An event that waits for its number."""
+
+    no: int
+    name: str
+    id: Any
+    type: str | None
+    key: str | None
+    headers: str | None
+    encoding: str
+    body: str
+    size: int
+
+
+class RecentEvent(NamedTuple):
+    """When an event was stored, and under which number."""
+
+    seq: int
+    at: int
+    id: Any
+
+
+class ReadRow(NamedTuple):
+    """A channel and one of its events, if there is any."""
+
+    channel: int | None
+    head: int | None
+    low: int | None
+    ended: str | None
+    era: int
+    posted: bool
+    seq: int | None
+    at: int
+    id: Any
+    type: str | None
+    key: str | None
+    headers: str | None
+    encoding: str
+    body: str
+    size: int
+
+
+class sql(Statements):
+    """The statements of events.sql."""
+
+    publish = rows(NumberedEvent)
+    open_channels = no_rows()
+    hold = rows(HeldChannel)
+    waiting = rows(PostedRow)
+    keyed = pairs("channel", EventRow)
+    newest = rows(RecentEvent)
+    append = no_rows()
+    raise_heads = no_rows()
+    forget_posted = no_rows()
+    post = rows(int)
+    read = pairs("nth", ReadRow)
+
+
+def wakeups(names: Iterable[str]) -> set[Wakeup]:
+    """Return the wakeups of channels."""
+    return {Wakeup("channel", name) for name in names}
+
+
+# ---------------------------------------------------------------- publish
+
+
+def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
+    """Add plain events to open channels; None for an append that needs more than one statement.
+
+    That one is left to `append`. After a lost answer all are, as it knows what is stored already.
+    """
+
+    def steps() -> Steps[Changed[list[list[Event] | None]]]:
+        items = [
+            event.as_item(nth=nth, place=place, name=each.channel)
+            for place, (nth, each, event) in enumerate(
+                (nth, each, event) for nth, each in enumerate(appends) for event in each.events
+            )
+        ]
+        stored: dict[int, list[NumberedEvent]] = {}
+        for row in (yield from sql.publish(items)):
+            stored.setdefault(row.nth, []).append(row)
+        answers = [
+            _events(each, stored[nth]) if nth in stored else None
+            for nth, each in enumerate(appends)
+        ]
+        return Changed(answers, others=wakeups(appends[nth].channel for nth in stored))
+
+    def again() -> Steps[Changed[list[list[Event] | None]]]:
+        answers, changed = yield from _appended(appends, again=True)
+        value = [None if isinstance(each, TowpathError) else each for each in answers]
+        return Changed(value, others=wakeups(changed))
+
+    return Operation(
+        "publish",
+        steps,
+        Mode.APPEND,
+        autocommit=True,
+        locks=True,
+        retry=again,
+        batch=Batch(appends, publish),
+    )
+
+
+def append(appends: Sequence[Append]) -> Operation[list[Answer[list[Event]]]]:
+    """Add events to channels, which are made if need be; an event whose key is there is not added.
+
+    What is posted for a channel is placed before.
+    """
+
+    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[list[Event]]]]]:
+        answers, changed = yield from _appended(appends, again=again)
+        return Changed(answers, others=wakeups(changed))
+
+    return Operation(
+        "append",
+        steps,
+        Mode.APPEND,
+        locks=True,
+        retry=partial(steps, again=True),
+        batch=Batch(appends, append),
+    )
+
+
+def place(names: Sequence[str]) -> Operation[list[Answer[list[Event]]]]:
+    """Give numbers to what is posted for these channels."""
+    return append([Append(channel=name) for name in names])
+
+
+def _events(each: Append, stored: Sequence[NumberedEvent]) -> list[Event]:
+    return [
+        _event(each.channel, event, Cursor(row.era, row.channel, row.seq), row.at)
+        for event, row in zip(each.events, stored, strict=True)
+    ]
+
+
+def _event(channel: str, event: EventBody, cursor: Cursor | None, at: int) -> Event:
+    return Event(
+        id=event.id,
+        channel=channel,
+        cursor=None if cursor is None else str(cursor),
+        at=as_datetime(at),
+        type=event.type,
+        key=event.key,
+        headers=decoded(event.headers),
+        body=event.body,
+        encoding=event.encoding,
+    )
+
+
+def encoded(headers: dict[str, str]) -> str | None:
+    """Return headers as they are stored."""
+    return _encoder.encode(headers).decode() if headers else None
+
+
+def decoded(headers: str | None) -> dict[str, str]:
+    """Return stored headers."""
+    return _headers.decode(headers) if headers else {}
+
+
+class HeldLog:
+    """A channel whose row is held, and what is to be added to it."""
+
+    def __init__(self, row: HeldChannel) -> None:
+        self.row = row
+        self.head = row.head
+        self.size = 0
+        self.ended: str | None = None
+        self.is_closed = row.closed_at is not None
+        self.items: list[dict[str, Any]] = []
+        self.by_key: dict[str, Event] = {}
+        self.by_id: dict[UUID, tuple[int, int]] = {}  # the numbers and times of lost answers
+
+    def add(self, event: EventBody) -> Event:
+        """Add an event, unless it is there already."""
+        if event.key is not None and event.key in self.by_key:
+            return self.by_key[event.key]
+        if event.id in self.by_id:
+            seq, at = self.by_id[event.id]
+            return _event(self.row.name, event, self._cursor(seq), at)
+        self.head += 1
+        self.size += event.size
+        self.items.append(event.as_item(channel=self.row.id, seq=self.head))
+        added = _event(self.row.name, event, self._cursor(self.head), self.row.now)
+        if event.key is not None:
+            self.by_key[event.key] = added
+        return added
+
+    def place(self, event: EventBody) -> None:
+        """Add an event that was posted, unless the channel was closed before its commit."""
+        if self.is_closed:
+            log.warning("channel %r is closed; a later event was dropped", self.row.name)
+        else:
+            self.add(event)
+
+    def know(self, row: EventRow) -> None:
+        """Note an event that the channel has, by its key."""
+        known = event_from(self.row.name, self._cursor(row.seq), row)
+        if row.key is not None:
+            self.by_key[row.key] = known
+
+    def _cursor(self, seq: int) -> Cursor:
+        return Cursor(self.row.era, self.row.id, seq)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.items) or self.ended is not None
+
+
+def _appended(
+    appends: Sequence[Append], *, again: bool
+) -> Steps[tuple[list[Answer[list[Event]]], list[str]]]:
+    """Add events; answer for each append, and name the channels that have changed."""
+    held = yield from _held(appends)
+    posted = yield from sql.waiting([{"name": name} for name in held])
+    yield from _look_for_keys(appends, posted, held)
+    if again:
+        yield from _look_for_ids(appends, held)
+    for row in posted:
+        held[row.name].place(_body(row))
+    answers = [_answer(each, held.get(each.channel)) for each in appends]
+    changed = [each for each in held.values() if each.has_changed]
+    items = [item for each in changed for item in each.items]
+    if items:
+        yield sql.append(items)
+    if changed:
+        yield sql.raise_heads(
+            [
+                {"channel": each.row.id, "head": each.head, "size": each.size, "ended": each.ended}
+                for each in changed
+            ]
+        )
+    if posted:
+        yield sql.forget_posted([{"no": row.no} for row in posted])
+    return answers, [each.row.name for each in changed]
+
+
+def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
+    """Hold the rows of channels, making those that are missing and wanted."""
+    names = dict.fromkeys(each.channel for each in appends)
+    made = dict.fromkeys(each.channel for each in appends if each.create)
+    held: dict[str, HeldLog] = {}
+    for _ in range(TRIES):
+        wanted = [{"name": name} for name in made if name not in held]
+        if wanted:
+            yield sql.open_channels(wanted)
+        # All of them again: the rows have to be locked in one order.
+        found = yield from sql.hold([{"name": name} for name in names])
+        held = {row.name: HeldLog(row) for row in found}
+        if held.keys() >= made.keys():
+            break
+    return held
+
+
+def _look_for_keys(
+    appends: Sequence[Append], posted: Sequence[PostedRow], held: dict[str, HeldLog]
+) -> Steps[None]:
+    keys = {
+        (held[each.channel].row.id, event.key)
+        for each in appends
+        if each.channel in held
+        for event in each.events
+        if event.key is not None
+    }
+    keys |= {(held[row.name].row.id, row.key) for row in posted if row.key is not None}
+    if keys:
+        by_number = {each.row.id: each for each in held.values()}
+        items = [{"channel": channel, "key": key} for channel, key in keys]
+        for channel, row in (yield from sql.keyed(items)):
+            by_number[channel].know(row)
+
+
+def _look_for_ids(appends: Sequence[Append], held: dict[str, HeldLog]) -> Steps[None]:
+    """Find what an earlier try has stored whose answer was lost, among the newest events."""
+    elapsed = time.monotonic() - min(each.began for each in appends)
+    for name, channel in held.items():
+        ids = {event.id for each in appends if each.channel == name for event in each.events}
+        since, before = channel.row.now - int((elapsed + SLACK) * 1e6), channel.head + 1
+        while ids:
+            found = yield from sql.newest(
+                channel=channel.row.id, before=before, limit=NEWEST_AT_ONCE
+            )
+            for row in found:
+                if (id := uuid_from(row.id)) in ids:
+                    channel.by_id[id] = row.seq, row.at
+            if len(found) < NEWEST_AT_ONCE or found[-1].at < since:
+                break
+            before = found[-1].seq
+
+
+def _answer(each: Append, held: HeldLog | None) -> Answer[list[Event]]:
+    if held is None:
+        return NotFound(f"there is no channel {each.channel!r}")
+    is_stored = all(
+        event.id in held.by_id or (event.key is not None and event.key in held.by_key)
+        for event in each.events
+    )
+    if held.is_closed and not (is_stored and each.events):
+        if each.events:
+            return _closed(each.channel)
+        return []
+    answer = [held.add(event) for event in each.events]
+    if each.ended is not None:
+        held.ended, held.is_closed = each.ended, True
+    return answer
+
+
+def _closed(name: str) -> ChannelClosed:
+    return ChannelClosed(f"channel {name!r} was closed; publish to another one")
+
+
+def _body(row: PostedRow) -> EventBody:
+    return EventBody(
+        id=uuid_from(row.id),
+        body=row.body,
+        encoding=row.encoding,
+        size=row.size,
+        type=row.type,
+        key=row.key,
+        headers=row.headers,
+    )
+
+
+def post(each: Append) -> Operation[list[Event]]:
+    """Publish in a transaction that is not ours: durable with it, and numbered after its commit."""
+
+    def steps() -> Steps[Changed[list[Event]]]:
+        items = [
+            event.as_item(place=place, name=each.channel) for place, event in enumerate(each.events)
+        ]
+        found = yield from sql.post(items)
+        if not found:
+            raise _closed(each.channel)
+        at = found[0]
+        answer = [_event(each.channel, event, None, at) for event in each.events]
+        return Changed(answer, others=wakeups([each.channel]))
+
+    return Operation("post", steps)
+
+
+# ---------------------------------------------------------------- read
+
+
+class ReadFrom(Struct, frozen=True):
+    """Which events to read."""
+
+    channel: str
+    after: Cursor = START
+    most: int = 1_000
+    most_bytes: int = 2**20  # the page ends with the event that exceeds this
+
+
+class Found(Struct, frozen=True):
+    """What a read has found."""
+
+    page: Answer[EventPage]
+    posted: bool = False  # events wait for their numbers: place them and read again
+
+
+def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
+    """Read events behind cursors, oldest first."""
+
+    def steps() -> Steps[list[Found]]:
+        items = [
+            {
+                "nth": nth,
+                "name": each.channel,
+                "after": each.after.seq,
+                "most": each.most,
+                "most_bytes": each.most_bytes,
+            }
+            for nth, each in enumerate(reads)
+        ]
+        found: dict[int, list[ReadRow]] = {}
+        for nth, row in (yield from sql.read(items)):
+            found.setdefault(nth, []).append(row)
+        return [_found(each, found[nth]) for nth, each in enumerate(reads)]
+
+    return Operation("read", steps, Mode.READ, autocommit=True, batch=Batch(reads, read))
+
+
+def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
+    first = rows[0]
+    if first.channel is None or first.head is None or first.low is None:
+        page: Answer[EventPage] = EventPage(
+            events=[], cursor=str(START), oldest=str(START), head=str(START), ended=None
+        )
+        if each.after != START:
+            page = _reset(each, "channel", "was deleted", START, START)
+        return Found(page, bool(first.posted))
+    at = partial(Cursor, first.era, first.channel)
+    oldest, head = at(first.low), at(first.head)
+    if reason := _why_reset(each.after, oldest, head):
+        return Found(_reset(each, *reason, oldest, head), bool(first.posted))
+    events = [event_from(each.channel, at(row.seq), row) for row in rows if row.seq is not None]
+    cursor = events[-1].cursor if events else None
+    # From the beginning, which may be behind the first number.
+    cursor = cursor or str(each.after if each.after != START else oldest)
+    page = EventPage(
+        events=events,
+        cursor=cursor,
+        oldest=str(oldest),
+        head=str(head),
+        ended=first.ended if cursor == str(head) else None,
+    )
+    return Found(page, bool(first.posted))
+
+
+def _why_reset(after: Cursor, oldest: Cursor, head: Cursor) -> tuple[str, str] | None:
+    if after == START:
+        return None
+    if after.era != head.era:
+        return "era", "was restored from a backup"
+    if after.channel != head.channel:
+        return "channel", "was deleted and made again"
+    if after.seq < oldest.seq:
+        return "retention", "has deleted the events behind this cursor"
+    if after.seq > head.seq:
+        return "ahead", "has not so many events"
+    return None
+
+
+def _reset(each: ReadFrom, reason: str, why: str, oldest: Cursor, head: Cursor) -> CursorReset:
+    msg = f"channel {each.channel!r} {why}; read again from `oldest` or from `head`"
+    return CursorReset(msg, reason, str(oldest), str(head))
+
+
+def event_from(channel: str, cursor: Cursor, row: EventRow | ReadRow) -> Event:
+    """Return a stored event."""
+    return Event(
+        id=uuid_from(row.id),
+        channel=channel,
+        cursor=str(cursor),
+        at=as_datetime(row.at),
+        type=row.type,
+        key=row.key,
+        headers=decoded(row.headers),
+        body=row.body,
+        encoding=row.encoding,
+    )

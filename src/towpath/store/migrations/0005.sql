@@ -1,0 +1,51 @@
+-- Event streams: channels, their events, and the readers whose places are kept.
+-- oldest: 3
+
+-- One row for each channel. A publish holds it; no index has a column that a publish changes.
+create table towpath.channel (
+    id         {identity}, -- in every cursor, never given twice
+    head       bigint not null default 0, -- number of the newest event: dense, in the order of commits
+    low        bigint not null default 0, -- events up to this one are gone; raised before they go
+    bytes      bigint not null default 0, -- of the payloads that are kept
+    created_at bigint not null,
+    closed_at  bigint,
+    name       text {by_bytes} unique, -- null once it is deleted: its events go later, some at a time
+    ended      text -- how it was closed
+);
+create index towpath_channel_deleted on towpath.channel (id) where name is null;
+
+create table towpath.event (
+    channel  bigint not null,
+    seq      bigint not null,
+    at       bigint not null,
+    size     bigint not null, -- bytes of the body
+    id       {uuid} not null,
+    type     text,
+    key      text,
+    headers  text,
+    encoding text   not null,
+    body     text   not null,
+    primary key (channel, seq)
+) {without_rowid};
+create unique index towpath_event_key on towpath.event (channel, key) where key is not null;
+
+-- Published in a transaction that is not ours: it gets its number after the commit.
+create table towpath.posted (
+    no       {identity},
+    at       bigint not null,
+    size     bigint not null,
+    name     text   not null, -- not by number: the channel may be made later
+    id       {uuid} not null,
+    type     text,
+    key      text,
+    headers  text,
+    encoding text   not null,
+    body     text   not null
+);
+create index towpath_posted_name on towpath.posted (name, no);
+
+-- One row once a backup was restored: numbers after that may have been given before.
+create table towpath.era (
+    id     {number} not null primary key,
+    number bigint   not null
+);
