@@ -89,6 +89,7 @@ VERBS = {
     "accounts",
     "keys",
     "access",
+    "events",
 }
 
 

@@ -6,6 +6,8 @@ from towpath.app.flows import Chain, Group, Step, group
 from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
+from towpath.model.channels import Channel
+from towpath.model.event import Event, EventPage, NewEvent
 from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
 from towpath.model.limits import Limit
 from towpath.model.schedule import Schedule
@@ -20,13 +22,17 @@ __all__ = [
     "Bury",
     "Cancel",
     "Chain",
+    "Channel",
     "Context",
+    "Event",
+    "EventPage",
     "Group",
     "Job",
     "JobEvent",
     "Lease",
     "Limit",
     "LogLine",
+    "NewEvent",
     "Retry",
     "Schedule",
     "Settings",

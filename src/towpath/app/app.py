@@ -19,6 +19,7 @@ from towpath.app.connect import open_database, without_driver, without_password
 from towpath.app.delay_queue import Queue, Queues
 from towpath.app.doctor import Check, Doctor
 from towpath.app.enqueueing import Enqueueing
+from towpath.app.events import Events
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.limits import Limits
@@ -110,6 +111,7 @@ class App:
         self.storing = Enqueueing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
+        self.events = Events(self)
         self.queues = Queues(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)

@@ -95,7 +95,7 @@ def page(given: Filters) -> lookup.Page:
     return lookup.Page(
         topic=None if topic is None else checked(topic),
         status=None if status is None else STATUSES[status],
-        key=_key(key),
+        key=key_of(key),
         text=None if text is None else clean_text(text, MOST_KEY),
         before=before.seq if isinstance(before, Job) else before and seq_of(before),
         limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
@@ -162,7 +162,7 @@ def _shared(topic: str, given: EnqueueOptions, defaults: Defaults) -> dict[str, 
     if "run_at" in given:
         shared["run_at"] = instant(given["run_at"])
     if "key" in given:
-        shared["key"] = _key(given["key"])
+        shared["key"] = key_of(given["key"])
     shared["options"] = _options(given, defaults.options)
     return shared
 
@@ -341,7 +341,7 @@ def headers_of(headers: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _limit(limit: Any) -> Limit:
-    if not isinstance(limit, Limit) or _key(limit.key) is None:
+    if not isinstance(limit, Limit) or key_of(limit.key) is None:
         msg = f"{limit!r} is not a Limit with a key"
         raise Invalid(msg)
     if limit.concurrency is None and limit.pace is None:
@@ -388,7 +388,8 @@ def task_name(name: Any) -> str:
 _TASK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
-def _key(key: Any) -> str | None:
+def key_of(key: Any) -> str | None:
+    """Return a key; raise Invalid if it cannot be one."""
     if key is None:
         return None
     if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY or clean_text(key, MOST_KEY) != key:

@@ -20,7 +20,9 @@ from towpath.model.sessions import Session
 from towpath.operation import Operation
 from towpath.store import (
     accounts,
+    channels,
     dependencies,
+    events,
     leases,
     limits,
     logins,
@@ -47,6 +49,7 @@ DELETE_TOPICS_EVERY: Final = 60 * PRUNE_EVERY
 MANY_TOPICS: Final = 1_000  # with so many topics the empty ones are deleted more often
 MOST_BATCHES: Final = 100  # of one kind in one round
 MOST_ERROR: Final = 1_000  # characters
+CHANNELS_AT_ONCE: Final = 100
 NEVER: Final = float("inf")
 
 
@@ -100,6 +103,8 @@ class Upkeep:
         self._watch_sessions()
         self._adopt()
         self._do(stats.roll_up())
+        self._place_posted()
+        self._repeat(lambda: self._do(channels.drop_deleted()))
         if now is not None:
             self._prune(now)
 
@@ -192,6 +197,12 @@ class Upkeep:
         self._freed_upto = keys[-1] if len(keys) == limits.KEYS_AT_ONCE else ""
         if keys:
             self._do(limits.free(keys))
+
+    def _place_posted(self) -> None:
+        """Give numbers to events that were published in callers' transactions."""
+        names: list[str] = self._do(channels.posted(CHANNELS_AT_ONCE)) or []
+        if names:
+            self._do(events.place(names))
 
     def _adopt(self) -> None:
         """Take back leases whose session does not exist: some leases per round."""

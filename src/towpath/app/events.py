@@ -1,0 +1,219 @@
+"""The verbs of events."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from towpath.app.checks import at_least_one, headers_of, key_of
+from towpath.errors import Invalid
+from towpath.model.channels import Channel, checked_channel, checked_own
+from towpath.model.cursor import START, Cursor
+from towpath.model.event import Event, EventPage, NewEvent, event_type
+from towpath.model.ids import uuid7
+from towpath.model.payload import encode
+from towpath.operation import answered
+from towpath.store import channels, events
+from towpath.store.events import Append, EventBody, ReadFrom
+
+if TYPE_CHECKING:
+    from towpath.app.app import App
+
+MOST_PAGE: Final = 1_000  # events of one page
+MOST_EVENTS: Final = 10_000  # of one call
+CLOSED: Final = "closed"
+
+
+class Events:
+    """Channels, and the events in them."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+
+    async def apublish(
+        self,
+        channel: str,
+        payload: object = None,
+        *,
+        type: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: object = None,
+    ) -> Event:
+        """Add an event to a channel; with a connection, in that connection's transaction.
+
+        The channel begins with its first event. If it has an event with this key already, that
+        event is returned and nothing is stored. In the caller's transaction the event has no cursor
+        yet: it gets its place after the commit, ahead of everything published later.
+        """
+        event = NewEvent(payload, type, key, headers or {})
+        return (await self.apublish_many(channel, [event], connection=connection))[0]
+
+    async def apublish_many(
+        self, channel: str, events: Iterable[NewEvent], *, connection: object = None
+    ) -> list[Event]:
+        """Add events to a channel, in this order and next to each other: all of them or none."""
+        return await self._aadded(self._append(checked_own(channel), events), connection)
+
+    async def aread(
+        self, channel: str, after: str | None = None, *, limit: int = MOST_PAGE
+    ) -> EventPage:
+        """Read the events behind a cursor, oldest first; without one, from the beginning.
+
+        CursorReset if the reader cannot go on from there. A page also ends at about 1 MiB. A
+        channel that does not exist yet is empty.
+        """
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        cursor = START if after is None else Cursor.parse(after)
+        read = ReadFrom(checked_channel(channel), cursor, most)
+        [found] = await self._app.arun(events.read([read]))
+        if found.posted:
+            await self._app.arun(events.place([channel]))
+            [found] = await self._app.arun(events.read([read]))
+        return answered(found.page)
+
+    async def aposition(self, channel: str) -> str:
+        """Return the cursor of the newest event: what is read after it is published later."""
+        [head] = await self._app.arun(channels.heads([checked_channel(channel)]))
+        if head.posted:
+            await self._app.arun(events.place([channel]))
+            [head] = await self._app.arun(channels.heads([channel]))
+        return str(head.cursor)
+
+    async def aclose(self, channel: str) -> None:
+        """End a channel: readers are told, and a later publish is refused with ChannelClosed."""
+        append = Append(channel=checked_own(channel), ended=CLOSED, create=False)
+        answered((await self._app.arun(events.append([append])))[0])
+
+    async def adelete(self, channel: str) -> bool:
+        """Delete a channel and its events; say whether there was one. Its readers are reset."""
+        return await self._app.arun(channels.delete(checked_own(channel)))
+
+    async def _aadded(self, append: Append, connection: object) -> list[Event]:
+        if not append.events:
+            return []
+        if connection is not None:
+            return await self._app.arun(events.post(append), connection)
+        if append.is_plain:
+            [stored] = await self._app.arun(events.publish([append]))
+            if stored is not None:
+                return stored
+        return answered((await self._app.arun(events.append([append])))[0])
+
+    async def alist(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Channel]:
+        """List channels whose names begin with `prefix`, by name, from behind a name on."""
+        if prefix:
+            checked_channel(prefix)
+        if after:
+            checked_channel(after)
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        return await self._app.arun(channels.list_channels(prefix, after, most))
+
+    async def arestored(self) -> int:
+        """Begin a new era after a backup was restored: cursors of before are reset."""
+        return await self._app.arun(channels.raise_era())
+
+    def _append(self, channel: str, events: Iterable[NewEvent]) -> Append:
+        most = self._app.settings.max_payload
+        bodies = [_body(event, most) for event in events]
+        if len(bodies) > MOST_EVENTS:
+            msg = f"{len(bodies):,} events in one call; at most {MOST_EVENTS:,} are allowed"
+            raise Invalid(msg)
+        return Append(channel=channel, events=bodies)
+
+    # From here on written by tools/blocking.py out of the async verbs above: do not edit.
+
+    def publish(
+        self,
+        channel: str,
+        payload: object = None,
+        *,
+        type: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: object = None,
+    ) -> Event:
+        """Add an event to a channel; with a connection, in that connection's transaction.
+
+        The channel begins with its first event. If it has an event with this key already, that
+        event is returned and nothing is stored. In the caller's transaction the event has no cursor
+        yet: it gets its place after the commit, ahead of everything published later.
+        """
+        event = NewEvent(payload, type, key, headers or {})
+        return self.publish_many(channel, [event], connection=connection)[0]
+
+    def publish_many(
+        self, channel: str, events: Iterable[NewEvent], *, connection: object = None
+    ) -> list[Event]:
+        """Add events to a channel, in this order and next to each other: all of them or none."""
+        return self._added(self._append(checked_own(channel), events), connection)
+
+    def read(self, channel: str, after: str | None = None, *, limit: int = MOST_PAGE) -> EventPage:
+        """Read the events behind a cursor, oldest first; without one, from the beginning.
+
+        CursorReset if the reader cannot go on from there. A page also ends at about 1 MiB. A
+        channel that does not exist yet is empty.
+        """
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        cursor = START if after is None else Cursor.parse(after)
+        read = ReadFrom(checked_channel(channel), cursor, most)
+        [found] = self._app.run(events.read([read]))
+        if found.posted:
+            self._app.run(events.place([channel]))
+            [found] = self._app.run(events.read([read]))
+        return answered(found.page)
+
+    def position(self, channel: str) -> str:
+        """Return the cursor of the newest event: what is read after it is published later."""
+        [head] = self._app.run(channels.heads([checked_channel(channel)]))
+        if head.posted:
+            self._app.run(events.place([channel]))
+            [head] = self._app.run(channels.heads([channel]))
+        return str(head.cursor)
+
+    def close(self, channel: str) -> None:
+        """End a channel: readers are told, and a later publish is refused with ChannelClosed."""
+        append = Append(channel=checked_own(channel), ended=CLOSED, create=False)
+        answered(self._app.run(events.append([append]))[0])
+
+    def delete(self, channel: str) -> bool:
+        """Delete a channel and its events; say whether there was one. Its readers are reset."""
+        return self._app.run(channels.delete(checked_own(channel)))
+
+    def _added(self, append: Append, connection: object) -> list[Event]:
+        if not append.events:
+            return []
+        if connection is not None:
+            return self._app.run(events.post(append), connection)
+        if append.is_plain:
+            [stored] = self._app.run(events.publish([append]))
+            if stored is not None:
+                return stored
+        return answered(self._app.run(events.append([append]))[0])
+
+    def list(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Channel]:
+        """List channels whose names begin with `prefix`, by name, from behind a name on."""
+        if prefix:
+            checked_channel(prefix)
+        if after:
+            checked_channel(after)
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        return self._app.run(channels.list_channels(prefix, after, most))
+
+    def restored(self) -> int:
+        """Begin a new era after a backup was restored: cursors of before are reset."""
+        return self._app.run(channels.raise_era())
+
+
+def _body(event: Any, most: int) -> EventBody:
+    if not isinstance(event, NewEvent):
+        msg = f"expected a NewEvent, not {event!r}"
+        raise Invalid(msg)
+    body, encoding = encode(event.payload, most)
+    return EventBody(
+        id=uuid7(),
+        body=body,
+        encoding=encoding,
+        size=len(body.encode()),
+        type=event_type(event.type),
+        key=key_of(event.key),
+        headers=events.encoded(headers_of(event.headers)),
+    )
