@@ -111,7 +111,7 @@ class App:
         self.storing = Enqueueing(settings)
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
-        self.events = Events(self)
+        self.events = Events(self, self._wakeups)
         self.queues = Queues(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)

@@ -1,14 +1,27 @@
 """The verbs of events."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from towpath.app.checks import at_least_one, headers_of, key_of
+from towpath.app.hub import Hubs
+from towpath.app.subscriptions import (
+    NOW,
+    Place,
+    Subscription,
+    ThreadSubscription,
+    iterate,
+    iterate_blocking,
+)
+from towpath.app.subscriptions import START as FIRST
+from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid
 from towpath.model.channels import Channel, checked_channel, checked_own
 from towpath.model.cursor import START, Cursor
 from towpath.model.event import Event, EventPage, NewEvent, event_type
 from towpath.model.ids import uuid7
+from towpath.model.instants import Duration
 from towpath.model.payload import encode
 from towpath.operation import answered
 from towpath.store import channels, events
@@ -25,8 +38,9 @@ CLOSED: Final = "closed"
 class Events:
     """Channels, and the events in them."""
 
-    def __init__(self, app: "App") -> None:
+    def __init__(self, app: "App", wakeups: Wakeups) -> None:
         self._app = app
+        self._hubs = Hubs(app, wakeups)
 
     async def apublish(
         self,
@@ -87,6 +101,37 @@ class Events:
         """Delete a channel and its events; say whether there was one. Its readers are reset."""
         return await self._app.arun(channels.delete(checked_own(channel)))
 
+    async def follow(
+        self,
+        channel: str,
+        after: str | None = None,
+        *,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+    ) -> Subscription:
+        """Begin a subscription that a task reads page by page; options as for `subscribe`."""
+        place = Place(channel, after, last, since, types)
+        return Subscription(self, self._hubs, place, await self._afirst(place))
+
+    async def _afirst(self, place: Place) -> str | None:
+        """Return the cursor behind which a subscription begins."""
+        if place.after == NOW:
+            return await self.aposition(place.channel)
+        if place.last is not None:
+            return await self._abefore_last(place.channel, place.last)
+        if place.since is not None:
+            cursor = await self._app.arun(channels.before(place.channel, place.since))
+            return str(cursor)
+        return None if place.after == FIRST else place.after
+
+    async def _abefore_last(self, channel: str, last: int) -> str:
+        [head] = await self._app.arun(channels.heads([channel]))
+        if head.posted:
+            await self._app.arun(events.place([channel]))
+            [head] = await self._app.arun(channels.heads([channel]))
+        return str(head.cursor._replace(seq=max(head.cursor.seq - last, head.oldest.seq)))
+
     async def _aadded(self, append: Append, connection: object) -> list[Event]:
         if not append.events:
             return []
@@ -110,6 +155,41 @@ class Events:
     async def arestored(self) -> int:
         """Begin a new era after a backup was restored: cursors of before are reset."""
         return await self._app.arun(channels.raise_era())
+
+    def subscribe(
+        self,
+        channel: str,
+        after: str | None = None,
+        *,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+        timeout: Duration | None = None,
+    ) -> Iterator[Event]:
+        """Iterate over the events of a channel: those that it has, then those that come.
+
+        It begins behind the cursor `after`, which may also be "start" (the default) or "now"; or
+        with the `last` so many events; or with those published `since` a time. `types` such as
+        ["order.*"] choose events by their type. It ends with the channel, or when no event came
+        for `timeout`. An outage of the database is waited for. CursorReset if events are missing.
+        """
+        place = Place(channel, after, last, since, types)
+        subscription = ThreadSubscription(self, self._hubs, place, self._first(place))
+        return iterate_blocking(subscription, timeout)
+
+    def asubscribe(
+        self,
+        channel: str,
+        after: str | None = None,
+        *,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncIterator[Event]:
+        """Iterate over the events of a channel, in an event loop; see `subscribe`."""
+        subscribing = self.follow(channel, after, last=last, since=since, types=types)
+        return iterate(subscribing, timeout)
 
     def _append(self, channel: str, events: Iterable[NewEvent]) -> Append:
         most = self._app.settings.max_payload
@@ -177,6 +257,24 @@ class Events:
     def delete(self, channel: str) -> bool:
         """Delete a channel and its events; say whether there was one. Its readers are reset."""
         return self._app.run(channels.delete(checked_own(channel)))
+
+    def _first(self, place: Place) -> str | None:
+        """Return the cursor behind which a subscription begins."""
+        if place.after == NOW:
+            return self.position(place.channel)
+        if place.last is not None:
+            return self._before_last(place.channel, place.last)
+        if place.since is not None:
+            cursor = self._app.run(channels.before(place.channel, place.since))
+            return str(cursor)
+        return None if place.after == FIRST else place.after
+
+    def _before_last(self, channel: str, last: int) -> str:
+        [head] = self._app.run(channels.heads([channel]))
+        if head.posted:
+            self._app.run(events.place([channel]))
+            [head] = self._app.run(channels.heads([channel]))
+        return str(head.cursor._replace(seq=max(head.cursor.seq - last, head.oldest.seq)))
 
     def _added(self, append: Append, connection: object) -> list[Event]:
         if not append.events:

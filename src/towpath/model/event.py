@@ -48,6 +48,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
     """Some events of a channel in a row, and where they stand in it."""
 
     events: Sequence[Event]
+    after: str  # the cursor that it begins behind
     cursor: str  # behind the last event of the page; read on from here
     oldest: str  # a reader with an older cursor than this one is reset
     head: str  # the cursor of the newest event

@@ -55,6 +55,7 @@ class sql(Statements):
     drop_channel = no_rows()
     posted_names = rows(str)
     raise_era = rows(int)
+    time_of = rows(int)
 
 
 class Head(Struct, frozen=True):
@@ -84,6 +85,28 @@ def _head(row: HeadRow) -> Head:
         return Head(START, START, None, bool(row.posted))
     oldest = Cursor(row.era, row.channel, row.low)
     return Head(oldest._replace(seq=row.head), oldest, row.ended, bool(row.posted))
+
+
+def before(name: str, since: int) -> Operation[Cursor]:
+    """Return the cursor before the first event that was published since a time.
+
+    The events are in the order of commits: where the clock was set back, it is about there.
+    """
+
+    def steps() -> Steps[Cursor]:
+        [row] = yield from sql.heads([{"name": name}])
+        head = _head(row)
+        low, high = head.oldest.seq, head.cursor.seq
+        while low < high:  # the event is behind `low`, and not behind `high`
+            middle = (low + high) // 2
+            at = yield from sql.time_of(channel=head.cursor.channel, seq=middle + 1)
+            if at and at[0] < since:
+                low = middle + 1
+            else:
+                high = middle
+        return head.cursor._replace(seq=low)
+
+    return Operation("before", steps, Mode.READ)
 
 
 def list_channels(prefix: str, after: str, limit: int) -> Operation[list[Channel]]:

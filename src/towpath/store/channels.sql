@@ -36,7 +36,16 @@ delete from towpath.event where channel = :channel and seq = any(array(
     select seq from towpath.event where channel = :channel order by seq limit :limit))
 returning seq;
 
--- name: drop_channel
+-- name: drop_channel [sqlite]
+delete from towpath.producer where channel = :channel;
+delete from towpath.consumer where channel = :channel;
+delete from towpath.lifetime where channel = :channel;
+delete from towpath.channel where id = :channel and name is null;
+
+-- name: drop_channel [postgres]
+with producers as (delete from towpath.producer where channel = :channel),
+consumers as (delete from towpath.consumer where channel = :channel),
+lifetimes as (delete from towpath.lifetime where channel = :channel)
 delete from towpath.channel where id = :channel and name is null;
 
 -- name: posted_names
@@ -46,3 +55,6 @@ select distinct name from towpath.posted order by name limit :limit;
 insert into towpath.era as e (id, number) values (1, 1)
 on conflict (id) do update set number = e.number + 1
 returning number;
+
+-- name: time_of
+select at from towpath.event where channel = :channel and seq = :seq;

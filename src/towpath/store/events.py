@@ -497,7 +497,12 @@ def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
     first = rows[0]
     if first.channel is None or first.head is None or first.low is None:
         page: Answer[EventPage] = EventPage(
-            events=[], cursor=str(START), oldest=str(START), head=str(START), ended=None
+            events=[],
+            after=str(START),
+            cursor=str(START),
+            oldest=str(START),
+            head=str(START),
+            ended=None,
         )
         if each.after != START:
             page = _reset(each, "channel", "was deleted", START, START)
@@ -507,11 +512,12 @@ def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
     if reason := _why_reset(each.after, oldest, head):
         return Found(_reset(each, *reason, oldest, head), bool(first.posted))
     events = [event_from(each.channel, at(row.seq), row) for row in rows if row.seq is not None]
-    cursor = events[-1].cursor if events else None
-    # From the beginning, which may be behind the first number.
-    cursor = cursor or str(each.after if each.after != START else oldest)
+    # The beginning may be behind the first number.
+    after = str(oldest if each.after == START else each.after)
+    cursor = (events[-1].cursor if events else None) or after
     page = EventPage(
         events=events,
+        after=after,
         cursor=cursor,
         oldest=str(oldest),
         head=str(head),

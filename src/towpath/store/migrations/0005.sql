@@ -9,9 +9,19 @@ create table towpath.channel (
     bytes      bigint not null default 0, -- of the payloads that are kept
     created_at bigint not null,
     closed_at  bigint,
+    job        bigint, -- whose stream it is
+    epoch      bigint, -- of a job's stream: the lease that wrote last,
+    said       bigint, -- and how many words of it are here
+    source     bigint, -- the channel that it was forked from, at fork_at
+    fork_at    bigint,
     name       text {by_bytes} unique, -- null once it is deleted: its events go later, some at a time
+    media      text not null default 'application/json',
+    order_key  text, -- Stream-Seq of the last append
+    closed_by  text, -- the word of the producer that closed it, so that its repetition is known
     ended      text -- how it was closed
 );
+create index towpath_channel_job on towpath.channel (job) where job is not null;
+create index towpath_channel_source on towpath.channel (source) where source is not null;
 create index towpath_channel_deleted on towpath.channel (id) where name is null;
 
 create table towpath.event (
@@ -43,6 +53,36 @@ create table towpath.posted (
     body     text   not null
 );
 create index towpath_posted_name on towpath.posted (name, no);
+
+-- Durable Streams: what each producer has said last.
+create table towpath.producer (
+    channel bigint not null,
+    epoch   bigint not null,
+    said    bigint not null,
+    name    text   not null,
+    primary key (channel, name)
+) {without_rowid};
+
+-- Readers whose places are kept. A reader of an older generation is refused.
+create table towpath.consumer (
+    channel    bigint not null,
+    acked      bigint not null,
+    generation bigint not null,
+    seen_at    bigint not null,
+    name       text   not null,
+    primary key (channel, name)
+) {without_rowid};
+
+-- Channels that end by themselves, or keep less than usual; most have no row here.
+create table towpath.lifetime (
+    channel    {number} not null primary key,
+    ttl        bigint, -- renewed by reads and writes
+    expires_at bigint,
+    max_age    bigint,
+    max_bytes  bigint,
+    max_count  bigint
+);
+create index towpath_lifetime_end on towpath.lifetime (expires_at) where expires_at is not null;
 
 -- One row once a backup was restored: numbers after that may have been given before.
 create table towpath.era (

@@ -1,0 +1,202 @@
+"""Subscriptions: what a channel has, then what comes, each event once and in order."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec.structs import replace
+
+from towpath.app.checks import at_least_one
+from towpath.app.hub import Hubs, SharedPage, ThreadListener, Watched
+from towpath.errors import DatabaseUnavailable, Invalid
+from towpath.model.channels import checked_channel
+from towpath.model.cursor import Cursor
+from towpath.model.event import Event, TypeFilter
+from towpath.model.instants import Duration, instant, microseconds
+
+if TYPE_CHECKING:
+    from towpath.app.events import Events
+
+PAUSE: Final = 1.0  # seconds between two reads while the database is away
+START: Final = "start"
+NOW: Final = "now"
+
+
+class Place:
+    """Where in a channel a subscription begins, and which events it wants."""
+
+    def __init__(
+        self,
+        channel: str,
+        after: str | None = None,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+    ) -> None:
+        self.channel = checked_channel(channel)
+        if sum(each is not None for each in (after, last, since)) > 1:
+            msg = "pass one of `after`, `last` and `since`"
+            raise Invalid(msg)
+        self.after = after
+        self.last = None if last is None else at_least_one(last, "last")
+        self.since = None if since is None else instant(since, "since")
+        self.wants = None if types is None else TypeFilter(types)
+        if after not in {None, START, NOW}:
+            Cursor.parse(after)
+
+
+class Reader:
+    """The position of a subscription."""
+
+    def __init__(self, place: Place, cursor: str | None) -> None:
+        self.cursor = cursor  # everything up to here is done; None: nothing is read yet
+        self.channel = place.channel
+        self._wants = place.wants
+        self._told = cursor  # the cursor of the page before
+        self._has_read = False
+
+    def taken(self, shared: SharedPage) -> SharedPage | None:
+        """Move behind a page; return what of it is wanted, or None to go on reading."""
+        page = shared.page
+        self.cursor, self._has_read = page.cursor, True
+        if self._wants is not None:
+            wanted = [event for event in page.events if self._wants(event.type)]
+            after = page.after if self._told is None else self._told
+            page = replace(page, events=wanted, after=after)
+            shared = SharedPage(page, {})
+        if not page.events and page.ended is None:
+            return None
+        self._told = page.cursor
+        return shared
+
+    def check(self, error: DatabaseUnavailable) -> None:
+        """Raise the error, unless something was read before: then the database comes back."""
+        if not self._has_read:
+            raise error
+
+
+class Subscription(Reader):
+    """Reads a channel for a task. Leave it, or close it, to end it."""
+
+    def __init__(self, verbs: "Events", hubs: Hubs, place: Place, cursor: str | None) -> None:
+        super().__init__(place, cursor)
+        self._verbs = verbs
+        self._hubs = hubs
+        self._watched: Watched | None = hubs.watch(place.channel)
+
+    async def next(self) -> SharedPage:
+        """Wait for the next page with events that are wanted, or with the end of the channel."""
+        while True:
+            watched = self._open()
+            news = watched.news()
+            shared = watched.page_after(self.cursor) if self.cursor else None
+            if shared is None and watched.cursor is not None and watched.cursor == self.cursor:
+                await news.wait()  # the hub has read up to here, and reads on
+                continue
+            if shared is None:
+                try:
+                    page = await self._verbs.aread(self.channel, self.cursor)
+                except DatabaseUnavailable as error:
+                    self.check(error)
+                    await asyncio.sleep(PAUSE)
+                    continue
+                shared = SharedPage(page, {})
+            wanted = self.taken(shared)
+            if wanted is not None:
+                return wanted
+            if not shared.page.events and watched.may_wait(shared.page.cursor):
+                await news.wait()
+
+    def _open(self) -> Watched:
+        self._hubs.check_open()
+        if self._watched is None:
+            msg = "this subscription was closed; make a new one"
+            raise Invalid(msg)
+        return self._watched
+
+    def close(self) -> None:
+        """End it."""
+        if self._watched is not None:
+            self._watched.leave()
+            self._watched = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ThreadSubscription(Reader):
+    """Reads a channel for a thread."""
+
+    def __init__(self, verbs: "Events", hubs: Hubs, place: Place, cursor: str | None) -> None:
+        super().__init__(place, cursor)
+        self._verbs = verbs
+        self._hubs = hubs
+        self._listener: ThreadListener = hubs.listen([place.channel])
+
+    def next(self, timeout: float | None) -> SharedPage | None:
+        """Wait for the next page with events that are wanted; None if none comes in time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._hubs.check_open()
+            try:
+                page = self._verbs.read(self.channel, self.cursor)
+            except DatabaseUnavailable as error:
+                self.check(error)
+                time.sleep(PAUSE)
+                continue
+            wanted = self.taken(SharedPage(page, {}))
+            if wanted is not None:
+                return wanted
+            if page.events:
+                continue
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._listener.wait(left)
+
+    def close(self) -> None:
+        """End it."""
+        self._listener.leave()
+
+
+async def iterate(
+    subscribing: Coroutine[Any, Any, Subscription], timeout: Duration | None
+) -> AsyncIterator[Event]:
+    """Iterate over the events of a subscription, to the end of the channel."""
+    seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
+    async with await subscribing as subscription:
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    page = (await subscription.next()).page
+            except TimeoutError:
+                return
+            for event in page.events:
+                yield event
+            if page.ended is not None:
+                return
+
+
+def iterate_blocking(subscription: ThreadSubscription, timeout: Duration | None) -> Iterator[Event]:
+    """Iterate over the events of a subscription, to the end of the channel."""
+    seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
+    with contextlib.closing(subscription):
+        while True:
+            shared = subscription.next(seconds)
+            if shared is None:
+                return
+            yield from shared.page.events
+            if shared.page.ended is not None:
+                return
