@@ -293,7 +293,7 @@ class HeldLog:
             return _event(self.row.name, event, self._cursor(seq), at)
         self.head += 1
         self.size += event.size
-        self.items.append(event.as_item(channel=self.row.id, seq=self.head))
+        self.items.append(event.as_item(channel=self.row.id, seq=self.head, at=self.row.now))
         added = _event(self.row.name, event, self._cursor(self.head), self.row.now)
         if event.key is not None:
             self.by_key[event.key] = added

@@ -72,13 +72,13 @@ select seq, at, id from towpath.event
 
 -- name: append [sqlite]
 insert into towpath.event (channel, seq, at, size, id, type, key, headers, encoding, body)
-values (:channel, :seq, :now, :size, :id, :type, :key, :headers, :encoding, :body);
+values (:channel, :seq, :at, :size, :id, :type, :key, :headers, :encoding, :body);
 
 -- name: append [postgres]
 insert into towpath.event (channel, seq, at, size, id, type, key, headers, encoding, body)
-select channel, seq, {now}, size, id, type, key, headers, encoding, body
+select channel, seq, at, size, id, type, key, headers, encoding, body
   from json_to_recordset(cast(:items as json)) as i(
-       channel bigint, seq bigint, size bigint, id uuid, type text, key text, headers text,
+       channel bigint, seq bigint, at bigint, size bigint, id uuid, type text, key text, headers text,
        encoding text, body text);
 
 -- name: raise_heads [sqlite]
