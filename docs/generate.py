@@ -16,17 +16,19 @@ from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Context, Words
 from towpath.app.delay_queue import Queue, Queues
+from towpath.app.flows import Chain, Group, Step
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
-from towpath.app.tasks import TaskOptions
+from towpath.app.tasks import Task, TaskJob, TaskOptions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
 from towpath.model.states import STATUS, TRANSITIONS, State
 from towpath.server.api import document
 from towpath.settings import Settings
+from towpath.testing import Clock, IsolatedJobs
 
 HERE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: do not edit. -->"
@@ -109,9 +111,11 @@ def verbs() -> str:
         lines += ["", f"## `{name}`", ""]
         for verb, function in vars(kind).items():
             internal = verb.startswith("_") or (kind.__name__, verb) in INTERNAL
+            if internal or is_twin(verb, kind):
+                continue
             if isinstance(function, property):
                 lines.append(f"- `{verb}`: {function.__doc__}")
-            elif not internal and not is_twin(verb, kind):
+            elif callable(function):
                 said = " ".join(inspect.cleandoc(function.__doc__ or "").split())
                 lines.append(f"- `{verb}({parameters(function)})`: {said}")
         for title, described in OPTIONS.get(name, {}).items():
@@ -146,8 +150,8 @@ def parameters(function: Callable[..., object]) -> str:
     """Write a signature without its types."""
     words: list[str] = []
     for each in list(inspect.signature(function).parameters.values())[1:]:
-        if each.kind is inspect.Parameter.VAR_KEYWORD:
-            words.append("…")
+        if each.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            words += ["…"] if "…" not in words else []
         elif each.default is inspect.Parameter.empty:
             words.append(each.name)
         else:
@@ -160,15 +164,34 @@ INTERNAL = {
     ("App", "attach"),
     ("App", "run"),
     ("App", "start_again"),
+    ("Chain", "build"),
+    ("Chain", "nodes"),
     ("Context", "cancel"),
+    ("Group", "build"),
+    ("Group", "enqueue"),
     ("Jobs", "new"),
     ("Jobs", "storing"),
     ("Jobs", "stored"),
     ("Schedules", "declaration"),
+    ("Step", "build"),
+    ("Task", "as_enqueued"),
+    ("Task", "from_outside"),
+    ("Task", "job"),
+    ("Task", "may_retry"),
+    ("Task", "new"),
+    ("Task", "returned_by"),
+    ("Task", "signature"),
+    ("Task", "store"),
+    ("TaskJob", "await_"),
     ("Upkeep", "start_again"),
 }
 DOORS = {
     "app": App,
+    "task": Task,
+    "task.enqueue(…)": TaskJob,
+    "task.s(…)": Step,
+    "task.s(…) | task.s(…)": Chain,
+    "group(…)": Group,
     "app.jobs": Jobs,
     "app.queue(topic)": Queue,
     "app.queues": Queues,
@@ -180,6 +203,8 @@ DOORS = {
     "app.access": AccessVerbs,
     "app.upkeep": Upkeep,
     "ctx": Context,
+    "towpath.testing.isolated(app)": IsolatedJobs,
+    "jobs.clock": Clock,
 }
 OPTIONS: dict[str, dict[str, type]] = {
     "app": {"Options of `task`": TaskOptions},
