@@ -10,7 +10,7 @@ from towpath.testing import IsolatedJobs, isolated
 
 @pytest.fixture
 def jobs() -> Iterator[IsolatedJobs]:
-    """Give the app a database in memory, and a clock that stands still."""
+    """Give the app a private database, and a clock that stands still."""
     outbox.clear()
     with isolated(app) as jobs:
         yield jobs
