@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from towpath.app.access_cache import AccessCache
 from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid, InvalidRule
-from towpath.model.access import JOB_FIELDS, Access, TopicAccess
+from towpath.model.access import CHANNEL_FIELDS, JOB_FIELDS, Access, ChannelAccess, TopicAccess
+from towpath.model.channels import JOB, checked_channel
 from towpath.model.topics import checked
 from towpath.store import access
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from towpath.app.app import App
 
 RULES: Final = ("enqueue_rule", "manage_rule", "work_rule")
+CHANNEL_RULES: Final = ("publish_rule", "subscribe_rule", "manage_rule")
 
 
 class AccessChanges(TypedDict, total=False):
@@ -28,6 +30,7 @@ class AccessChanges(TypedDict, total=False):
     http_enabled: bool  # False: only superusers may use the API
     allowed_topics: Iterable[str]  # topics that users may enqueue to; empty: all topics
     topics: Mapping[str, Mapping[str, str | None] | None]  # rules of a topic; None removes them
+    channels: Mapping[str, Mapping[str, str | None] | None]  # of channels, by how names begin
 
 
 class AccessVerbs:
@@ -45,6 +48,9 @@ class AccessVerbs:
         """Change the given settings and keep the others. InvalidRule if a rule cannot be read.
 
         `topics` replaces the rules of the topics that it names; None removes those of a topic.
+        `channels` does the same for channels: {"chat:": {"subscribe_rule": …}} is for all whose
+        names begin with chat:, and "" for all; of several the longest holds. Such a rule may read
+        @channel.name, and @channel.rest behind the prefix; that of `job:` may also read @job.
         """
         return await self._app.arun(access.change(_changing(changes)))
 
@@ -71,6 +77,9 @@ class AccessVerbs:
         """Change the given settings and keep the others. InvalidRule if a rule cannot be read.
 
         `topics` replaces the rules of the topics that it names; None removes those of a topic.
+        `channels` does the same for channels: {"chat:": {"subscribe_rule": …}} is for all whose
+        names begin with chat:, and "" for all; of several the longest holds. Such a rule may read
+        @channel.name, and @channel.rest behind the prefix; that of `job:` may also read @job.
         """
         return self._app.run(access.change(_changing(changes)))
 
@@ -91,6 +100,15 @@ def check_rule(name: str, text: str) -> str:
     except InvalidRule as error:
         msg = f"{name}: {error}"
         raise InvalidRule(msg, error.position, name) from error
+    if rule.channel_fields and not name.startswith("channels."):
+        position = text.find("@channel.")
+        msg = f"{name}: position {position}: only the rules of channels may use @channel"
+        raise InvalidRule(msg, position, name)
+    for field in sorted(rule.channel_fields - CHANNEL_FIELDS):
+        position = text.find(f"@channel.{field}")
+        known = ", ".join(sorted(CHANNEL_FIELDS))
+        msg = f"{name}: position {position}: unknown field @channel.{field}; known fields: {known}"
+        raise InvalidRule(msg, position, name)
     for field in sorted(rule.job_fields - JOB_FIELDS):
         position = text.find(f"@job.{field}")
         msg = f"{name}: position {position}: unknown field @job.{field}; {_meant(field)}"
@@ -131,11 +149,17 @@ def _changing(given: AccessChanges) -> Callable[[Access], Access]:
     if "allowed_topics" in changes:
         changes["allowed_topics"] = _topics(changes["allowed_topics"])
     overrides = _overrides(changes.pop("topics", {}))
+    of_channels = _channel_rules(changes.pop("channels", {}))
 
     def changed(stored: Access) -> Access:
         topics = {**stored.topics, **overrides}
-        kept = {topic: rules for topic, rules in topics.items() if rules is not None}
-        return replace(stored, **changes, topics=kept)
+        channels = {**stored.channels, **of_channels}
+        return replace(
+            stored,
+            **changes,
+            topics={topic: rules for topic, rules in topics.items() if rules is not None},
+            channels={prefix: rules for prefix, rules in channels.items() if rules is not None},
+        )
 
     return changed
 
@@ -158,19 +182,58 @@ def _overrides(topics: object) -> dict[str, TopicAccess | None]:
 def _override(topic: str, rules: object) -> TopicAccess | None:
     if isinstance(rules, TopicAccess):
         rules = {name: getattr(rules, name) for name in RULES}
-    if not isinstance(rules, Mapping):
-        if rules is None:
-            return None
-        msg = f"the rules of topic {topic} must be an object or null"
-        raise Invalid(msg)
-    by_name = cast("Mapping[str, Any]", rules)
-    unknown = sorted(str(name) for name in by_name if name not in RULES)
-    if unknown:
-        msg = (
-            f"unknown rules of topic {topic}: {', '.join(unknown)}; known rules: {', '.join(RULES)}"
-        )
-        raise Invalid(msg)
-    own = {name: rule for name, rule in by_name.items() if rule is not None}
+    own = _own_rules(f"topic {topic}", rules, RULES)
+    if own is None:
+        return None
     return TopicAccess(
         **{name: check_rule(f"topics.{topic}.{name}", rule) for name, rule in own.items()}
     )
+
+
+def _channel_rules(channels: object) -> dict[str, ChannelAccess | None]:
+    if not isinstance(channels, Mapping):
+        msg = "channels must be an object: rules under the text with which the names begin"
+        raise Invalid(msg)
+    by_prefix = cast("Mapping[str, object]", channels)
+    return {
+        prefix and checked_channel(prefix): _of_channels(prefix, rules)
+        for prefix, rules in by_prefix.items()
+    }
+
+
+def _of_channels(prefix: str, rules: object) -> ChannelAccess | None:
+    if isinstance(rules, ChannelAccess):
+        rules = {name: getattr(rules, name) for name in CHANNEL_RULES}
+    own = _own_rules(f"channels {prefix!r}", rules, CHANNEL_RULES)
+    if own is None:
+        return None
+    return ChannelAccess(**{name: _channel_rule(prefix, name, own[name]) for name in own})
+
+
+def _channel_rule(prefix: str, name: str, text: str) -> str:
+    from towpath.model.rules import Rule  # noqa: PLC0415 - an app without a server has no rules
+
+    check_rule(f"channels.{prefix}.{name}", text)
+    if Rule.parse(text).job_fields and not prefix.startswith(JOB):
+        position = text.find("@job.")
+        msg = (
+            f"channels.{prefix}.{name}: position {position}: only the rules of channels that "
+            f"begin with {JOB} may use @job"
+        )
+        raise InvalidRule(msg, position, f"channels.{prefix}.{name}")
+    return text
+
+
+def _own_rules(whose: str, rules: object, known: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the rules that are given; None where all are to be removed."""
+    if rules is None:
+        return None
+    if not isinstance(rules, Mapping):
+        msg = f"the rules of {whose} must be an object or null"
+        raise Invalid(msg)
+    by_name = cast("Mapping[str, Any]", rules)
+    unknown = sorted(str(name) for name in by_name if name not in known)
+    if unknown:
+        msg = f"unknown rules of {whose}: {', '.join(unknown)}; known rules: {', '.join(known)}"
+        raise Invalid(msg)
+    return {name: rule for name, rule in by_name.items() if rule is not None}

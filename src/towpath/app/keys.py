@@ -6,6 +6,7 @@ from uuid import UUID
 
 from towpath.errors import InvalidToken, NotFound
 from towpath.model.accounts import name_of
+from towpath.model.channels import checked_channel
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, microseconds
 from towpath.model.keys import MOST_SECRET, SHOWN, ApiKey, hashed, new_secret, scopes_of
@@ -29,14 +30,19 @@ class Keys:
         *,
         scopes: Iterable[str],
         topics: Iterable[str] = (),
+        channels: Iterable[str] = (),
         expires_in: Duration | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key. Only this call returns its secret.
 
-        The scopes are enqueue, manage, work and metrics. Without topics the key is for all topics.
+        The scopes are enqueue, manage, work, publish, subscribe and metrics. Without topics the key
+        is for all topics, without channels for all channels; a channel is given by its name or by
+        how its name begins.
         """
         secret = new_secret()
-        new = _new(name, secret, scopes, topics, expires_in)
+        new = _new(
+            name, secret, scopes=scopes, topics=topics, channels=channels, expires_in=expires_in
+        )
         return await self._app.arun(keys.create(new)), secret
 
     async def averify(self, secret: str) -> ApiKey:
@@ -63,14 +69,19 @@ class Keys:
         *,
         scopes: Iterable[str],
         topics: Iterable[str] = (),
+        channels: Iterable[str] = (),
         expires_in: Duration | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key. Only this call returns its secret.
 
-        The scopes are enqueue, manage, work and metrics. Without topics the key is for all topics.
+        The scopes are enqueue, manage, work, publish, subscribe and metrics. Without topics the key
+        is for all topics, without channels for all channels; a channel is given by its name or by
+        how its name begins.
         """
         secret = new_secret()
-        new = _new(name, secret, scopes, topics, expires_in)
+        new = _new(
+            name, secret, scopes=scopes, topics=topics, channels=channels, expires_in=expires_in
+        )
         return (self._app.run(keys.create(new)), secret)
 
     def verify(self, secret: str) -> ApiKey:
@@ -93,11 +104,14 @@ class Keys:
 def _new(
     name: str,
     secret: str,
+    *,
     scopes: Iterable[str],
     topics: Iterable[str],
+    channels: Iterable[str],
     expires_in: Duration | None,
 ) -> NewKey:
     topics = (topics,) if isinstance(topics, str) else topics
+    channels = (channels,) if isinstance(channels, str) else channels
     return NewKey(
         id=uuid7(),
         name=name_of(name),
@@ -105,6 +119,7 @@ def _new(
         hash=hashed(secret),
         scopes=scopes_of(scopes),
         topics=tuple(dict.fromkeys(checked(topic) for topic in topics)),
+        channels=tuple(dict.fromkeys(checked_channel(channel) for channel in channels)),
         lifetime=None if expires_in is None else microseconds(expires_in, "expires_in"),
     )
 

@@ -12,8 +12,8 @@ from towpath.model.access import Access
 EXAMPLES: Final = """\
 verbs:
   show      show the rules (the default)
-  set       change the rules that are given, of all topics or of one
-  unset     remove the rules of a topic, so that those of all topics hold
+  set       change the rules that are given, of all topics, of one, or of channels
+  unset     remove the rules of a topic or of channels, so that more general ones hold
 
 examples:
   towpath access
@@ -21,9 +21,17 @@ examples:
   towpath access set --topic mail --enqueue-rule true
   towpath access set --http off
   towpath access unset --topic mail
+  towpath access set --channel user: --subscribe-rule "@channel.rest = @request.auth.id"
 """
 COLUMNS: Final[Columns] = {"": "left", "enqueue": "left", "manage": "left", "work": "left"}
+CHANNEL_COLUMNS: Final[Columns] = {
+    "channels": "left",
+    "publish": "left",
+    "subscribe": "left",
+    "manage": "left",
+}
 RULES: Final = ("enqueue_rule", "manage_rule", "work_rule")
+CHANNEL_RULES: Final = ("publish_rule", "subscribe_rule", "manage_rule")
 SWITCH: Final = {"on": True, "off": False}
 
 
@@ -43,9 +51,11 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     for rule, summary in (
         ("enqueue", "rule for enqueueing jobs"),
-        ("manage", "rule for reading, requeueing, cancelling and deleting jobs"),
+        ("manage", "rule for reading, requeueing, cancelling, deleting jobs; deleting channels"),
         ("work", "rule for reserving jobs"),
         ("access", "sets the rules of enqueue and manage"),
+        ("publish", "with --channel: rule for publishing events"),
+        ("subscribe", "with --channel: rule for reading events"),
     ):
         parser.add_argument(f"--{rule}-rule", metavar="RULE", help=summary)
     parser.add_argument("--http", choices=list(SWITCH), help="off: superusers only")
@@ -55,6 +65,11 @@ def define(parser: argparse.ArgumentParser) -> None:
         help='topics that users may enqueue, such as a,b; "": all',
     )
     parser.add_argument("--topic", metavar="TOPIC", help="set or unset the rules of this topic")
+    parser.add_argument(
+        "--channel",
+        metavar="PREFIX",
+        help='set or unset the rules of channels that begin so; "": all',
+    )
     add_common(parser)
     parser.set_defaults(run=run)
 
@@ -78,7 +93,7 @@ def document(access: Access) -> dict[str, Any]:
 def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
     rules = {
         name: getattr(given, name)
-        for name in (*RULES, "access_rule")
+        for name in (*RULES, "access_rule", "publish_rule", "subscribe_rule")
         if getattr(given, name) is not None
     }
     switches: dict[str, Any] = {}
@@ -87,25 +102,52 @@ def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
     if given.allowed_topics is not None:
         words = given.allowed_topics.split(",")
         switches["allowed_topics"] = [word.strip() for word in words if word.strip()]
-    if given.verb == "set" and given.topic is None and (rules or switches):
-        return rules | switches
-    if given.verb == "set" and given.topic is not None and rules and not switches:
-        both = rules.pop("access_rule", None)
-        shared = {} if both is None else {"enqueue_rule": both, "manage_rule": both}
-        own = found.topics.get(given.topic)
-        before = {name: getattr(own, name) for name in RULES} if own else {}
-        return {"topics": {given.topic: before | shared | rules}}
-    if given.verb == "unset" and given.topic is not None and not (rules or switches):
-        return {"topics": {given.topic: None}}
-    if given.verb == "show" and not (rules or switches) and given.topic is None:
-        return {}
-    raise Refused(_ADVICE[given.verb])
+    changes: dict[str, Any] | None = None
+    match given.verb:
+        case "show" if not (rules or switches) and given.topic is given.channel is None:
+            changes = {}
+        case "set" if given.channel is not None:
+            if given.topic is None and rules and not switches and rules.keys() <= {*CHANNEL_RULES}:
+                own = found.channels.get(given.channel)
+                changes = {"channels": {given.channel: _before(own, CHANNEL_RULES) | rules}}
+        case "set" if rules.keys().isdisjoint({"publish_rule", "subscribe_rule"}):
+            changes = _of_topics(given.topic, rules, switches, found)
+        case "unset" if not (rules or switches) and (given.topic is None) != (
+            given.channel is None
+        ):
+            changes = {"topics": {given.topic: None}}
+            if given.channel is not None:
+                changes = {"channels": {given.channel: None}}
+        case _:
+            pass
+    if changes is None:
+        raise Refused(_ADVICE[given.verb])
+    return changes
+
+
+def _of_topics(
+    topic: str | None, rules: dict[str, str], switches: dict[str, Any], found: Access
+) -> dict[str, Any] | None:
+    if topic is None:
+        return rules | switches or None
+    if switches or not rules:
+        return None
+    both = rules.pop("access_rule", None)
+    shared = {} if both is None else {"enqueue_rule": both, "manage_rule": both}
+    return {"topics": {topic: _before(found.topics.get(topic), RULES) | shared | rules}}
+
+
+def _before(own: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(own, name) for name in names} if own else {}
 
 
 _ADVICE: Final = {
     "show": "show takes no options; did you mean `towpath access set`?",
-    "set": "give rules, --http or --allowed-topics to set; with --topic, give rules only",
-    "unset": "give --topic TOPIC and no other option",
+    "set": (
+        "give rules, --http or --allowed-topics to set; with --topic, give rules only; "
+        "with --channel, give --publish-rule, --subscribe-rule or --manage-rule"
+    ),
+    "unset": "give --topic TOPIC or --channel PREFIX, and no other option",
 }
 
 
@@ -115,11 +157,16 @@ def _shown(access: Access) -> list[Any]:
         (topic, *(_rule(getattr(own, name)) for name in RULES))
         for topic, own in sorted(access.topics.items())
     ]
+    of_channels = [
+        (prefix or "all channels", *(_rule(getattr(own, name)) for name in CHANNEL_RULES))
+        for prefix, own in sorted(access.channels.items())
+    ]
     return [
         text(f"HTTP is {'on' if access.http_enabled else 'off for all but superusers'}"),
         text(f"topics that users may enqueue: {', '.join(access.allowed_topics) or 'all'}"),
         "",
         Table(COLUMNS, rows),
+        *(["", Table(CHANNEL_COLUMNS, of_channels)] if of_channels else []),
     ]
 
 

@@ -24,6 +24,7 @@ COLUMNS: Final[Columns] = {
     "name": "left",
     "scopes": "left",
     "topics": "left",
+    "channels": "left",
     "expires": "left",
     "last used": "right",
     "id": "left",
@@ -49,6 +50,13 @@ def define(parser: argparse.ArgumentParser) -> None:
         help="only this topic (default: all)",
     )
     parser.add_argument(
+        "--channel",
+        action="append",
+        default=[],
+        metavar="CHANNEL",
+        help="only channels whose names begin so (default: all)",
+    )
+    parser.add_argument(
         "--expires",
         type=duration,
         metavar="TIME",
@@ -63,8 +71,10 @@ def run(given: argparse.Namespace) -> None:
     if bool(given.names) == (given.verb == "list"):
         msg = "list takes no names" if given.names else f"name the key to {given.verb}"
         raise Refused(msg)
-    if given.verb != "create" and (given.scope or given.topic or given.expires is not None):
-        msg = "--scope, --topic and --expires are options of create"
+    if given.verb != "create" and (
+        given.scope or given.topic or given.channel or given.expires is not None
+    ):
+        msg = "--scope, --topic, --channel and --expires are options of create"
         raise Refused(msg)
     VERBS[given.verb](given)
 
@@ -79,9 +89,9 @@ def list_keys(given: argparse.Namespace) -> None:
 def row(key: ApiKey) -> tuple[object, ...]:
     """Return a key as a row of COLUMNS."""
     expires = key.expires_at or "never"
-    topics = _list(key.topics) or "all"
+    topics, channels = _list(key.topics) or "all", _list(key.channels) or "all"
     used = since(key.last_used_at)
-    return f"{key.prefix}…", key.name, _list(key.scopes), topics, expires, used, key.id
+    return f"{key.prefix}…", key.name, _list(key.scopes), topics, channels, expires, used, key.id
 
 
 def create(given: argparse.Namespace) -> None:
@@ -94,7 +104,11 @@ def create(given: argparse.Namespace) -> None:
         raise Refused(msg)
     with open_app(given) as app:
         key, secret = app.keys.create(
-            given.names[0], scopes=given.scope, topics=given.topic, expires_in=given.expires
+            given.names[0],
+            scopes=given.scope,
+            topics=given.topic,
+            channels=given.channel,
+            expires_in=given.expires,
         )
     Output(as_json=given.json).show({"key": key, "secret": secret}, lambda: [secret])
 

@@ -1,7 +1,7 @@
-"""The access rules of the HTTP API: general ones, and those of single topics."""
+"""The access rules of the HTTP API: general ones, those of single topics, those of channels."""
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -21,6 +21,25 @@ class TopicAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     work_rule: str | None = None
 
 
+CHANNEL_FIELDS: Final = frozenset({"name", "rest"})
+"""The fields of a channel that a rule may read: its name, and what follows the rule's prefix."""
+
+
+class ChannelAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rules of channels whose names begin with a text; None: those of a shorter text hold."""
+
+    publish_rule: str | None = None
+    subscribe_rule: str | None = None
+    manage_rule: str | None = None
+
+
+class ChannelRule(NamedTuple):
+    """The rule that decides about a channel."""
+
+    text: str
+    rest: str  # of the channel's name, behind the prefix that has the rule
+
+
 class Access(Struct, frozen=True, kw_only=True):
     """The rules of access. An empty rule is for superusers only."""
 
@@ -30,10 +49,24 @@ class Access(Struct, frozen=True, kw_only=True):
     http_enabled: bool = True
     allowed_topics: tuple[str, ...] = ()  # topics that users may enqueue to; empty: all topics
     topics: dict[str, TopicAccess] = {}
+    channels: dict[str, ChannelAccess] = {}  # by the text with which their names begin
     version: int = 0  # grows with every change of accounts, keys and rules
 
     @property
     def has_rules(self) -> bool:
         """Whether any rule may allow a caller that is not a superuser."""
         rules: list[Access | TopicAccess] = [self, *self.topics.values()]
-        return any(each.enqueue_rule or each.manage_rule or each.work_rule for each in rules)
+        return any(
+            each.enqueue_rule or each.manage_rule or each.work_rule for each in rules
+        ) or any(
+            each.publish_rule or each.subscribe_rule or each.manage_rule
+            for each in self.channels.values()
+        )
+
+    def channel_rule(self, verb: str, name: str) -> ChannelRule:
+        """Return the rule of the longest prefix that has one; else the one for superusers only."""
+        for prefix in sorted(filter(name.startswith, self.channels), key=len, reverse=True):
+            text: str | None = getattr(self.channels[prefix], f"{verb}_rule")
+            if text is not None:
+                return ChannelRule(text, name[len(prefix) :])
+        return ChannelRule("", name)

@@ -23,6 +23,8 @@ class KeyScope(StrEnum):
     MANAGE = "manage"
     WORK = "work"
     METRICS = "metrics"
+    PUBLISH = "publish"  # to channels
+    SUBSCRIBE = "subscribe"
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     prefix: str  # how its secret begins
     scopes: tuple[KeyScope, ...]
     topics: tuple[str, ...]  # the only topics it may use; empty: all topics
+    channels: tuple[str, ...]  # how the names of its channels begin; empty: all channels
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None  # exact to a minute

@@ -54,11 +54,14 @@ class Macro:
     name: str
 
 
+Root = Literal["request", "job", "channel"]
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value of the request or of the job."""
+    """A value of the request, of the job or of the channel."""
 
-    root: Literal["request", "job"]
+    root: Root
     path: tuple[str, ...]
     modifier: Modifier = ""
 
@@ -248,13 +251,15 @@ class _Parser:
         if not root.startswith("@"):
             meant = f"write @job.payload.{name}, or '{name}' for the text"
             _refuse(position, f"unknown name {name}; {meant}")
-        if root not in {"@request", "@job"}:
-            known = ", ".join(("@request.…", "@job.…", *sorted(MACROS)))
+        if root not in {"@request", "@job", "@channel"}:
+            known = ", ".join(("@request.…", "@job.…", "@channel.…", *sorted(MACROS)))
             _refuse(position, f"unknown name {token.text}; known names: {known}")
         if not path or not all(path):
             _refuse(position, f"{name} lacks the name of a field; write {root}.x")
         if root == "@job":
             return Field("job", tuple(path), _modifier(token, modifier))
+        if root == "@channel":
+            return Field("channel", tuple(path), _modifier(token, modifier))
         _check_request(path, position)
         if path == ["context"]:
             return Constant("default")  # the only one of PocketBase's contexts that exists here

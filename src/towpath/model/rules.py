@@ -19,6 +19,7 @@ from towpath.model.rule_syntax import (
     Field,
     Macro,
     Operand,
+    Root,
     Tree,
     parse,
 )
@@ -40,7 +41,7 @@ class RuleValues(Protocol):
     """The values of the names in a rule: JSON values and datetimes."""
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
-        """Return the value at `path` in the "request" or the "job"; None if there is none."""
+        """Return the value at `path` in the request, job or channel; None if there is none."""
         ...
 
 
@@ -54,12 +55,13 @@ def _never(_scope: RuleValues, _now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on a request and a job. Made by `Rule.parse`."""
+    """A condition on a request, and on a job or a channel. Made by `Rule.parse`."""
 
     text: str
     is_closed: bool = True  # for superusers only
     is_public: bool = False  # it allows every request
     job_fields: frozenset[str] = frozenset()  # the fields of a job that it reads
+    channel_fields: frozenset[str] = frozenset()  # the fields of a channel that it reads
     _test: _Test = field(default=_never, compare=False, repr=False)
 
     @classmethod
@@ -72,7 +74,8 @@ class Rule:
             text,
             is_closed=False,
             is_public=isinstance(tree, Constant) and tree.value is True,
-            job_fields=frozenset(_job_fields(tree)),
+            job_fields=frozenset(_fields(tree, "job")),
+            channel_fields=frozenset(_fields(tree, "channel")),
             _test=_compiled(tree),
         )
 
@@ -93,14 +96,18 @@ class Names:
         self,
         request: Mapping[str, object] | None = None,
         job: Mapping[str, object] | Callable[[], Mapping[str, object] | None] | None = None,
+        channel: Mapping[str, object] | None = None,
     ) -> None:
         self._request = request
         self._job = job
+        self._channel = channel
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
         """Follow the path; through a list, it gives the values of all its items."""
         if root == "request":
             return _at(self._request, path)
+        if root == "channel":
+            return _at(self._channel, path)
         if callable(self._job):
             self._job = self._job()
         return _at(self._job, path)
@@ -157,14 +164,14 @@ _LISTS: Final = (list, tuple)
 _OBJECTS: Final = (dict, Mapping)  # dict first: the check is faster
 
 
-def _job_fields(tree: Tree) -> Iterator[str]:
+def _fields(tree: Tree, root: Root) -> Iterator[str]:
     match tree:
         case Both(parts) | Either(parts):
             for part in parts:
-                yield from _job_fields(part)
+                yield from _fields(part, root)
         case Comparison(left, _, right):
             for each in (left, right):
-                if isinstance(each, Field) and each.root == "job":
+                if isinstance(each, Field) and each.root == root:
                     yield each.path[0]
         case Constant():
             return

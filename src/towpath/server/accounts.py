@@ -14,7 +14,7 @@ from towpath.model.accounts import Account, Collection
 from towpath.model.keys import ApiKey, KeyScope
 from towpath.server.authentication import COOKIE, record_of, refuse_cross_site, token_of
 from towpath.server.bodies import cookie
-from towpath.server.inputs import Input, Seconds, Text, Topic
+from towpath.server.inputs import ChannelName, Input, Seconds, Text, Topic
 from towpath.server.outputs import Items, ResponseBody, shown
 from towpath.server.request import Request
 from towpath.server.routes import Answer, Routes
@@ -122,6 +122,7 @@ class KeyInput(Input):
     name: Text
     scopes: Annotated[list[KeyScope], Meta(extra_json_schema={"minItems": 1})]
     topics: list[Topic] = field(default_factory=list)
+    channels: list[ChannelName] = field(default_factory=list)  # how the names of channels begin
     expires_in: Seconds | None = None
 
 
@@ -133,6 +134,7 @@ class KeyShown(ResponseBody):
     prefix: str
     scopes: list[KeyScope]
     topics: list[str]
+    channels: list[str]
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
@@ -152,6 +154,14 @@ class TopicRules(Input, rename=None):
     work_rule: str | None = None
 
 
+class ChannelRules(Input, rename=None):
+    """The rules of channels whose names begin with a text; null: those of a shorter text hold."""
+
+    publish_rule: str | None = None
+    subscribe_rule: str | None = None
+    manage_rule: str | None = None
+
+
 class AccessChange(Input, rename=None):
     """Changes of the rules; `access_rule` sets both enqueue_rule and manage_rule."""
 
@@ -162,6 +172,7 @@ class AccessChange(Input, rename=None):
     http_enabled: bool | UnsetType = UNSET
     allowed_topics: list[Topic] | UnsetType = UNSET
     topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null removes a topic's rules
+    channels: dict[str, ChannelRules | None] | UnsetType = UNSET  # by how the names begin
 
 
 class AccessShown(ResponseBody, rename=None):
@@ -173,6 +184,7 @@ class AccessShown(ResponseBody, rename=None):
     http_enabled: bool
     allowed_topics: list[str]
     topics: dict[str, TopicRules]
+    channels: dict[str, ChannelRules]
 
 
 @routes.post(
@@ -367,7 +379,11 @@ async def create_key(request: Request, body: KeyInput) -> MadeKey:
     """Create an API key; its secret is shown only in this answer."""
     request.require_superuser()
     key, secret = await request.app.keys.acreate(
-        body.name, scopes=body.scopes, topics=body.topics, expires_in=body.expires_in
+        body.name,
+        scopes=body.scopes,
+        topics=body.topics,
+        channels=body.channels,
+        expires_in=body.expires_in,
     )
     made = {name: getattr(key, name) for name in KeyShown.__struct_fields__}
     return MadeKey(**made, secret=secret)
@@ -402,13 +418,15 @@ async def set_access(request: Request, body: AccessChange) -> AccessShown:
             changes[name] = value  # type: ignore[literal-required] # both have the same names
     if body.topics is not UNSET:
         changes["topics"] = {topic: _given_rules(rules) for topic, rules in body.topics.items()}
+    if body.channels is not UNSET:
+        changes["channels"] = {name: _given_rules(each) for name, each in body.channels.items()}
     return _access(await request.app.access.aset(**changes))
 
 
-def _given_rules(rules: TopicRules | None) -> dict[str, str | None] | None:
+def _given_rules(rules: TopicRules | ChannelRules | None) -> dict[str, str | None] | None:
     if rules is None:
         return None
-    named = {name: getattr(rules, name) for name in TopicRules.__struct_fields__}
+    named = {name: getattr(rules, name) for name in rules.__struct_fields__}
     return {name: rule for name, rule in named.items() if rule is not None}
 
 

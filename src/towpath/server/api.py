@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from towpath import App
-from towpath.server import accounts, jobs, system, topics, work
+from towpath.server import accounts, channels, jobs, system, topics, work
 from towpath.server.bodies import Receive, Scope, Send
 from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
@@ -24,6 +24,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     topics.routes,
     topics.schedules,
     topics.workers,
+    channels.routes,
     accounts.routes,
     accounts.keys,
     accounts.access,

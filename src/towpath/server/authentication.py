@@ -39,6 +39,7 @@ class Caller(Struct, frozen=True):
     auth: dict[str, Any] = field(default_factory=NOT_LOGGED_IN.copy)  # @request.auth of rules
     scopes: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()  # of a key; empty: all topics
+    channels: tuple[str, ...] = ()  # of a key: how their names begin; empty: all channels
 
 
 ANONYMOUS: Final = Caller()
@@ -104,6 +105,7 @@ class Authentication:
                 name=f"key {key.id}",
                 scopes=frozenset(key.scopes),
                 topics=frozenset(key.topics),
+                channels=key.channels,
             )
         try:
             account = await self._app.accounts.averify(token)

@@ -5,6 +5,7 @@
 403  the caller may not do this          500  a fault of the server
 404  it does not exist, or is hidden     503  the database is not available
 409  the state does not allow it         507  the database is full
+410  the cursor's events are gone
 """
 
 import logging
@@ -25,6 +26,7 @@ STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.PayloadTooLarge: 413,  # as a body that is too large to be read
     errors.NotFound: 404,
     errors.Conflict: 409,
+    errors.CursorReset: 410,
     errors.LimitReached: 429,
     errors.TouchLimitExceeded: 409,
     errors.Timeout: 504,
@@ -101,6 +103,8 @@ def refusal(error: Exception) -> Refusal:
     details: dict[str, Any] = {}
     if isinstance(error, errors.InvalidRule):
         details = {"rule": error.rule, "position": error.position}
+    elif isinstance(error, errors.CursorReset):
+        details = {"reason": error.reason, "oldest": error.oldest, "head": error.head}
     return Refusal(status, error.code, str(error), details=details, headers=headers)
 
 

@@ -39,6 +39,7 @@ def _bounds(**schema: Any) -> Meta:
 
 Text = Annotated[str, _bounds(pattern="^[^\\x00]*$")]
 Topic = Annotated[str, _bounds(pattern="^[A-Za-z0-9_-]{1,200}$")]
+ChannelName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.:-]{1,200}$")]
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
 TaskName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.-]{1,200}$")]

@@ -8,7 +8,7 @@ others      may do what a rule allows: the topic's rule, or the general one if i
 import asyncio
 import base64
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
@@ -18,6 +18,7 @@ import msgspec
 
 from towpath.errors import NotFound
 from towpath.model.access import Access
+from towpath.model.channels import JOB, checked_channel
 from towpath.model.job import Job
 from towpath.model.rules import Names, Rule
 from towpath.server.authentication import Caller
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Verb = Literal["enqueue", "manage", "work"]
+ChannelVerb = Literal["publish", "subscribe", "manage"]
 
 parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 
@@ -118,6 +120,37 @@ class Request:
         if self.caller.kind != "superuser":
             raise Refusal(403, "forbidden", "only superusers may do this")
 
+    def may_channel(self, verb: ChannelVerb, name: str, job: Job | None = None) -> bool:
+        """Return whether the caller may do this to a channel, which may be the stream of a job."""
+        match self.caller.kind:
+            case "superuser":
+                return True
+            case "key":
+                bound = self.caller.channels
+                return verb in self.caller.scopes and (not bound or name.startswith(bound))
+            case _:
+                text, rest = self.access.channel_rule(verb, name)
+                channel = {"name": name, "rest": rest}
+                return self._allows(parsed(text), job=job, channel=channel)
+
+    async def require_channel(self, verb: ChannelVerb, name: str) -> None:
+        """Refuse a caller that may not do this to a channel.
+
+        The stream of a job may also be read by a caller that may manage the job.
+        """
+        if self.may_channel(verb, checked_channel(name)):
+            return
+        if name.startswith(JOB) and verb == "subscribe" and await self._may_watch(name):
+            return
+        raise self._refusal(verb, "channels")
+
+    async def _may_watch(self, name: str) -> bool:
+        try:
+            job = await self._read(UUID(name.removeprefix(JOB)))
+        except (ValueError, NotFound):
+            return False
+        return self.may_channel("subscribe", name, job) or self.may("manage", job.topic, job)
+
     async def job(self, verb: Verb, id: UUID | int) -> Job:
         """Read a job, if the caller may do this to it.
 
@@ -176,9 +209,14 @@ class Request:
         return parsed(getattr(self.access, name) if text is None else text)
 
     def _allows(
-        self, rule: Rule, topic: str | None = None, job: Job | None = None, body: object = None
+        self,
+        rule: Rule,
+        topic: str | None = None,
+        job: Job | None = None,
+        body: object = None,
+        channel: Mapping[str, object] | None = None,
     ) -> bool:
-        """Return whether a rule allows a job, a job to store (`body`), or a whole topic.
+        """Return whether a rule allows a job, a job to store (`body`), a topic or a channel.
 
         A rule that needs the fields of a job does not allow a whole topic.
         """
@@ -190,12 +228,13 @@ class Request:
         if not single and rule.job_fields - ({"topic"} if topic is not None else set()):
             return False
         try:
-            names = Names(request=self._request_fields(), job={"topic": topic})
+            request = self._request_fields()
+            names = Names(request=request, job={"topic": topic}, channel=channel)
             if job is not None:
-                names = Names(request=self._request_fields(), job=partial(_job_fields, job))
+                names = Names(request=request, job=partial(_job_fields, job), channel=channel)
             elif body is not None:
                 new = _with_arguments(cast("dict[str, Any]", _json(body)))  # named as in a job
-                names = Names(request={**self._request_fields(), "body": new}, job=new)
+                names = Names(request={**request, "body": new}, job=new)
             return rule.allows(names, datetime.now(UTC))
         except RecursionError:
             return False  # a payload that can be stored, but is nested too deeply for a rule
@@ -217,11 +256,11 @@ class Request:
             }
         return self._rule_fields
 
-    def _refusal(self, verb: Verb) -> Refusal:
+    def _refusal(self, verb: str, of: str = "topics") -> Refusal:
         if self.caller.kind == "anonymous":
             return login_required()
         if self.caller.kind == "key":
-            message = f"the scopes and topics of this key do not allow `{verb}` here"
+            message = f"the scopes and {of} of this key do not allow `{verb}` here"
             return Refusal(403, "forbidden", message)
         return Refusal(403, "forbidden", f"the {verb}_rule does not allow this")
 

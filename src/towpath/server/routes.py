@@ -25,7 +25,16 @@ T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Group = Literal[
-    "jobs", "work", "topics", "schedules", "workers", "accounts", "keys", "access", "other"
+    "jobs",
+    "work",
+    "topics",
+    "schedules",
+    "workers",
+    "channels",
+    "accounts",
+    "keys",
+    "access",
+    "other",
 ]
 
 

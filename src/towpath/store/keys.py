@@ -28,6 +28,7 @@ class KeyRow(NamedTuple):
     prefix: str
     scopes: str
     topics: str
+    channels: str
     created_at: int
     expires_at: int | None
     used_at: int | None
@@ -53,6 +54,7 @@ class NewKey(Struct, frozen=True, kw_only=True):
     hash: str
     scopes: tuple[KeyScope, ...]
     topics: tuple[str, ...]
+    channels: tuple[str, ...]
     lifetime: int | None
 
 
@@ -126,6 +128,7 @@ def _key(row: KeyRow) -> ApiKey:
         prefix=row.prefix,
         scopes=msgspec.json.decode(row.scopes, type=tuple[KeyScope, ...]),
         topics=msgspec.json.decode(row.topics, type=tuple[str, ...]),
+        channels=msgspec.json.decode(row.channels, type=tuple[str, ...]),
         created_at=as_datetime(row.created_at),
         expires_at=None if row.expires_at is None else as_datetime(row.expires_at),
         last_used_at=None if row.used_at is None else as_datetime(row.used_at),

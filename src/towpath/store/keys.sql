@@ -1,19 +1,20 @@
 -- API keys.
 
 -- name: create
-insert into towpath.api_key (id, created_at, expires_at, name, prefix, hash, scopes, topics)
-values (:id, {now}, {now} + cast(:lifetime as bigint), :name, :prefix, :hash, :scopes, :topics);
+insert into towpath.api_key (id, created_at, expires_at, name, prefix, hash, scopes, topics, channels)
+values (:id, {now}, {now} + cast(:lifetime as bigint), :name, :prefix, :hash, :scopes, :topics,
+        :channels);
 
 -- name: get
-select id, name, prefix, scopes, topics, created_at, expires_at, used_at
+select id, name, prefix, scopes, topics, channels, created_at, expires_at, used_at
   from towpath.api_key where id = :id;
 
 -- name: verify
-select id, name, prefix, scopes, topics, created_at, expires_at, used_at
+select id, name, prefix, scopes, topics, channels, created_at, expires_at, used_at
   from towpath.api_key where hash = :hash and coalesce(expires_at > {now}, true);
 
 -- name: list
-select id, name, prefix, scopes, topics, created_at, expires_at, used_at
+select id, name, prefix, scopes, topics, channels, created_at, expires_at, used_at
   from towpath.api_key order by id;
 
 -- name: revoke

@@ -84,6 +84,8 @@ create table towpath.lifetime (
 );
 create index towpath_lifetime_end on towpath.lifetime (expires_at) where expires_at is not null;
 
+alter table towpath.api_key add column channels text not null default '[]';
+
 -- One row once a backup was restored: numbers after that may have been given before.
 create table towpath.era (
     id     {number} not null primary key,

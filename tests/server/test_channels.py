@@ -1,0 +1,201 @@
+"""Channels over HTTP: what is published, read and waited for, and by which callers."""
+
+import threading
+
+import pytest
+
+from tests.conftest import eventually
+from tests.server.conftest import refused
+from towpath.errors import Invalid, InvalidRule
+
+
+def publish(web, name, *payloads, as_, **more):
+    body = {"events": [{"payload": payload, **more} for payload in payloads]}
+    return web.post(f"/api/channels/{name}/events", body, as_=as_)
+
+
+def test_events_are_published_and_read(web, root):
+    """EV-4"""
+    said = publish(web, "chat:42", 1, {"a": [2]}, as_=root, type="said", headers={"turn": "1"})
+    page = web.get("/api/channels/chat:42/events", as_=root).json()
+
+    assert said.status_code == 201
+    assert said.json()["items"] == page["events"]
+    assert [event["payload"] for event in page["events"]] == [1, {"a": [2]}]
+    assert {event["type"] for event in page["events"]} == {"said"}
+    assert page["cursor"] == page["head"] == page["events"][-1]["cursor"]
+    assert page["ended"] is None
+
+
+def test_a_reader_goes_on_page_by_page(web, root):
+    publish(web, "chat", *range(5), as_=root)
+    path, after, seen = "/api/channels/chat/events", "", []
+    for _ in range(3):
+        page = web.get(path, as_=root, params={"after": after, "limit": 2}).json()
+        seen += [event["payload"] for event in page["events"]]
+        after = page["cursor"]
+
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_read_waits_for_the_next_event(live_web, loop):
+    web = live_web
+    root = web.app.keys.create("all", scopes=["publish", "subscribe"])[1]
+    publish(web, "chat", 1, as_=root)
+    after = web.get("/api/channels/chat/events", as_=root).json()["cursor"]
+    answers = []
+
+    def wait():
+        query = {"after": after, "wait": 30}
+        answers.append(web.get("/api/channels/chat/events", as_=root, params=query).json())
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    eventually(lambda: any(hub._watched for hub in web.app.events._hubs._hubs.values()))
+    publish(web, "chat", 2, as_=root)
+    waiting.join()
+
+    assert [event["payload"] for event in answers[0]["events"]] == [2]
+
+
+def test_a_channel_is_shown_closed_and_deleted(web, root):
+    publish(web, "chat", 1, as_=root)
+    assert web.post("/api/channels/chat/close", as_=root).status_code == 204
+    shown = web.get("/api/channels/chat", as_=root).json()
+
+    assert (shown["events"], shown["size"], shown["ended"]) == (1, 1, "closed")
+    assert refused(publish(web, "chat", 2, as_=root)) == (409, "channel_closed")
+    assert web.delete("/api/channels/chat", as_=root).status_code == 204
+    assert refused(web.delete("/api/channels/chat", as_=root)) == (404, "not_found")
+    assert refused(web.get("/api/channels/chat", as_=root)) == (404, "not_found")
+
+
+def test_a_cursor_that_cannot_go_on_is_reset_with_the_reason(web, root):
+    said = publish(web, "chat", 1, as_=root).json()["items"][0]
+    web.delete("/api/channels/chat", as_=root)
+    publish(web, "chat", 2, as_=root)
+
+    answer = web.get("/api/channels/chat/events", as_=root, params={"after": said["cursor"]})
+
+    assert refused(answer) == (410, "reset")
+    assert answer.json()["details"]["reason"] == "channel"
+    again = web.get(
+        "/api/channels/chat/events", as_=root, params={"after": answer.json()["details"]["oldest"]}
+    )
+    assert [event["payload"] for event in again.json()["events"]] == [2]
+
+
+def test_wrong_input_is_refused(web, root):
+    assert refused(publish(web, "a b", 1, as_=root)) == (400, "invalid_channel")
+    assert refused(publish(web, "system", 1, as_=root)) == (400, "invalid_channel")
+    assert refused(publish(web, "chat", 1, as_=root, type="a b")) == (400, "invalid")
+    answer = web.get("/api/channels/chat/events", as_=root, params={"after": "soon"})
+    assert refused(answer) == (400, "invalid_cursor")
+    answer = web.get("/api/channels/chat/events", as_=root, params={"from": "now"})
+    assert answer.status_code == 400
+    assert web.post("/api/channels/chat/events", {"events": []}, as_=root).status_code in {201, 400}
+
+
+# ---------------------------------------------------------------- callers
+
+
+def test_without_rules_channels_are_for_superusers(web, root, ada):
+    publish(web, "chat", 1, as_=root)
+
+    for answer in (
+        publish(web, "chat", 1, as_=ada),
+        web.get("/api/channels/chat/events", as_=ada),
+        web.get("/api/channels/chat", as_=ada),
+        web.get("/api/channels", as_=ada),
+        web.delete("/api/channels/chat", as_=ada),
+        web.post("/api/channels/chat/close", as_=ada),
+    ):
+        assert refused(answer) == (403, "forbidden")
+    assert refused(web.get("/api/channels/chat/events")) == (401, "login_required")
+
+
+def test_a_rule_of_a_prefix_decides(web, root, ada, bob):
+    web.app.access.set(
+        channels={
+            "user:": {"subscribe_rule": "@channel.rest = @request.auth.id"},
+            "": {"publish_rule": "@request.auth.role = 'editor'", "subscribe_rule": "true"},
+            "secret:": {"subscribe_rule": ""},
+        }
+    )
+    id = web.get("/api/collections/users/records", as_=root).json()["items"][0]["id"]
+    for name in (f"user:{id}", "news", "secret:1"):
+        assert publish(web, name, 1, as_=ada).status_code == 201
+        assert refused(publish(web, name, 1, as_=bob)) == (403, "forbidden")
+
+    def reads(name, as_):
+        return web.get(f"/api/channels/{name}/events", as_=as_).status_code
+
+    assert [reads(f"user:{id}", as_) for as_ in (ada, bob)] == [200, 403]
+    assert [reads("news", as_) for as_ in (ada, bob, None)] == [200, 200, 200]
+    assert [reads("secret:1", as_) for as_ in (ada, root)] == [403, 200]
+
+
+def test_a_rule_that_changes_holds_at_once(web, ada):
+    web.app.access.set(channels={"chat": {"subscribe_rule": "true"}})
+    assert web.get("/api/channels/chat/events", as_=ada).status_code == 200
+    web.app.access.set(channels={"chat": None})
+
+    assert web.get("/api/channels/chat/events", as_=ada).status_code == 403
+
+
+def test_a_key_is_bound_to_scopes_and_prefixes(web, revoked):
+    secret = web.app.keys.create("a", scopes=["publish"], channels=["chat:", "news"])[1]
+    reader = web.app.keys.create("b", scopes=["subscribe"])[1]
+
+    assert publish(web, "chat:1", 1, as_=secret).status_code == 201
+    assert publish(web, "news", 1, as_=secret).status_code == 201
+    assert refused(publish(web, "other", 1, as_=secret)) == (403, "forbidden")
+    assert web.get("/api/channels/chat:1/events", as_=secret).status_code == 403
+    assert web.get("/api/channels/chat:1/events", as_=reader).status_code == 200
+    assert web.delete("/api/channels/chat:1", as_=reader).status_code == 403
+    assert web.get("/api/channels/chat:1/events", as_=revoked).status_code == 401
+
+
+def test_a_list_shows_what_the_caller_may_manage(web, root, ada):
+    web.app.access.set(channels={"mine:": {"manage_rule": "true"}})
+    for name in ("mine:1", "mine:2", "other"):
+        publish(web, name, 1, as_=root)
+
+    names = [each["name"] for each in web.get("/api/channels", as_=ada).json()["items"]]
+    assert names == ["mine:1", "mine:2"]
+    assert len(web.get("/api/channels", as_=root).json()["items"]) == 3
+
+
+def test_the_stream_of_a_job_is_for_its_managers_and_for_whom_its_rule_allows(web, root, ada, bob):
+    id = web.get("/api/collections/users/records", as_=root).json()["items"][0]["id"]
+    job = web.app.jobs.enqueue("ask", {"userId": id})
+    path = f"/api/channels/job:{job.id}/events"
+    assert web.get(path, as_=ada).status_code == 403
+    web.app.access.set(
+        channels={"job:": {"subscribe_rule": "@job.payload.userId = @request.auth.id"}}
+    )
+
+    assert [web.get(path, as_=as_).status_code for as_ in (ada, bob, root)] == [200, 403, 200]
+    web.app.access.set(channels={"job:": None}, manage_rule="@request.auth.email ~ 'bob'")
+    assert [web.get(path, as_=as_).status_code for as_ in (ada, bob)] == [403, 200]
+    assert web.get("/api/channels/job:none/events", as_=ada).status_code == 403
+
+
+def test_rules_of_channels_are_checked_when_they_are_set(web, root):
+    access = web.app.access
+    with pytest.raises(
+        InvalidRule, match=r"unknown field @channel.topic; known fields: name, rest"
+    ):
+        access.set(channels={"": {"publish_rule": "@channel.topic = 'a'"}})
+    with pytest.raises(InvalidRule, match="only the rules of channels may use @channel"):
+        access.set(manage_rule="@channel.name = 'a'")
+    with pytest.raises(InvalidRule, match="begin with job: may use @job"):
+        access.set(channels={"chat": {"publish_rule": "@job.topic = 'a'"}})
+    with pytest.raises(Invalid, match=r"unknown rules of channels 'chat': work_rule; known rules"):
+        access.set(channels={"chat": {"work_rule": "true"}})
+    with pytest.raises(Invalid, match="not a valid channel"):
+        access.set(channels={"a b": {}})
+    body = {"channels": {"chat:": {"subscribe_rule": "true"}}}
+    assert web.patch("/api/access", body, as_=root).json()["channels"] == {
+        "chat:": {"publish_rule": None, "subscribe_rule": "true", "manage_rule": None}
+    }
