@@ -30,7 +30,7 @@ class Settings:
     batch_size: int = 1_000  # operations, or rows of one statement, that share a commit
     batch_bytes: int = 16 * 2**20  # payload bytes in one statement
     busy_timeout: float = 5.0  # how long to wait for a lock that another transaction holds
-    connect_timeout: float = 30.0  # how long to try to reach a database that does not answer
+    connect_timeout: float = 10.0  # an unreachable or silent database is an error after this time
     poll_interval: float = 1.0  # how often waiting callers check for jobs if a wakeup is lost
 
     # jobs

@@ -107,7 +107,7 @@ class Doubling:
         self.calls: list[list[int]] = []
         self.called = asyncio.Event()
 
-    async def run(self, operations: Sequence[Operation[list[int]]]) -> list[list[int]]:
+    async def run(self, operations: Sequence[Operation[list[int]]], _: float) -> list[list[int]]:
         results: list[list[int]] = []
         for operation in operations:
             items = list(operation.batch.items)
@@ -215,7 +215,7 @@ def test_calls_that_may_not_share_with_one_that_waits_do_not_wait_for_it():
     async def main():
         go_on = asyncio.Event()
 
-        async def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+        async def run(_: str, operations: Sequence[Operation[str]], __: float) -> list[str]:
             if operations[0].locks:
                 await go_on.wait()
             return [operation.name for operation in operations]
@@ -240,7 +240,7 @@ def unused() -> Steps[str]:
 def test_a_thread_that_waited_in_line_is_told_of_its_own_error():
     arrived, go_on = Event(), Event()
 
-    def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+    def run(_: str, operations: Sequence[Operation[str]], __: float) -> list[str]:
         if operations[0].name == "stands still":
             arrived.set()
             go_on.wait(30)
@@ -276,7 +276,7 @@ def test_a_lane_that_has_just_come_to_a_thread_is_not_lost(monkeypatch):
                 raise Empty
             return super().get(block, timeout)
 
-    def run(_: str, operations: Sequence[Operation[str]]) -> list[str]:
+    def run(_: str, operations: Sequence[Operation[str]], __: float) -> list[str]:
         if operations[0].name == "stands still":
             arrived.set()
             go_on.wait(30)

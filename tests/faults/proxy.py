@@ -9,7 +9,7 @@ It hands everything on until a statement with a given text passes. Then it does 
     hold           keep the statement back until told to let it go
 
 From `die` to `revive` every connection, also a new one, is taken and never answered: a proxy whose
-server is dead. Connections of before stay silent.
+server is dead. Connections of before stay silent. From `refuse` to `revive` every one is closed.
 
 As a pooler it invents process ids, as PgBouncer does, and remembers what clients have prepared.
 """
@@ -91,6 +91,8 @@ class Proxy:
         self._fault: Callable[[Link], bool] = lambda _: True
         self._let_go = Event()
         self._dead = False
+        self._refuses = False
+        self.refused = 0  # how many were closed for that
         self.happened = Event()  # set when the fault has been done
         self.prepared: set[bytes] = set()  # the names that clients have given
 
@@ -151,9 +153,14 @@ class Proxy:
             for link in self._links:
                 link.silent.set()
 
+    def refuse(self) -> None:
+        """Close every connection, also a new one."""
+        self._refuses = True
+        self.cut()
+
     def revive(self) -> None:
         """Serve new connections again."""
-        self._dead = False
+        self._dead = self._refuses = False
 
     def hold(self, text: str) -> None:
         """Keep the next statement with this text back until `let_go`."""
@@ -189,6 +196,10 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._refuses:
+                client.close()
+                self.refused += 1
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._upstream))
             except OSError:

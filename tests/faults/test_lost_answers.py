@@ -532,7 +532,7 @@ def test_honest_work_may_be_silent_for_as_long_as_it_takes(make_app, colour, cap
 @pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
 def test_a_connection_that_falls_silent_while_it_is_set_up_is_given_up(make_app, colour, proxy):
     make_app().migrate()
-    app = colour(make_app(connect_timeout=1, lanes=1))
+    app = colour(make_app(connect_timeout=6, lanes=1))
     proxy.swallow(SETS_UP)
 
     assert app.jobs.enqueue("mail").topic == "mail"

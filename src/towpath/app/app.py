@@ -188,15 +188,16 @@ class App:
 
     def migrate(self) -> None:
         """Create or update Towpath's tables if needed."""
-        with self._migrating:
-            if self._migrated:
-                return
-            if not self._database.run(schema.is_current()):
-                if not self.settings.migrate:
-                    self._database.run(schema.require_current())
-                with self._migration():
+        if self._migrated:
+            return
+        # Before the lock, behind which each thread would wait for the error of the one before.
+        if not self._database.run(schema.is_current()):
+            if not self.settings.migrate:
+                self._database.run(schema.require_current())
+            with self._migrating, self._migration():
+                if not self._migrated:
                     self._database.run(schema.migrate())
-            self._migrated = True
+        self._migrated = True
 
     async def amigrate(self) -> None:
         """Create or update Towpath's tables if needed."""

@@ -15,6 +15,7 @@ No timer adds latency. Callers wait for their own commit: that is the back-press
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
@@ -53,7 +54,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 class Call:
     """An operation on its way to a lane, and its caller if it has one."""
 
-    __slots__ = ("_take_over", "operation")
+    __slots__ = ("_take_over", "began", "operation")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Call:
         take_over: Callable[[Operation[Any]], None] | None = None,
     ) -> None:
         self.operation = operation
+        self.began = time.monotonic()
         self._take_over = take_over  # runs what undoes the operation
 
     def is_abandoned(self) -> bool:
@@ -119,6 +121,7 @@ class LoopCall(Call):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.operation, self._take_over, self.loop = operation, take_over, loop
+        self.began = time.monotonic()
         self.future: asyncio.Future[Any] = loop.create_future()
 
     def is_abandoned(self) -> bool:
@@ -175,6 +178,11 @@ class Inbox(deque[Call]):
                 size += len(operation.batch.items) or 1
             self.popleft()
         return calls
+
+
+def began(calls: Sequence[Call]) -> float:
+    """Return when the first of the calls began, which may have been long before its run."""
+    return min(call.began for call in calls)
 
 
 def _may_share(first: Operation[Any], other: Operation[Any], policy: Policy) -> bool:

@@ -1,19 +1,21 @@
 """PostgreSQL, through psycopg: connections, the form of our statements, and errors."""
 
+import asyncio
 import contextlib
 import logging
 import random
 import re
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import lru_cache, partial
-from threading import Lock
-from typing import Any, Final
+from threading import Lock, Thread
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import psycopg
-from psycopg import AsyncConnection
-from psycopg.errors import PipelineAborted
+from psycopg import AsyncConnection, Connection
+from psycopg.errors import ConnectionTimeout, PipelineAborted
 
 from towpath.database.clock import Clock
 from towpath.database.postgres_wire import Sent, Wire
@@ -43,6 +45,8 @@ BY_KEY: Final[Mapping[str, str]] = {
     "jit": "off",
 }
 LONGEST_SILENCE: Final = 3_600.0  # seconds; a limit of `poll`
+IN_TIME: Final = 0.97  # of `connect_timeout`; the rest is for the way of the error to the caller
+NO_CONNECTION: Final = "no connection was made in time"
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
 _GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
@@ -105,17 +109,68 @@ class Outage:
             log.info("the database is back after %.1f s", time.monotonic() - since)
 
 
-class Trouble:
-    """What to do about an error: wait and try again, or give up."""
+class Lost(NamedTuple):
+    """A server that could not be reached."""
 
-    def __init__(self, settings: Settings, outage: Outage) -> None:
-        self._patience = settings.connect_timeout
+    since: float
+    why: str
+
+
+class Trouble:
+    """What to do about an error: wait and try again, or give up.
+
+    It gives up `connect_timeout` after the call began. Honest work may take longer: an answer, or
+    the word that the server works on one, starts that time again until the server is first lost.
+    """
+
+    def __init__(self, settings: Settings, outage: Outage, began: float, lost: Lost | None) -> None:
+        self._patience = settings.connect_timeout * IN_TIME
         self._outage = outage
         self._tries = 0
-        self._since: float | None = None
+        self.lost = lost  # by the call before on this connection, then by this one
+        # A wait for the connection counts only if the server was lost meanwhile.
+        self._alive_at = max(began, lost.since) if lost else time.monotonic()
+        self._was_lost = False  # by this call
+        self._asked = False  # in this try
         self.seen = False
         self.doubtful = False  # it may have been done: the commit was on its way
-        self._lost = False  # its answer was lost
+        self._answer_lost = False
+
+    @property
+    def until(self) -> float:
+        """When to give up."""
+        return self._alive_at + self._patience
+
+    def check(self) -> None:
+        """Raise if the time was over before the first try."""
+        if self.lost and time.monotonic() >= self.until:
+            raise DatabaseUnavailable(self.lost.why)
+
+    def begin(self) -> None:
+        """Begin a try."""
+        self.doubtful = self._asked = False  # while it connects
+
+    def patience(self) -> float:
+        """Return how long the server may be silent about what is asked now.
+
+        A third of the time: another third is for a question over a new connection, and the last
+        for another try.
+        """
+        if self._asked:  # and answered
+            self.note_life(time.monotonic())
+            return silence(self._patience)
+        self._asked = True
+        return silence(self.until - time.monotonic())
+
+    def note_life(self, at: float) -> None:
+        """Note that the server answered then, or worked on an answer."""
+        if not self._was_lost:
+            self._alive_at = max(at, self._alive_at)
+
+    def end(self) -> None:
+        """Note that all went well."""
+        self.lost = None
+        self._outage.end()
 
     def pause(self, error: psycopg.Error, operations: Operations) -> float:
         """Return how long to wait before the next try, or raise."""
@@ -126,27 +181,29 @@ class Trouble:
             return random.uniform(0, 0.01 * self._tries)  # noqa: S311 - jitter
         if not _passing(error, ours):
             raise self.shared(ours, operations) from error
-        self._lost = self._lost or self.doubtful
+        self.lost = Lost(self._alive_at, str(ours))
+        self._answer_lost = self._answer_lost or self.doubtful
         writes = any(operation.mode in _WRITES for operation in operations)
         if writes and self.doubtful and not all(each.is_repeatable for each in operations):
             msg = f"the answer was lost: {error}. It may have been done; look before you try again."
             raise DatabaseUnavailable(msg) from error
         self.seen = True
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now  # a new connection may be all that is needed
-        else:
+        pause = min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
+        gives_up = time.monotonic() + pause >= self.until
+        if self._was_lost or gives_up:  # else a new connection may be all that is needed
             self._outage.begin(ours)
-        if now - self._since > self._patience:
+        if gives_up:
             raise ours from error
-        return min(0.05 * 2.0 ** min(self._tries, 6), 1.0) * random.uniform(0.5, 1)  # noqa: S311
+        self._was_lost = True
+        return pause
 
     def shared(self, error: TowpathError, operations: Operations) -> TowpathError:
         """Return the error of one operation as all that shared its transaction raise it.
 
         If that may have been committed before, none of them may run alone as if for the first time.
         """
-        if not self._lost or len(operations) == 1:
+        self.lost = None  # the server has answered
+        if not self._answer_lost or len(operations) == 1:
             return error
         return DatabaseUnavailable(
             f"the answer was lost, then: {error}. It may have been done; look before you try again."
@@ -179,31 +236,95 @@ def translated(error: BaseException) -> DatabaseError:
     return ours(f"{text}. {(ours.__doc__ or '').splitlines()[0]}")
 
 
-def connect(url: str, settings: Settings, *, by_key: bool = True) -> Wire:
+def connect(
+    url: str,
+    settings: Settings,
+    *,
+    until: float | None = None,
+    by_key: bool = True,
+    at: Mapping[str, str] | None = None,
+) -> Wire:
     """Open a connection that keeps no session state of ours, but for how it plans.
 
-    Behind a pooler it keeps none at all. It is cut if an answer takes as long as connecting may.
+    Behind a pooler it keeps none at all. `at` chooses one of several addresses. All of it, until
+    the connection is set up, ends in time.
     """
-    connection = psycopg.connect(url, autocommit=True, **_connect_options(settings))
-    wire = Wire(connection, _time_to_connect(settings))
+    left = _countdown(until, settings)
+    options = {**_connect_options(settings), **(at or {})}
+    connection = _in_time(left(), partial(psycopg.connect, url, autocommit=True, **options))
+    wire = Wire(connection, silence(settings.connect_timeout))
     try:
-        drive(_set_up(wire, settings, by_key=by_key), wire.exchange)
+        drive(
+            _set_up(wire, settings, by_key=by_key),
+            lambda asked: wire.exchange(asked, min(left(), wire.patience)),
+        )
     except BaseException:
         wire.close()
         raise
     return wire
 
 
-async def aconnect(url: str, settings: Settings, *, by_key: bool = True) -> Wire:
+async def aconnect(url: str, settings: Settings, *, until: float, by_key: bool = True) -> Wire:
     """Open a connection that keeps no session state of ours, but for how it plans."""
-    connection = await AsyncConnection.connect(url, autocommit=True, **_connect_options(settings))
-    wire = Wire(connection, _time_to_connect(settings))
+    left = _countdown(until, settings)
+    options = _connect_options(settings)
     try:
-        await adrive(_set_up(wire, settings, by_key=by_key), wire.aexchange)
+        async with asyncio.timeout(left()):
+            connection = await AsyncConnection.connect(url, autocommit=True, **options)
+    except TimeoutError as error:
+        raise ConnectionTimeout(NO_CONNECTION) from error
+    wire = Wire(connection, silence(settings.connect_timeout))
+    try:
+        await adrive(
+            _set_up(wire, settings, by_key=by_key),
+            lambda asked: wire.aexchange(asked, min(left(), wire.patience)),
+        )
     except BaseException:
         wire.close()  # without another await, for its loop may be ending
         raise
     return wire
+
+
+def _in_time(seconds: float, connect: Callable[[], Connection[Any]]) -> Connection[Any]:
+    """Connect in a thread that can be left alone.
+
+    psycopg limits the time of each address, but neither their sum nor the search for a name.
+    """
+    connecting: Future[Connection[Any]] = Future()
+
+    def run() -> None:
+        try:
+            connecting.set_result(connect())
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            connecting.set_exception(error)
+
+    try:
+        Thread(target=run, name="towpath-connect", daemon=True).start()
+    except RuntimeError:  # the interpreter is about to end, or has too many threads
+        return connect()
+    try:
+        return connecting.result(seconds)
+    except BaseException as error:
+        connecting.add_done_callback(_close)
+        if isinstance(error, TimeoutError):
+            raise ConnectionTimeout(NO_CONNECTION) from error
+        raise
+
+
+def _close(connecting: "Future[Connection[Any]]") -> None:
+    if not connecting.exception():
+        connecting.result().close()
+
+
+def _countdown(until: float | None, settings: Settings) -> Callable[[], float]:
+    """Return a function that gives the seconds that are left."""
+    end = time.monotonic() + settings.connect_timeout if until is None else until
+    return lambda: max(0.0, end - time.monotonic())
+
+
+def silence(left: float) -> float:
+    """Return how much of the time that is left a server may be silent before it is doubted."""
+    return max(0.0, min(left / 3, LONGEST_SILENCE))
 
 
 def _set_up(
@@ -237,20 +358,20 @@ def _lock_timeout(settings: Settings) -> int:
 
 def watch(wire: Wire, url: str, settings: Settings) -> Wire:
     """Let the statements of a wire take their time, for as long as the server works on them."""
-    wire.patience = min(settings.connect_timeout, LONGEST_SILENCE)
     wire.is_worked_on = partial(_is_worked_on, wire, url, settings)
     return wire
 
 
-def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
+def _is_worked_on(wire: Wire, url: str, settings: Settings, patience: float) -> bool:
     """Ask over another connection whether the server works on the statements of this one.
 
     No, if that gets no answer either, or if they have ended and the answer must have been lost.
     """
     pid = None if wire.is_pooled else wire.pid
+    left = _countdown(until := time.monotonic() + patience, settings)
     try:
-        with contextlib.closing(connect(url, settings)) as other:
-            [[[works]]] = other.exchange([Sent(_WORKS, [pid, wire.mark])])
+        with contextlib.closing(connect(url, settings, until=until, at=wire.address)) as other:
+            [[[works]]] = other.exchange([Sent(_WORKS, [pid, wire.mark])], left())
     except psycopg.Error as error:
         return "FATAL" in str(error)  # a refusal is an answer, too: the server lives
     return bool(works)
@@ -258,7 +379,8 @@ def _is_worked_on(wire: Wire, url: str, settings: Settings) -> bool:
 
 def _connect_options(settings: Settings) -> dict[str, Any]:
     return {
-        "connect_timeout": _time_to_connect(settings),
+        # For each address, so that there is time for another; libpq takes no less than 2.
+        "connect_timeout": max(2, int(min(settings.connect_timeout, 20) / 2)),
         "application_name": "towpath",
         # A cut cable is noticed in half a minute instead of hours.
         "keepalives_idle": 10,
@@ -266,10 +388,6 @@ def _connect_options(settings: Settings) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 25_000,  # keepalives rest while a statement is on its way
     }
-
-
-def _time_to_connect(settings: Settings) -> int:
-    return max(2, int(min(settings.connect_timeout, 10)))  # libpq takes no less than 2
 
 
 @lru_cache(1024)

@@ -39,6 +39,7 @@ class PostgresLane:
         self._database = database
         self._by_key = by_key
         self._wire: Wire | None = None
+        self._trouble: Trouble | None = None  # of the last run
         self._begin = [BEGIN, wait_for_locks(database.settings)]  # behind a pooler
 
     def cut(self) -> None:
@@ -75,6 +76,14 @@ class PostgresLane:
         if self._wire and not self._wire.rests:
             self._wire.call_off()
             self.close()
+
+    def _new_trouble(self, began: float) -> Trouble:
+        lost = self._trouble.lost if self._trouble else None
+        database = self._database
+        trouble = Trouble(database.settings, database.outage, began, lost)
+        trouble.check()
+        self._trouble = trouble
+        return trouble
 
     def _exchanges(
         self, wire: Wire, operations: Operations, trouble: Trouble
@@ -141,9 +150,9 @@ def _commits_alone(operation: Operation[Any], trouble: Trouble) -> bool:
 class ThreadLane(PostgresLane):
     """One connection of the threads."""
 
-    def run(self, operations: Operations) -> list[Any]:
+    def run(self, operations: Operations, began: float) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings, self._database.outage)
+        trouble = self._new_trouble(began)
         while True:
             try:
                 results = self._run(operations, trouble)
@@ -155,15 +164,21 @@ class ThreadLane(PostgresLane):
             except psycopg.Error as error:
                 time.sleep(trouble.pause(error, operations))
             else:
-                self._database.outage.end()
+                trouble.end()
                 return results
 
     def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        trouble.doubtful = False  # while it connects
-        wire = self._resting() or self._plug_in(connect(*self._where, by_key=self._by_key))
+        trouble.begin()
+        wire = self._resting() or self._plug_in(
+            connect(*self._where, until=trouble.until, by_key=self._by_key)
+        )
         try:
-            return drive(self._exchanges(wire, operations, trouble), wire.exchange)
+            return drive(
+                self._exchanges(wire, operations, trouble),
+                lambda asked: wire.exchange(asked, trouble.patience()),
+            )
         except BaseException:
+            trouble.note_life(wire.worked_at)
             if wire.is_in_transaction:
                 with contextlib.suppress(psycopg.Error):
                     wire.exchange([ROLLBACK])
@@ -174,9 +189,9 @@ class ThreadLane(PostgresLane):
 class TaskLane(PostgresLane):
     """One connection of an event loop."""
 
-    async def run(self, operations: Operations) -> list[Any]:
+    async def run(self, operations: Operations, began: float) -> list[Any]:
         """Run operations in one transaction, again and again while that can help."""
-        trouble = Trouble(self._database.settings, self._database.outage)
+        trouble = self._new_trouble(began)
         while True:
             try:
                 results = await self._run(operations, trouble)
@@ -188,15 +203,21 @@ class TaskLane(PostgresLane):
             except psycopg.Error as error:
                 await asyncio.sleep(trouble.pause(error, operations))
             else:
-                self._database.outage.end()
+                trouble.end()
                 return results
 
     async def _run(self, operations: Operations, trouble: "Trouble") -> list[Any]:
-        trouble.doubtful = False  # while it connects
-        wire = self._resting() or self._plug_in(await aconnect(*self._where, by_key=self._by_key))
+        trouble.begin()
+        wire = self._resting() or self._plug_in(
+            await aconnect(*self._where, until=trouble.until, by_key=self._by_key)
+        )
         try:
-            return await adrive(self._exchanges(wire, operations, trouble), wire.aexchange)
+            return await adrive(
+                self._exchanges(wire, operations, trouble),
+                lambda asked: wire.aexchange(asked, trouble.patience()),
+            )
         except BaseException:
+            trouble.note_life(wire.worked_at)
             if wire.is_in_transaction:
                 with contextlib.suppress(psycopg.Error):
                     await wire.aexchange([ROLLBACK])

@@ -45,8 +45,8 @@ _OPEN: Final = {TransactionStatus.INTRANS, TransactionStatus.INERROR}
 class Wire:
     """A connection that sends statements and returns their rows, blocking or not.
 
-    After `patience` seconds of silence `is_worked_on` finds out whether the server still works on
-    the statements; if it does not, the connection is cut, as a lost one.
+    After `patience` seconds of silence `is_worked_on` finds out, in as many seconds, whether the
+    server still works on the statements; if it does not, the connection is cut, as a lost one.
     """
 
     def __init__(self, connection: Connection[Any] | AsyncConnection[Any], patience: float) -> None:
@@ -54,7 +54,8 @@ class Wire:
         self._pgconn.nonblocking = 1
         self.is_pooled = True  # nothing is prepared; True until the set-up finds out
         self.patience = patience
-        self.is_worked_on: Callable[[], bool] = lambda: False
+        self.is_worked_on: Callable[[float], bool] = lambda _: False
+        self.worked_at = 0.0  # when that last found that it does
         # Behind a pooler only the statement's text tells which process of the server works for it.
         self.mark = f"/* towpath {secrets.token_hex(8)} */ "
         self._names: dict[str, bytes] = {}  # of prepared statements, by their text
@@ -64,7 +65,9 @@ class Wire:
         self._listener: Listener | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._heard_at = 0.0
+        self._silence = patience  # that this exchange may have
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0  # the time of the timer
         self._begin()
 
     def _begin(self) -> None:
@@ -78,6 +81,13 @@ class Wire:
     def pid(self) -> int:
         """The server's process for this connection; a pooler invents it."""
         return self._pgconn.backend_pid
+
+    @property
+    def address(self) -> dict[str, str]:
+        """Where its server is: the one address of perhaps many that answered."""
+        at = self._pgconn
+        parts = {"host": at.host, "hostaddr": at.hostaddr, "port": at.port}
+        return {name: part.decode() for name, part in parts.items() if part}
 
     def fileno(self) -> int:
         """Return the number of its socket."""
@@ -93,31 +103,38 @@ class Wire:
         """Whether there is something to roll back, and nothing on its way."""
         return self._pgconn.transaction_status in _OPEN
 
-    def exchange(self, asked: Iterable[Sent]) -> list[list[Row]]:
-        """Ask, and block until all is answered."""
+    def exchange(self, asked: Iterable[Sent], patience: float | None = None) -> list[list[Row]]:
+        """Ask, and block until all is answered; `patience` is for the first silence."""
         self._polls = True
+        silence = self.patience if patience is None else patience
         try:
             self._ask(asked)
             waits = select.poll()
             while not self._advance():
                 waits.register(self._pgconn.socket, _BOTH if self._unsent else select.POLLIN)
-                silent = not waits.poll(self.patience * 1_000)
-                # The answer may have come meanwhile.
-                if silent and not self.is_worked_on() and not waits.poll(0):
-                    self._give_up()
+                if waits.poll(silence * 1_000):
+                    continue
+                if self.is_worked_on(silence):
+                    self.worked_at, silence = time.monotonic(), self.patience
+                elif not waits.poll(0):  # the answer may have come meanwhile
+                    self._give_up(silence)
             return self._answers()
         finally:
             self._polls = False
 
-    async def aexchange(self, asked: Iterable[Sent]) -> list[list[Row]]:
+    async def aexchange(
+        self, asked: Iterable[Sent], patience: float | None = None
+    ) -> list[list[Row]]:
         """Ask, and await all answers; always in the same event loop."""
         self._ask(asked)
         if self._listener is None:
             self._listener = Listener(self._pgconn.socket, self._hear)
         self._waiting = self._listener.loop.create_future()
         self._heard_at = time.monotonic()
-        if self._timer is None:  # one for many exchanges: it costs more than a look at the clock
-            self._timer = self._listener.loop.call_later(self.patience, self._look)
+        self._silence = self.patience if patience is None else patience
+        # One timer for many exchanges: it costs more than a look at the clock.
+        if self._timer is None or self._look_at > self._heard_at + self._silence:
+            self._look_after(self._listener.loop, self._silence)
         if self._unsent:
             self._listener.loop.add_writer(self._listener.line, self._hear)
         await self._waiting
@@ -153,21 +170,27 @@ class Wire:
         if done and self._waiting and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def _look_after(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._look_at = time.monotonic() + seconds
+        self._timer = loop.call_later(seconds, self._look)
+
     def _look(self) -> None:
         """Have a thread find out whether the server still works, after a long silence."""
         self._timer = None
         if not self._listener or not self._waiting or self._waiting.done():
             return  # the next exchange sets the timer again
-        loop, since = self._listener.loop, self._heard_at
-        left = since + self.patience - time.monotonic()
+        loop, since, silence = self._listener.loop, self._heard_at, self._silence
+        left = since + silence - time.monotonic()
         if left > 0:
-            self._timer = loop.call_later(left, self._look)
+            self._look_after(loop, left)
             return
 
         def find_out() -> None:
             works = False
             with contextlib.suppress(Exception):  # whatever it is, the exchange stays watched
-                works = self.is_worked_on()
+                works = self.is_worked_on(silence)
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._judge, since, works)
 
@@ -177,14 +200,17 @@ class Wire:
         """Give the connection up if it has been silent since then and the server does not work."""
         if self._listener and self._waiting and not self._waiting.done():
             if self._heard_at == since and not works and not self._listener.is_ready:
-                self._give_up()
-            elif self._timer is None:
-                self._timer = self._listener.loop.call_later(self.patience, self._look)
+                self._give_up(self._silence)
+                return
+            if self._heard_at == since and works:
+                self.worked_at, self._silence = time.monotonic(), self.patience
+            if self._timer is None:
+                self._look_after(self._listener.loop, self._silence)
 
-    def _give_up(self) -> None:
+    def _give_up(self, silence: float) -> None:
         log.warning(
-            "PostgreSQL has not answered for %g s and does not work on it: the connection is cut",
-            self.patience,
+            "PostgreSQL has not answered for %.3g s and does not work on it: the connection is cut",
+            silence,
         )
         self.cut()
 

@@ -176,7 +176,7 @@ class SqliteDatabase:
             self._thread = ThreadPoolExecutor(1, "towpath-sqlite")
         self._lanes.lead_in(writer, self._thread.submit)
 
-    def _read_all(self, _: str, operations: Operations) -> list[Any]:
+    def _read_all(self, _: str, operations: Operations, began: float) -> list[Any]:  # noqa: ARG002 - reads do not wait
         return [self._read(operation) for operation in operations]
 
     def _read(self, operation: Operation[T]) -> T:

@@ -63,8 +63,8 @@ class Writer:
         """Go on."""
         self._in_use.release()
 
-    def run(self, operations: Operations) -> list[Any]:
-        """Run operations in one transaction."""
+    def run(self, operations: Operations, began: float) -> list[Any]:  # noqa: ARG002 - not yet
+        """Run operations in one transaction, for calls the first of which began then."""
         if operations[0] is CLOSING:
             return [None]  # without a lock, which another process may hold
         if self._locked:

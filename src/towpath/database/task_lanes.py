@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from towpath.database.group_commit import SHARE, Call, Lanes, Operations, Policy, batch, fail
+from towpath.database.group_commit import SHARE, Call, Lanes, Operations, Policy, batch, began, fail
 from towpath.operation import Operation, adrive
 
 L = TypeVar("L")
@@ -16,7 +16,7 @@ class TaskLanes(Lanes[L]):
     def __init__(
         self,
         lanes: list[L],
-        run: Callable[[L, Operations], Awaitable[Sequence[Any]]],
+        run: Callable[[L, Operations, float], Awaitable[Sequence[Any]]],
         policy: Policy,
     ) -> None:
         super().__init__(lanes, policy)
@@ -53,8 +53,7 @@ class TaskLanes(Lanes[L]):
             while self._inbox.take(calls, self._policy, share):
                 if self._inbox and self._idle and self._needs_leader(loop):
                     self._start(loop)  # what may not share this transaction need not wait for it
-                running = batch(calls, self._policy)
-                await adrive(running, lambda operations: self._run(lane, operations))
+                await self._serve(lane, calls)
                 self._note_company(calls)
                 calls, share = [], None
                 await self._gather()
@@ -63,6 +62,11 @@ class TaskLanes(Lanes[L]):
             raise
         finally:
             self._idle.append(lane)  # at once: a call of the next tick finds it
+
+    async def _serve(self, lane: L, calls: Sequence[Call]) -> None:
+        since = began(calls)
+        running = batch(calls, self._policy)
+        await adrive(running, lambda operations: self._run(lane, operations, since))
 
     async def _gather(self) -> None:
         ticks = 0

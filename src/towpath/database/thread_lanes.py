@@ -24,6 +24,7 @@ from towpath.database.group_commit import (
     Policy,
     ThreadCall,
     batch,
+    began,
     fail,
     tell,
 )
@@ -44,7 +45,7 @@ class ThreadLanes(Lanes[L]):
     def __init__(
         self,
         lanes: list[L],
-        run: Callable[[L, Operations], Sequence[Any]],
+        run: Callable[[L, Operations, float], Sequence[Any]],
         policy: Policy,
         lead_in_loop: Callable[[L], None] | None = None,
     ) -> None:
@@ -62,7 +63,7 @@ class ThreadLanes(Lanes[L]):
         if lane is None:
             return self._run_in_line(operation, last=last)
         try:
-            result: T | Changed[T] = self._run(lane, [operation])[0]
+            result: T | Changed[T] = self._run(lane, [operation], time.monotonic())[0]
         finally:
             self.hand_on(lane)
         return tell(self._policy.on_commit, operation, result)
@@ -78,7 +79,7 @@ class ThreadLanes(Lanes[L]):
             if not before(lane):
                 return []
             try:
-                result: T | Changed[T] = self._run(lane, [operation])[0]
+                result: T | Changed[T] = self._run(lane, [operation], time.monotonic())[0]
             finally:
                 after(lane)
         finally:
@@ -253,7 +254,8 @@ class ThreadLanes(Lanes[L]):
                 self._inbox.take(calls, self._policy)
             if calls:
                 running = batch(calls, self._policy)
-                drive(running, lambda operations: self._run(lane, operations))
+                since = began(calls)
+                drive(running, lambda operations: self._run(lane, operations, since))
                 self._note_company(calls)
         except BaseException:  # an interrupt of the leader is not one of its followers
             fail(calls)

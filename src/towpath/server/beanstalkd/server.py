@@ -97,7 +97,9 @@ class BeanstalkdServer:
         self._heartbeat: asyncio.Task[None] | None = None
         # One reservation at a time, for all connections that ask meanwhile.
         policy = Policy(batch_size=MOST_PER_CALL, company_ticks=COMPANY_TICKS)
-        self._reservations = TaskLanes([self], BeanstalkdServer._reserve_all, policy)
+        self._reservations = TaskLanes(
+            [self], lambda _, reservations, __: self._reserve_all(reservations), policy
+        )
 
     async def start(self, *, alone: bool = False) -> None:
         """Start a session. With `alone`, end the sessions that dead servers of this name left."""
