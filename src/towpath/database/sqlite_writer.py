@@ -42,6 +42,7 @@ class Writer:
         self._opened = False
         self._in_use = Lock()  # guards the connection against a fork, and a run beside the lane
         self._locked = False
+        self._was_busy = False  # the last try to lock the file failed
         self._commit_time = 0.0
 
     @property
@@ -63,22 +64,22 @@ class Writer:
         """Go on."""
         self._in_use.release()
 
-    def run(self, operations: Operations, began: float) -> list[Any]:  # noqa: ARG002 - not yet
+    def run(self, operations: Operations, began: float) -> list[Any]:
         """Run operations in one transaction, for calls the first of which began then."""
         if operations[0] is CLOSING:
             return [None]  # without a lock, which another process may hold
         if self._locked:
-            return self._run(operations)
+            return self._run(operations, began)
         with self._in_use:
-            return self._run(operations)
+            return self._run(operations, began)
 
     def run_aside(self, operation: Operation[T]) -> T | Changed[T]:
         """Run an operation beside the lane, between two of its batches."""
         with self._in_use:
-            result: T | Changed[T] = self._run([operation])[0]
+            result: T | Changed[T] = self._run([operation], time.monotonic())[0]
             return result
 
-    def _run(self, operations: Operations) -> list[Any]:
+    def _run(self, operations: Operations, began: float) -> list[Any]:
         with translated(self._path):
             connection = self._open()
             cursor, held = self._cursor, self._locked
@@ -86,7 +87,7 @@ class Writer:
                 if not held:
                     if connection.in_transaction:  # of an interrupted call, never acknowledged
                         cursor.execute("rollback")
-                    self._lock(connection)
+                    self._lock(connection, began)
                 elif not connection.in_transaction:
                     cursor.execute("begin immediate")
                 now = self._clock()
@@ -124,7 +125,7 @@ class Writer:
             self._unlock()
             self._in_use.release()
             return False
-        self._locked = True
+        self._locked, self._was_busy = True, False
         return True
 
     def unlock(self) -> None:
@@ -162,20 +163,24 @@ class Writer:
             self._connection, self._cursor = connection, connection.cursor()
         return self._connection
 
-    def _lock(self, connection: SqliteConnection) -> None:
-        deadline = time.monotonic() + self._settings.busy_timeout
+    def _lock(self, connection: SqliteConnection, began: float) -> None:
+        # While the call before waited for the lock, without effect, this one waited behind it.
+        since = began if self._was_busy else time.monotonic()
+        deadline = since + self._settings.busy_timeout
+        self._was_busy = True
         try:
-            self._take_turn(self._settings.busy_timeout)
+            self._take_turn(max(0, deadline - time.monotonic()))
             patiently(connection, "begin immediate", max(0, deadline - time.monotonic()))
         except BaseException:
             self._unlock()
             raise
+        self._was_busy = False
 
     def _take_turn(self, patience: float) -> None:
         if self._turn and not self._turn.take(patience):
-            file = f"{self._path}-turn"
+            file, held = f"{self._path}-turn", self._settings.busy_timeout
             msg = (
-                f"another process has held the lock on {file} for {patience:g} s and may be "
+                f"another process has held the lock on {file} for {held:g} s and may be "
                 f"stopped inside a transaction: `lsof {file}` shows it. {DatabaseBusy.__doc__}"
             )
             raise DatabaseBusy(msg)
