@@ -3,7 +3,7 @@
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Retry
 from towpath.app.flows import Chain, Group, Step, group
-from towpath.app.tasks import AsyncTask, BlockingTask, Task, TaskJob
+from towpath.app.tasks import Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.channels import Channel
@@ -16,9 +16,7 @@ from towpath.settings import Settings
 
 __all__ = [
     "App",
-    "AsyncTask",
     "Backoff",
-    "BlockingTask",
     "Bury",
     "Cancel",
     "Chain",

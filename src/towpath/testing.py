@@ -20,7 +20,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from towpath import errors
@@ -39,7 +39,6 @@ from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes
 from towpath.worker.threads import Threads
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_RUNS: Final = 1_000  # jobs of one `run`; beyond that a task seems to enqueue itself
@@ -105,7 +104,7 @@ class IsolatedJobs:
         """The URL of the private database: a connection to it can be passed as `connection=`."""
         return self.app.url
 
-    def run(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
+    def run(self, *tasks: Task[Any], raises: bool = True) -> list[Job]:
         """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
 
         Returns the jobs that ran, as they are now; a job that ran twice is returned twice. An
@@ -117,7 +116,7 @@ class IsolatedJobs:
         here = _CallersThread()
         return here.serve(self._run(tasks, here, raises=raises))
 
-    async def arun(self, *tasks: Task[..., Any], raises: bool = True) -> list[Job]:
+    async def arun(self, *tasks: Task[Any], raises: bool = True) -> list[Job]:
         """Run ready jobs in the caller's event loop; blocking tasks run in a thread."""
         return await self._run(tasks, None, raises=raises)
 
@@ -139,7 +138,7 @@ class IsolatedJobs:
         raise AssertionError(msg)
 
     async def _run(
-        self, tasks: tuple[Task[..., Any], ...], here: "_CallersThread | None", *, raises: bool
+        self, tasks: tuple[Task[Any], ...], here: "_CallersThread | None", *, raises: bool
     ) -> list[Job]:
         topics = [task.topic for task in tasks] or list(self.app.tasks)
         if not topics:
@@ -210,7 +209,7 @@ class IsolatedJobs:
             if session in self._dead and now >= self._dead[session] + dead_after:
                 await self.app.arun(sessions.bury_session(session, beats))
 
-    def enqueued(self, task: Task[..., Any] | None = None) -> list[Job]:
+    def enqueued(self, task: Task[Any] | None = None) -> list[Job]:
         """Return the jobs that wait to run, now or later, in the order of their enqueue."""
         topic = task.topic if task else None
         jobs: list[Job] = []
@@ -220,7 +219,7 @@ class IsolatedJobs:
             jobs += page
         return jobs[::-1]
 
-    def assert_enqueued(self, task: Task[P, T] | Calls[P, T], *args: Any, **kwargs: Any) -> Job:
+    def assert_enqueued(self, task: Calls[Any], *args: Any, **kwargs: Any) -> Job:
         """Return the first waiting job of a task with these arguments; it may have others.
 
         Options are passed as in the call: `assert_enqueued(send.using(delay="15m"), to="ada")`.
@@ -237,7 +236,7 @@ class IsolatedJobs:
         lines += [f"  {_shown(job)}" for job in waiting] or ["  none"]
         raise AssertionError("\n".join(lines))
 
-    def assert_nothing_enqueued(self, task: Task[..., Any] | None = None) -> None:
+    def assert_nothing_enqueued(self, task: Task[Any] | None = None) -> None:
         """Fail if a job waits."""
         __tracebackhide__ = True
         waiting = self.enqueued(task)
@@ -329,7 +328,7 @@ def _drop(theirs: set[str]) -> Steps[None]:
 class _Watched:
     """A task that keeps its error, and whose blocking code runs in the caller's thread."""
 
-    def __init__(self, task: Task[..., Any], here: "_CallersThread | None") -> None:
+    def __init__(self, task: Task[Any], here: "_CallersThread | None") -> None:
         self.raised: BaseException | None = None
         self.task = copy(task)
         self.task.sandbox = False  # another process would not see the patches of a test
@@ -451,19 +450,17 @@ def _complete(loop: asyncio.AbstractEventLoop, doing: "asyncio.Task[T]") -> T:
         loop.close()
 
 
-def _opened(task: Task[P, T] | Calls[P, T]) -> tuple[Task[P, T], CallOptions]:
-    if isinstance(task, Task):
-        return task, {}
-    return task._task, task._options  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - only the test kit reads them
+def _opened(task: Calls[Any]) -> tuple[Task[Any], CallOptions]:
+    return task._task, task._given  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - only the test kit reads them
 
 
-def _parameters(task: Task[..., Any]) -> inspect.Signature:
+def _parameters(task: Task[Any]) -> inspect.Signature:
     """Return the parameters of a task without its context."""
     own = list(inspect.signature(task.function).parameters.values())
     return inspect.Signature(own[1:] if task.signature.takes_context else own)
 
 
-def _arguments(task: Task[..., Any], job: Job) -> dict[str, Any]:
+def _arguments(task: Task[Any], job: Job) -> dict[str, Any]:
     args, kwargs = task.signature.decode(job.body)
     bound = _parameters(task).bind(*args, **kwargs)
     bound.apply_defaults()

@@ -1,9 +1,9 @@
 """What type checkers say of tasks: a line marked `wrong` is refused, and no other."""
 
-from collections.abc import AsyncIterator, Iterator
-from typing import assert_type
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, assert_type
 
-from towpath import App, AsyncTask, Backoff, BlockingTask, Context, Job, Lease, LogLine, TaskJob
+from towpath import App, Backoff, Context, Job, Lease, LogLine, Task, TaskJob
 
 app = App("memory://")
 
@@ -23,7 +23,6 @@ async def report(ctx: Context, name: str) -> None:
     assert ctx.job.topic, name
 
 
-assert_type(double, BlockingTask[[int], int] | None)  # wrong
 assert_type(double(21), int)
 assert_type(double.enqueue(21), TaskJob[int])
 assert_type(double.enqueue(21).result(), int)
@@ -46,11 +45,101 @@ async def main() -> None:
     await report.aenqueue(7)  # wrong
 
 
-def take(task: AsyncTask[[str], None]) -> None: ...
+def take(task: Task[Callable[[Context, str], Coroutine[Any, Any, None]]]) -> None: ...
 
 
 take(report)
 take(double)  # wrong
+
+
+@app.task()
+def read_one(ctx: Context, document: str) -> dict[str, Any]:
+    return {document: ctx.tries}
+
+
+@app.task()
+def read_bare(ctx: Context, document: str) -> dict[Any, Any]:
+    return {document: ctx.tries}
+
+
+@app.task()
+def read_any(ctx: Context, document: str) -> Any:
+    return document, ctx.tries
+
+
+@app.task()
+async def fetch_one(ctx: Context, document: str) -> dict[str, Any]:
+    return {document: ctx.tries}
+
+
+@app.task()
+async def fetch_any(ctx: Context, document: str) -> Any:
+    return document, ctx.tries
+
+
+@app.task()
+def plain_one(document: str) -> dict[str, Any]:
+    return {document: 1}
+
+
+@app.task()
+def plain_any(document: str) -> Any:
+    return document
+
+
+@app.task()
+async def afetch_plain(document: str) -> Any:
+    return document
+
+
+@app.task()
+def takes_anything(what: Any, document: str) -> int:
+    return len(document + str(what))
+
+
+assert_type(read_one.enqueue("d1"), TaskJob[dict[str, Any]])
+assert_type(read_one.enqueue(document="d1").result(), dict[str, Any])
+assert_type(read_one("d1"), dict[str, Any])
+assert_type(read_bare.enqueue("d1").result(), dict[Any, Any])
+assert_type(read_any.enqueue("d1"), TaskJob[Any])
+assert_type(fetch_one.enqueue("d1").result(), dict[str, Any])
+assert_type(fetch_any.enqueue("d1"), TaskJob[Any])
+assert_type(plain_one.enqueue("d1").result(), dict[str, Any])
+assert_type(plain_any.enqueue("d1"), TaskJob[Any])
+assert_type(afetch_plain.enqueue("d1"), TaskJob[Any])
+assert_type(takes_anything.enqueue(None, "d1"), TaskJob[int])
+assert_type(read_one.using(priority=1).enqueue("d1").result(), dict[str, Any])
+assert_type(fetch_one.enqueue_many([{"document": "d1"}]), list[TaskJob[dict[str, Any]]])
+assert_type(fetch_one.s("d1").enqueue(), TaskJob[dict[str, Any]])
+read_one.enqueue(1)  # wrong
+read_one.enqueue()  # wrong
+read_one.enqueue("d1", 2)  # wrong
+read_one(1)  # wrong
+read_one.using(priority=1).enqueue(1)  # wrong
+read_bare.enqueue(1)  # wrong
+read_bare.enqueue()  # wrong
+read_any.enqueue(1)  # wrong
+read_any.enqueue()  # wrong
+fetch_one.enqueue(1)  # wrong
+fetch_one.enqueue()  # wrong
+fetch_any.enqueue(1)  # wrong
+fetch_any.enqueue()  # wrong
+plain_one.enqueue(1)  # wrong
+plain_one.enqueue()  # wrong
+plain_any.enqueue(1)  # wrong
+plain_any.enqueue()  # wrong
+afetch_plain.enqueue(1)  # wrong
+afetch_plain.enqueue()  # wrong
+takes_anything.enqueue("d1", 2)  # wrong
+
+
+async def fetch() -> None:
+    assert_type(await fetch_one("d1"), dict[str, Any])
+    assert_type(await (await fetch_one.aenqueue("d1")).aresult(), dict[str, Any])
+    assert_type(await (await read_one.aenqueue("d1")).aresult(), dict[str, Any])
+    await fetch_one(1)  # wrong
+    await fetch_any.aenqueue(1)  # wrong
+    await read_any.aenqueue()  # wrong
 
 
 @app.schedule("0 3 * * *", tz="Europe/Zurich")
@@ -60,12 +149,35 @@ async def nightly(days: int = 30) -> str:
 
 
 assert_type(nightly.enqueue(7), TaskJob[str])
+assert_type(nightly.enqueue(days=7), TaskJob[str])
 app.schedule(every="5m", catch_up="all", priority=3)(double, 21)
 app.schedule(every="5m")(double, number=21)
 app.schedule(every="5m")(double, "21")  # wrong
 app.schedule(every="5m")(double)  # wrong
 app.schedule(every="5m", catch_up="some")(double, 21)  # wrong
 app.schedule(every="5m", prioriy=3)(double, 21)  # wrong
+app.schedule(every="5m")(read_one, "d1")
+app.schedule(every="5m")(read_one, 1)  # wrong
+app.schedule(every="5m")(fetch_any)  # wrong
+app.schedule(every="5m")(plain_any)  # wrong
+
+
+@app.schedule(every="5m")
+@app.task()
+def hourly(ctx: Context) -> dict[str, int]:
+    return {"tries": ctx.tries}
+
+
+@app.schedule(every="1d")
+@app.task()
+async def daily(days: int = 1) -> dict[str, int]:
+    return {"days": days}
+
+
+assert_type(daily.enqueue(3).result(), dict[str, int])
+daily.enqueue("3")  # wrong
+assert_type(hourly.enqueue().result(), dict[str, int])
+hourly.enqueue(1)  # wrong
 
 
 @app.task(retries=3)  # wrong

@@ -43,7 +43,7 @@ class Step(Flow, Generic[R]):
 
     def __init__(
         self,
-        task: "Task[..., R]",
+        task: "Task[Any]",
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         options: "CallOptions",
@@ -56,7 +56,7 @@ class Step(Flow, Generic[R]):
 
     def regardless(self) -> "Step[R]":
         """Wait for the previous step, but do not take its result."""
-        step = Step(self.task, self.args, self.kwargs, self.options)
+        step = Step[R](self.task, self.args, self.kwargs, self.options)
         step._takes = False
         return step
 

@@ -1,10 +1,11 @@
 """The verbs of schedules, and schedules that are declared beside their tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from towpath.app.checks import Defaults, EnqueueOptions, new_jobs
-from towpath.app.tasks import AsyncTask, BlockingTask, Call, Task
+from towpath.app.context import Context
+from towpath.app.tasks import Call, Task
 from towpath.errors import Conflict, Invalid
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration
@@ -20,23 +21,34 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+NeedsNothing = TypeVar(
+    "NeedsNothing", bound=Task[Callable[[], Any]] | Task[Callable[[Context], Any]]
+)
+"""A task that can be called without arguments."""
 
 
 class Declaration:
     """Declares that a task is enqueued by a rule; its arguments follow the task."""
 
-    def __init__(self, declare: Callable[[Task[..., Any], Call], None]) -> None:
+    def __init__(self, declare: Callable[[Task[Any], Call], None]) -> None:
         self._declare = declare
 
     @overload
-    def __call__(
-        self, task: AsyncTask[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> AsyncTask[P, R]: ...
+    def __call__(self, task: NeedsNothing, /) -> NeedsNothing: ...
 
     @overload
     def __call__(
-        self, task: BlockingTask[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> BlockingTask[P, R]: ...
+        self,
+        task: Task[Callable[Concatenate[Context, P], R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Task[Callable[Concatenate[Context, P], R]]: ...
+
+    @overload
+    def __call__(
+        self, task: Task[Callable[P, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Task[Callable[P, R]]: ...
 
     def __call__(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Remember the schedule until it is stored, and return the task."""
@@ -111,7 +123,7 @@ class Schedules:
     ) -> Declaration:
         """Return the decorator that declares schedules of a rule."""
 
-        def declare(task: Task[..., Any], call: Call) -> None:
+        def declare(task: Task[Any], call: Call) -> None:
             job = self._job(task.topic, *task.as_enqueued(call, options))
             shares = len(self._app.tasks.of(task.topic)) > 1
             new = _new(name or (task.name if shares else task.topic), rule, catch_up, job)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and named arguments."""
 
@@ -105,11 +107,12 @@ class CallOptions(EnqueueOptions, total=False):
 class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
     """A job that is a call of a task."""
 
-    task: "Task[..., R]"
+    task: "Task[Any]"
 
     async def aresult(self, timeout: Duration = 600) -> R:
         """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
-        return self.task.returned_by(await self.await_(timeout))
+        result: R = self.task.returned_by(await self.await_(timeout))
+        return result
 
     async def await_(self, timeout: Duration = 600) -> "TaskJob[R]":
         """Wait for the end of the job, good or bad, and return it; raises ResultTimeout."""
@@ -133,7 +136,8 @@ class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
 
     def result(self, timeout: Duration = 600) -> R:
         """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
-        return self.task.returned_by(self.wait(timeout))
+        result: R = self.task.returned_by(self.wait(timeout))
+        return result
 
     def wait(self, timeout: Duration = 600) -> "TaskJob[R]":
         """Wait for the end of the job, good or bad, and return it; raises ResultTimeout."""
@@ -176,32 +180,87 @@ def _has_ended(job: Job) -> bool:
     return job.status in {Status.COMPLETED, Status.FAILED, Status.CANCELLED}
 
 
-class Calls(Generic[P, R]):
-    """Enqueues calls of a task with given options."""
+class Calls(Generic[F_co]):
+    """Enqueues calls of a task with given options.
 
-    def __init__(self, task: "Task[P, R]", options: CallOptions) -> None:
+    Its type is that of the function. The verbs are overloaded on `self`, not the decorator on the
+    function: mypy gives up on overloads where an argument contains Any, as a result often does.
+    """
+
+    def __init__(self, task: "Task[Any]", options: CallOptions) -> None:
         self._task = task
-        self._options = options
+        self._given = options
 
-    def s(self, *args: Any, **kwargs: Any) -> Step[R]:
+    @overload
+    def s(
+        self: "Calls[Callable[..., Coroutine[Any, Any, R]]]", *args: Any, **kwargs: Any
+    ) -> Step[R]: ...
+
+    @overload
+    def s(self: "Calls[Callable[..., R]]", *args: Any, **kwargs: Any) -> Step[R]: ...
+
+    def s(self, *args: Any, **kwargs: Any) -> Step[Any]:
         """Make a step of a flow: see `towpath.group` and `|`."""
-        return Step(self._task, args, kwargs, self._options)
+        return Step(self._task, args, kwargs, self._given)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+    @overload
+    async def aenqueue(
+        self: "Calls[Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]",
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> TaskJob[R]: ...
+
+    @overload
+    async def aenqueue(
+        self: "Calls[Callable[P, Coroutine[Any, Any, R]]]", *args: P.args, **kwargs: P.kwargs
+    ) -> TaskJob[R]: ...
+
+    @overload
+    async def aenqueue(
+        self: "Calls[Callable[Concatenate[Context, P], R]]", *args: P.args, **kwargs: P.kwargs
+    ) -> TaskJob[R]: ...
+
+    @overload
+    async def aenqueue(
+        self: "Calls[Callable[P, R]]", *args: P.args, **kwargs: P.kwargs
+    ) -> TaskJob[R]: ...
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskJob[Any]:
         """Store a call."""
-        return (await self._task.astore([(args, kwargs)], self._options))[0]
+        return (await self._task.astore([(args, kwargs)], self._given))[0]
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
+    @overload
+    def enqueue(
+        self: "Calls[Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]",
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> TaskJob[R]: ...
+
+    @overload
+    def enqueue(
+        self: "Calls[Callable[P, Coroutine[Any, Any, R]]]", *args: P.args, **kwargs: P.kwargs
+    ) -> TaskJob[R]: ...
+
+    @overload
+    def enqueue(
+        self: "Calls[Callable[Concatenate[Context, P], R]]", *args: P.args, **kwargs: P.kwargs
+    ) -> TaskJob[R]: ...
+
+    @overload
+    def enqueue(self: "Calls[Callable[P, R]]", *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]: ...
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> TaskJob[Any]:
         """Store a call."""
-        return self._task.store([(args, kwargs)], self._options)[0]
+        return self._task.store([(args, kwargs)], self._given)[0]
 
 
-class Task(Generic[P, R]):
+class Task(Calls[F_co]):
     """A function whose calls can be stored as jobs. A direct call runs it at once."""
 
     def __init__(self, app: "App", function: Callable[..., Any], options: TaskOptions) -> None:
+        super().__init__(self, {})
         self.app = app
         self.function = function
         self.name = _name_of(function, options)
@@ -250,24 +309,38 @@ class Task(Generic[P, R]):
                 raise InvalidArguments(msg) from error
         return self._signature
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
-        """Store a call."""
-        return (await self.astore([(args, kwargs)], {}))[0]
+    @overload
+    def __call__(
+        self: "Task[Callable[Concatenate[Context, P], R]]", *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
 
-    def s(self, *args: Any, **kwargs: Any) -> Step[R]:
-        """Make a step of a flow: see `towpath.group` and `|`."""
-        return Step(self, args, kwargs, {})
+    @overload
+    def __call__(self: "Task[Callable[P, R]]", *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-    async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function at once, without a job."""
+        return self.function(*self._direct(args), **kwargs)
+
+    @overload
+    async def aenqueue_many(
+        self: "Task[Callable[..., Coroutine[Any, Any, R]]]", calls: Iterable[Mapping[str, Any]]
+    ) -> list[TaskJob[R]]: ...
+
+    @overload
+    async def aenqueue_many(
+        self: "Task[Callable[..., R]]", calls: Iterable[Mapping[str, Any]]
+    ) -> list[TaskJob[R]]: ...
+
+    async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[Any]]:
         """Store a call for each set of named arguments: all of them or none."""
         return await self.astore([((), _named(call)) for call in calls], {})
 
-    def using(self, **options: Unpack[CallOptions]) -> Calls[P, R]:
+    def using(self, **options: Unpack[CallOptions]) -> Calls[F_co]:
         """Enqueue with other options than the task's own."""
         refuse_unknown(options.keys(), CallOptions.__optional_keys__)
         return Calls(self, options)
 
-    async def astore(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
+    async def astore(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[Any]]:
         """Store calls."""
         bodies = self._bodies(calls)
         jobs = await self.app.jobs.aenqueue_many(self.topic, bodies, **self._all(options))
@@ -283,7 +356,7 @@ class Task(Generic[P, R]):
         carried = around.enter_context(entered)
         return self.app.storing.step(self.topic, msgspec.Raw(body.encode()), carried)
 
-    def returned_by(self, job: Job) -> R:
+    def returned_by(self, job: Job) -> Any:
         """Return the result of a job that has ended, in the type of its annotation."""
         if job.status is Status.FAILED:
             msg = f"job {job.id} of topic {job.topic!r} failed: {job.last_error}"
@@ -291,8 +364,7 @@ class Task(Generic[P, R]):
         if job.status is Status.CANCELLED:
             msg = f"job {job.id} of topic {job.topic!r} was cancelled"
             raise JobCancelled(msg)
-        result: R = self.signature.decode_result(job.result_body)
-        return result
+        return self.signature.decode_result(job.result_body)
 
     def as_enqueued(self, call: Call, options: EnqueueOptions) -> tuple[msgspec.Raw, CallOptions]:
         """Return the payload and the options of a call."""
@@ -328,21 +400,27 @@ class Task(Generic[P, R]):
             own.pop("expires_after", None)
         return {**own, **options}
 
-    def job(self, job: Job) -> TaskJob[R]:
+    def job(self, job: Job) -> TaskJob[Any]:
         """Return a stored call of this task as a TaskJob."""
         return TaskJob(*astuple(job), task=self)
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R]:
-        """Store a call."""
-        return self.store([(args, kwargs)], {})[0]
+    @overload
+    def enqueue_many(
+        self: "Task[Callable[..., Coroutine[Any, Any, R]]]", calls: Iterable[Mapping[str, Any]]
+    ) -> list[TaskJob[R]]: ...
 
-    def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[R]]:
+    @overload
+    def enqueue_many(
+        self: "Task[Callable[..., R]]", calls: Iterable[Mapping[str, Any]]
+    ) -> list[TaskJob[R]]: ...
+
+    def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[TaskJob[Any]]:
         """Store a call for each set of named arguments: all of them or none."""
         return self.store([((), _named(call)) for call in calls], {})
 
-    def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[R]]:
+    def store(self, calls: Sequence[Call], options: CallOptions) -> list[TaskJob[Any]]:
         """Store calls."""
         bodies = self._bodies(calls)
         jobs = self.app.jobs.enqueue_many(self.topic, bodies, **self._all(options))
@@ -360,24 +438,6 @@ def _memory(options: TaskOptions) -> int | None:
         msg = "`memory` requires sandbox=True"
         raise Invalid(msg)
     return size_in_bytes(options["memory"], "memory")
-
-
-class BlockingTask(Task[P, R]):
-    """A task made of a blocking function."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function at once, without a job."""
-        result: R = self.function(*self._direct(args), **kwargs)
-        return result
-
-
-class AsyncTask(Task[P, R]):
-    """A task made of a coroutine function."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Run the function at once, without a job."""
-        running: Coroutine[Any, Any, R] = self.function(*self._direct(args), **kwargs)
-        return running
 
 
 def _named(call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -435,29 +495,13 @@ def _source(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 class Decorator:
-    """Makes a task of a function; a function that returns a coroutine makes an AsyncTask."""
+    """Makes a task of a function."""
 
     def __init__(self, tasks: "Tasks", options: TaskOptions) -> None:
         self._tasks = tasks
         self._options = options
 
-    @overload
-    def __call__(  # type: ignore[overload-overlap] # see above
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> AsyncTask[P, R]: ...
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap] # see above
-        self, function: Callable[P, Coroutine[Any, Any, R]]
-    ) -> AsyncTask[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> BlockingTask[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R]) -> BlockingTask[P, R]: ...
-
-    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+    def __call__(self, function: F) -> Task[F]:
         """Make a task of a function, and register it by its topic."""
         return self._tasks.add(function, self._options)
 
@@ -467,7 +511,7 @@ class Tasks:
 
     def __init__(self, app: "App") -> None:
         self._app = app
-        self._topics: dict[str, dict[str, Task[..., Any]]] = {}
+        self._topics: dict[str, dict[str, Task[Any]]] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the topics."""
@@ -481,11 +525,11 @@ class Tasks:
         """Count the topics."""
         return len(self._topics)
 
-    def of(self, topic: str) -> list[Task[..., Any]]:
+    def of(self, topic: str) -> list[Task[Any]]:
         """Return the tasks of a topic."""
         return list(dict.fromkeys(self._topics.get(topic, {}).values()))
 
-    def find(self, topic: str, name: str | None = None) -> Task[..., Any] | None:
+    def find(self, topic: str, name: str | None = None) -> Task[Any] | None:
         """Return the task of a job. Without a name it is the only one of its topic, if any."""
         named = self._topics.get(topic, {})
         if name is not None or topic in named:
@@ -493,7 +537,7 @@ class Tasks:
         several = self.of(topic)
         return several[0] if len(several) == 1 else None
 
-    def for_call(self, topic: str, name: str | None) -> Task[..., Any] | None:
+    def for_call(self, topic: str, name: str | None) -> Task[Any] | None:
         """Return the task that another program calls; None if this app has none in the topic."""
         task = self.find(topic, name)
         if task is None and topic in self:
@@ -503,15 +547,11 @@ class Tasks:
             raise Invalid(msg)
         return task
 
-    def add(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+    def add(self, function: F, options: TaskOptions) -> Task[F]:
         """Make a task of a function."""
         refuse_unknown(options.keys(), TaskOptions.__optional_keys__)
         _check_function(function)
-        task: Task[..., Any]
-        if inspect.iscoroutinefunction(function):
-            task = AsyncTask[..., Any](self._app, function, options)
-        else:
-            task = BlockingTask[..., Any](self._app, function, options)
+        task = Task[F](self._app, function, options)
         places = [(task.topic, name) for name in (task.name, *task.aliases)]
         if "topic" not in options:  # a renamed task had its old name as its topic
             places += [(checked(alias.replace(".", "-")), alias) for alias in task.aliases]
@@ -521,7 +561,7 @@ class Tasks:
             self._topics.setdefault(topic, {})[name] = task
         return task
 
-    def _check_free(self, topic: str, name: str, task: Task[..., Any]) -> None:
+    def _check_free(self, topic: str, name: str, task: Task[Any]) -> None:
         known = self._topics.get(topic, {}).get(name)
         if known is not None and _source(known.function) != _source(task.function):
             msg = (
@@ -540,7 +580,7 @@ class Tasks:
             raise Conflict(msg)
 
 
-def _place(task: Task[..., Any]) -> str:
+def _place(task: Task[Any]) -> str:
     return f"{task.function.__module__}.{task.function.__qualname__}"
 
 

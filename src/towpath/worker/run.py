@@ -80,7 +80,7 @@ class TaskRun:
             self._doing.cancel()
             self._cancels += 1
 
-    async def end(self, task: Task[..., Any] | None, sandboxes: Sandboxes) -> Ended:
+    async def end(self, task: Task[Any] | None, sandboxes: Sandboxes) -> Ended:
         """Run the task; return the outcome of the job. None: this worker has no such task."""
         if task is None:
             name = self.lease.job.options.task
@@ -107,7 +107,7 @@ class TaskRun:
                     self._doing.uncancel()
             self._doing = None
 
-    async def _tried(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
+    async def _tried(self, task: Task[Any], sandboxes: Sandboxes) -> Ended:
         """Run the task; retry an unexpected failure of a job that chooses its workers."""
         runs = self.lease.job.options.runs
         left = runs.max_unexpected_retries if runs else 0
@@ -137,7 +137,7 @@ class TaskRun:
             except DatabaseError as error:
                 log.warning("the ping for the run of job %s failed: %s", job.id, error)
 
-    async def here(self, task: Task[..., Any], limit: float | None) -> Ended:
+    async def here(self, task: Task[Any], limit: float | None) -> Ended:
         """Run in this process, for at most `limit` seconds."""
         try:
             if self._app.middleware.is_around_run:
@@ -155,7 +155,7 @@ class TaskRun:
             return await self._failed(task, _as_exception(error))
         return outcomes.completion_of(self.lease, text)
 
-    async def _sandboxed(self, task: Task[..., Any], sandboxes: Sandboxes) -> Ended:
+    async def _sandboxed(self, task: Task[Any], sandboxes: Sandboxes) -> Ended:
         """Run in a separate process, which is killed if it does not end in time."""
         try:
             async with sandboxes.one_for(task) as sandbox:
@@ -175,7 +175,7 @@ class TaskRun:
             except LeaseLost:
                 self.cancel()  # its outcome would be refused
 
-    async def _failed(self, task: Task[..., Any], error: Exception) -> Ended:
+    async def _failed(self, task: Task[Any], error: Exception) -> Ended:
         """Return the outcome of a job whose task has raised; call `on_failure` if it failed."""
         if self._forced is not None:
             return self._forced  # an error after an interrupt is not a failure
@@ -219,7 +219,7 @@ class TaskRun:
         pause = min(FIRST_PUT_OFF * 2 ** len(streak), LAST_PUT_OFF)
         return outcomes.not_yet(self.lease, reason, pause)
 
-    def _wait(self, task: Task[..., Any], error: Exception) -> Duration | None:
+    def _wait(self, task: Task[Any], error: Exception) -> Duration | None:
         """Return the wait of the task's backoff function; None means the job's own backoff."""
         if task.backoff is None or self.lease.job.options.backoff != DEFAULT:
             return None
@@ -231,7 +231,7 @@ class TaskRun:
             return None
         return wait
 
-    async def _on_failure(self, task: Task[..., Any], error: Exception, *, final: bool) -> None:
+    async def _on_failure(self, task: Task[Any], error: Exception, *, final: bool) -> None:
         """Call the task's `on_failure`; an error in it is only logged."""
         try:
             async with asyncio.timeout(self.lease.job.options.timeout):
@@ -259,7 +259,7 @@ class TaskRun:
             handle.cancel()
             timer.uncancel()
 
-    async def _called(self, task: Task[..., Any]) -> Any:
+    async def _called(self, task: Task[Any]) -> Any:
         job = self.lease.job
         if job.encoding == Encoding.BASE64:
             msg = f"the payload of {task.topic} is bytes; a task needs a JSON object of arguments"

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -117,7 +117,7 @@ class Sandbox:
         """Whether it can take a job."""
         return not self._killed and not self.death.done()
 
-    async def find(self, task: Task[..., Any]) -> None:
+    async def find(self, task: Task[Any]) -> None:
         """Make it import a task."""
         wanted = Find(task.function.__module__, task.function.__qualname__, task.memory)
         try:
@@ -186,7 +186,7 @@ class Sandboxes:
         self._all: set[Sandbox] = set()
 
     @contextlib.asynccontextmanager
-    async def one_for(self, task: Task[..., Any]) -> AsyncGenerator[Sandbox]:
+    async def one_for(self, task: Task[Any]) -> AsyncGenerator[Sandbox]:
         """Provide a sandbox that has imported a task; it is killed if the block raises."""
         sandbox = await self._ready_for(task)
         try:
@@ -196,7 +196,7 @@ class Sandboxes:
             raise
         self._idle.append(sandbox)
 
-    async def _ready_for(self, task: Task[..., Any]) -> Sandbox:
+    async def _ready_for(self, task: Task[Any]) -> Sandbox:
         while True:
             used = self._idle.pop() if self._idle else None
             if used and not used.is_alive:
@@ -228,15 +228,15 @@ class Sandboxes:
             await asyncio.wait([sandbox.death for sandbox in living], timeout=LAST_LIMIT)
 
 
-def find_task(module: str, name: str) -> Task[..., Any]:
+def find_task(module: str, name: str) -> Task[Any]:
     """Return the task with this name; raise SandboxFailed if there is none."""
-    value: Any = importlib.import_module(module)
+    task: Any = importlib.import_module(module)
     for part in name.split("."):
-        value = getattr(value, part, None)
-    if not isinstance(value, Task):
-        msg = f"{module} has no task {name}; a sandbox finds its task by the function's name"
-        raise SandboxFailed(msg)
-    return cast("Task[..., Any]", value)
+        task = getattr(task, part, None)
+    if isinstance(task, Task):
+        return task  # pyright: ignore[reportUnknownVariableType] - of any function
+    msg = f"{module} has no task {name}; a sandbox finds its task by the function's name"
+    raise SandboxFailed(msg)
 
 
 def _main() -> dict[str, str]:

@@ -15,7 +15,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from threading import Lock
 from types import FrameType
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -98,7 +98,7 @@ def prefer_as_oom_victim() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def imported(wanted: Find, start: Start) -> Task[..., object]:
+def imported(wanted: Find, start: Start) -> Task[Any]:
     """Import a task, then limit its memory."""
     if wanted.module == "__main__" and sys.modules["__main__"].__name__ == "__main__":
         with calls_refused():

@@ -454,7 +454,7 @@ def _is_suspect(job: Job) -> bool:
     return job.epoch - 1 > job.retries + job.timeouts + job.releases + job.crashes + job.buries
 
 
-def _check_sandbox(task: Task[..., Any]) -> None:
+def _check_sandbox(task: Task[Any]) -> None:
     if task.sandbox:
         try:
             find_task(task.function.__module__, task.function.__qualname__)

@@ -224,7 +224,7 @@ def _app(url: str, given: tuple[tuple[str, Any], ...]) -> App:
     return _apps.get((url, given)) or _apps.setdefault((url, given), App(url, **dict(given)))
 
 
-def _runner(app: App, queue: str) -> TowpathTask[..., Any]:
+def _runner(app: App, queue: str) -> TowpathTask[Any]:
     return app.tasks.find(queue) or app.tasks.add(_run, {"name": queue, "topic": queue})
 
 
