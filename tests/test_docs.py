@@ -10,12 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TRANSACTIONS = (ROOT / "docs" / "transactions.md").read_text()
+SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+SNIPPETS = SNIPPET.findall(README)
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_the_readme_runs(number, tmp_path):
     subprocess.run([sys.executable, "-c", SNIPPETS[number]], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_the_page_about_transactions_runs(tmp_path):
+    [snippet] = SNIPPET.findall(TRANSACTIONS)
+
+    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=60)
 
 
 def test_the_quick_start_is_short():

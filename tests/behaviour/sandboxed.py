@@ -5,9 +5,11 @@ import ctypes
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from towpath import App, Backoff, Bury, Context, Retry
@@ -101,3 +103,14 @@ def write(note: str, text: str) -> None:
     new = Path(f"{note}.new")
     new.write_text(text)
     new.rename(note)
+
+
+@app.task(sandbox=True, max_retries=1)
+def order(ctx: Context, path: str, number: int, *, lose: bool = False) -> str:
+    if lose:
+        app.jobs.bury(ctx.lease)
+    with closing(sqlite3.connect(path)) as connection, ctx.transaction(connection) as ending:
+        connection.execute("insert into orders values (?)", (number,))
+        ctx.log("ordering")
+        ending.result = "ordered"
+    return "ordered"

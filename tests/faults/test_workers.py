@@ -127,6 +127,20 @@ def test_a_job_that_kills_its_workers_is_buried_and_its_neighbours_are_done(app,
     assert app.jobs.get(poison.id).crashes == 2
 
 
+def test_a_task_whose_worker_is_killed_around_its_commit_takes_effect_once(app, start):
+    """The first worker is killed before the commit of `ctx.transaction`, the second after it."""
+    job = app.jobs.enqueue("order", {})
+    assert start().wait(30) == -signal.SIGKILL
+    assert start().wait(30) == -signal.SIGKILL
+    assert state(app, job) == "completed"
+    start()
+    orders = app.jobs.enqueue("drop_orders", {})
+
+    wait_until(lambda: state(app, orders) == "completed")
+    assert app.jobs.get(orders.id).returned == [2]
+    assert app.jobs.get(job.id).epoch == 2
+
+
 def test_a_task_that_keeps_the_loop_busy_does_not_look_dead(app, start):
     job = app.jobs.enqueue("spin", {"seconds": 4})
     start()

@@ -11,10 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+from sqlalchemy import Connection, NullPool, create_engine, text
+
 from towpath import App, Context
 from towpath.worker import Worker
 
 URL, SCHEMA, DEAD_AFTER = (*sys.argv[1:], "1.0")[:3]
+ORDERS = f"orders_{SCHEMA}"
 app = App(URL, schema=SCHEMA, beat_every=0.2, dead_after=float(DEAD_AFTER))
 
 
@@ -61,6 +64,34 @@ def hold(file: str) -> None:
     """Keep a thread for good."""
     write(Path(file), "held")
     time.sleep(600)
+
+
+@app.task()
+def order(ctx: Context) -> None:
+    """Store an order; take the first worker down before the commit, and the second after it."""
+    with connected() as connection:
+        with ctx.transaction(connection):
+            connection.execute(text(f"create table if not exists {ORDERS} (epoch integer)"))
+            connection.execute(text(f"insert into {ORDERS} values ({ctx.job.epoch})"))  # noqa: S608 - our own
+            if ctx.job.epoch == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task()
+def drop_orders(ctx: Context) -> list[int]:
+    """Return the epochs that have ordered."""
+    with connected() as connection, ctx.transaction(connection) as ending:
+        found = connection.execute(text(f"select epoch from {ORDERS}")).scalars().all()  # noqa: S608 - our own
+        connection.execute(text(f"drop table {ORDERS}"))
+        ending.result = found
+    return list(found)
+
+
+def connected() -> Connection:
+    """Open a connection of the user's own."""
+    url = URL.replace("postgresql:", "postgresql+psycopg:")
+    return create_engine(url, poolclass=NullPool).connect()
 
 
 # ---------------------------------------------------------------- what the soak counts

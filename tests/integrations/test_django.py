@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from tests.conftest import eventually
 from tests.integrations import users_tasks
-from towpath import App
+from towpath import App, Context
 from towpath.errors import DatabaseError, Invalid, JobExists, SchemaMissing
 from towpath.integrations.django import (
     TaskResultDoesNotExist,
@@ -149,6 +149,34 @@ def test_a_refusal_leaves_the_transaction_usable(app, orders):
         order(orders)
 
     assert ordered(orders) == [1]
+
+
+def test_a_task_completes_its_job_in_a_transaction_of_djangos_connection(app, orders):
+    with isolated(app, app.url) as jobs:
+
+        @app.task()
+        def store(ctx: Context, *, fails: bool = False) -> str:
+            with ctx.transaction(connection) as ending:
+                order(orders, 2 if fails else 1)
+                ending.result = "stored"
+                if fails:
+                    raise users_tasks.NoInk
+            return "stored"
+
+        job = store.enqueue()
+        with jobs.crashing():
+            jobs.run()
+        assert job.result() == "stored"
+        store.enqueue(fails=True)
+        with pytest.raises(users_tasks.NoInk):
+            jobs.run()
+
+    assert ordered(orders) == [1]
+
+
+def test_a_transaction_that_ends_a_job_is_not_nested_in_atomic(app):
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        Context(app).transaction(connection).__enter__()
 
 
 def test_without_a_transaction_the_connection_is_refused(app):

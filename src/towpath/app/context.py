@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from towpath.app.checks import count, refuse_unknown
 from towpath.app.outcomes import job_of
+from towpath.app.transactions import JobTransaction
 from towpath.errors import Conflict, Invalid, LeaseLost
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.payload import clean_text, encode_json
 from towpath.store.job_output import MOST, MOST_BYTES, Kind, Note
+from towpath.store.leases import Completion
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -44,7 +46,7 @@ class Unwritten:
 class Notes:
     """The output of a running job that is not written yet. Any thread may add to it."""
 
-    __slots__ = ("_count", "_lease", "_lock", "_lost", "_on_news", "_unwritten")
+    __slots__ = ("_count", "_lease", "_lock", "_lost", "_on_news", "_unwritten", "are_held")
 
     def __init__(self, lease: Lease, on_news: "Callable[[Notes], object]") -> None:
         self._lease = lease
@@ -53,6 +55,7 @@ class Notes:
         self._unwritten: dict[Kind, Unwritten] = {}
         self._count = 0
         self._lost = False
+        self.are_held = False  # they are for the transaction that ends the job
 
     def __len__(self) -> int:
         """Count the kinds that have unwritten notes."""
@@ -74,9 +77,11 @@ class Notes:
         if is_first:
             self._on_news(self)
 
-    def take(self) -> list[Note]:
-        """Remove and return the notes to write."""
+    def take(self, *, held: bool = False) -> list[Note]:
+        """Remove and return the notes to write; none while another transaction holds them."""
         with self._lock:
+            if self.are_held and not held:
+                return []
             unwritten, self._unwritten = self._unwritten, {}
         return [note for each in unwritten.values() for note in each.notes]
 
@@ -106,21 +111,23 @@ class Context:
     ) -> None:
         self.app = app
         self.notes = None if lease is None else Notes(lease, on_news)
-        self._lease = lease
+        self.lease = lease
+        self.is_ending = False  # a transaction that ends the job is open, or committed
+        self.completion: Completion | None = None  # what that transaction has committed
         self._cancelled = False
 
     @property
     def job(self) -> Job:
         """The running job, as it was when it was reserved."""
-        if self._lease is None:
+        if self.lease is None:
             msg = "this task was called directly, so it has no job; enqueue it to get one"
             raise Conflict(msg)
-        return self._lease.job
+        return self.lease.job
 
     @property
     def tries(self) -> int:
         """How often the job has failed before."""
-        return 0 if self._lease is None else self._lease.job.retries
+        return 0 if self.lease is None else self.lease.job.retries
 
     @property
     def cancelled(self) -> bool:
@@ -130,6 +137,17 @@ class Context:
     def cancel(self) -> None:
         """Mark the job as asked to stop."""
         self._cancelled = True
+
+    def transaction(self, connection: object) -> JobTransaction:
+        """Complete the job in the transaction of its own writes, so that they happen once.
+
+        `with ctx.transaction(connection) as ending:`, or `async with`, begins a transaction on
+        your connection to the app's database. At the end of the block the job is completed in it,
+        with `ending.result` as its result, and it is committed. It is rolled back if the block
+        raises, and if the lease is lost: then LeaseLost is raised. What the task does after the
+        block does not change the job. A direct call has no job: the block is a transaction only.
+        """
+        return JobTransaction(self, connection)
 
     def progress(self, share: float, message: str | None = None) -> None:
         """Report the progress of the job, from 0 to 1."""
@@ -161,13 +179,13 @@ class Context:
 
     def touch(self) -> None:
         """Extend the lease; LeaseLost if it has ended."""
-        if self._lease is not None:
-            self._touched(self.app.jobs.touch(self._lease))
+        if self.lease is not None:
+            self._touched(self.app.jobs.touch(self.lease))
 
     async def atouch(self) -> None:
         """Extend the lease; LeaseLost if it has ended."""
-        if self._lease is not None:
-            self._touched(await self.app.jobs.atouch(self._lease))
+        if self.lease is not None:
+            self._touched(await self.app.jobs.atouch(self.lease))
 
     def _touched(self, lease: Lease) -> None:
         if lease.job.cancel_requested:

@@ -91,10 +91,6 @@ class Signature:
         bound = inspect.BoundArguments(self._signature, OrderedDict(named))
         return bound.args, bound.kwargs
 
-    def encode_result(self, result: object, most: int) -> str | None:
-        """Return a result as it is stored."""
-        return None if result is None else payload.encode_json(result, most, "result", _encoder)
-
     def decode_result(self, body: str | None) -> Any:
         """Return a stored result."""
         try:
@@ -148,3 +144,8 @@ def _from_plain(kind: Any, value: Any) -> Any:
 _NAMED: Final = frozenset({Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY})
 _LATER: Final = object()  # stands for the result of the previous step
 _encoder: Final = msgspec.json.Encoder(enc_hook=_to_plain)
+
+
+def encode_result(result: object, most: int) -> str | None:
+    """Return a result of at most `most` bytes as it is stored."""
+    return None if result is None else payload.encode_json(result, most, "result", _encoder)

@@ -21,6 +21,7 @@ from towpath.errors import (
     TimeLimitExceeded,
     TowpathError,
 )
+from towpath.model.arguments import encode_result
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Failure, FailureKind, Lease
@@ -66,6 +67,8 @@ class TaskRun:
 
     def cancel(self) -> None:
         """Interrupt the run, as its job was cancelled. A second call does not disturb cleanup."""
+        if self.context.completion:
+            return  # the lease has ended with the task's own transaction
         self.context.cancel()
         if self._forced is None:
             self._interrupt(outcomes.cancellation(self.lease))
@@ -96,6 +99,8 @@ class TaskRun:
         try:
             return await self._tried(task, sandboxes)
         except asyncio.CancelledError:
+            if self.context.completion:
+                return self.context.completion
             if self._forced is None:
                 return outcomes.failure(self.lease, "the task was cancelled", None)
             return self._forced
@@ -146,7 +151,9 @@ class TaskRun:
             else:
                 result = await self._timed(self._called(task), limit)
             kept = result if task.keep_result else None
-            text = task.signature.encode_result(kept, self._app.settings.max_result)
+            if self.context.completion:
+                return self._completed(self.context.completion, kept)
+            text = encode_result(kept, self._app.settings.max_result)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -154,6 +161,16 @@ class TaskRun:
                 raise
             return await self._failed(task, _as_exception(error))
         return outcomes.completion_of(self.lease, text)
+
+    def _completed(self, completion: Completion, returned: object) -> Completion:
+        """Return what the task's own transaction has committed; written again, it holds once."""
+        if returned is not None and completion.result is None:
+            log.warning(
+                "job %s is completed without a result: its task returned one after "
+                "`ctx.transaction`; set `result` of the block instead",
+                self.lease.job.id,
+            )
+        return completion
 
     async def _sandboxed(self, task: Task[Any], sandboxes: Sandboxes) -> Ended:
         """Run in a separate process, which is killed if it does not end in time."""
@@ -177,6 +194,13 @@ class TaskRun:
 
     async def _failed(self, task: Task[Any], error: Exception) -> Ended:
         """Return the outcome of a job whose task has raised; call `on_failure` if it failed."""
+        if self.context.completion:
+            log.error(
+                "job %s is completed, but its task raised after `ctx.transaction`",
+                self.lease.job.id,
+                exc_info=error,
+            )
+            return self.context.completion
         if self._forced is not None:
             return self._forced  # an error after an interrupt is not a failure
         if isinstance(error, Cancel):
