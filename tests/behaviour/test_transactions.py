@@ -28,6 +28,7 @@ from tests.behaviour.test_borrowed import (
 from tests.conftest import eventually
 from towpath import App, Context, Status
 from towpath.errors import Conflict, Invalid, LeaseLost, NotFound
+from towpath.store import sessions
 from towpath.testing import isolated
 
 __all__ = ["adapter", "kind", "orders"]  # the connections of users, and their table
@@ -176,6 +177,35 @@ def test_a_lost_lease_rolls_back_the_rows_of_the_task(shop):
     assert shop.app.jobs.get(job.id).status is Status.PROCESSING
     shop.app.jobs.complete(taken[0], result=7)  # the other worker's lease is as it was
     assert job.result() == 7
+
+
+def give_back(app, ctx):
+    app.jobs.release(ctx.lease)
+
+
+def rescue(app, _ctx):
+    """Take back the lease, as its worker seems dead."""
+    for session, beats, _ in app.run(sessions.observe()):
+        app.run(sessions.bury_session(session, beats))
+
+
+@pytest.mark.parametrize("lose", [give_back, rescue])
+@pytest.mark.parametrize("adapter", [Psycopg, AsyncPsycopg, Asyncpg, OrmPsycopg])
+def test_a_lease_that_is_lost_in_the_block_rolls_back_and_the_next_run_orders(shop, lose):
+    def lose_once(ctx, _):
+        if shop.runs == 1:
+            lose(shop.app, ctx)
+
+    shop.within = lose_once
+    job = shop.task.enqueue(1)
+
+    with pytest.raises(LeaseLost):
+        shop.jobs.run()
+    assert shop.ordered() == []
+    shop.jobs.clock.advance("1h")
+    shop.jobs.run()
+
+    assert (job.result(), shop.ordered(), shop.runs) == (10, [1], 2)
 
 
 @on_some

@@ -1,5 +1,6 @@
 """What type checkers say of tasks: a line marked `wrong` is refused, and no other."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, assert_type
 
@@ -251,6 +252,16 @@ def chatty(ctx: Context, number: int) -> int:
 
 
 assert_type(chatty(1), int)
+
+
+@app.task()
+def paid(ctx: Context, number: int) -> int:
+    with ctx.transaction(sqlite3.connect("shop.db")) as ending:
+        ending.result = number
+        return number
+
+
+assert_type(paid.enqueue(1), TaskJob[int])
 
 
 @app.around_enqueue
