@@ -8,6 +8,7 @@ from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.channels import Channel
 from towpath.model.event import Event, EventPage, NewEvent
+from towpath.model.flows import PartOutcome
 from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
 from towpath.model.limits import Limit
 from towpath.model.schedule import Schedule
@@ -31,6 +32,7 @@ __all__ = [
     "Limit",
     "LogLine",
     "NewEvent",
+    "PartOutcome",
     "Retry",
     "Schedule",
     "Settings",

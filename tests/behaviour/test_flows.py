@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conftest import eventually
-from towpath import State, Status, group
+from towpath import PartOutcome, State, Status, group
 from towpath.errors import Invalid, InvalidArguments, InvalidState, JobFailed, NotFound
-from towpath.store import leases
+from towpath.store import dependencies, leases
 from towpath.worker import Worker
 
 
@@ -214,6 +214,10 @@ def tasks(make_app):
         msg = "no"
         raise ValueError(msg)
 
+    @app.task()
+    def pack(parts: list[PartOutcome[int]]) -> list[str]:
+        return [f"{each.ok} {each.result} {each.error}" for each in parts]
+
     return app
 
 
@@ -279,3 +283,251 @@ def test_a_step_that_can_never_be_called_is_refused_at_once(tasks):
         group()
 
     assert tasks.jobs.list() == []
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+@pytest.fixture
+def parts(make_app, clock):
+    """An app whose jobs a test ends by hand: parts, and steps that follow them."""
+    app = make_app(clock=clock)
+
+    @app.task(max_retries=1)
+    def mail(_number: int) -> int: ...
+
+    @app.task()
+    def report(parts: list[PartOutcome[int]]) -> None: ...
+
+    @app.task()
+    def clean() -> None: ...
+
+    return app
+
+
+def grouped(app, number=2):
+    """Enqueue a group that passes on outcomes; return its last job."""
+    part, pack = app.tasks.find("mail"), app.tasks.find("report")
+    return group(*(part.s(n) for n in range(number))).outcomes().then(pack.s()).enqueue()
+
+
+def outcomes(app, last):
+    """Return what the last job of a group was given."""
+    return app.jobs.get(last).payload["parts"]
+
+
+def test_a_group_goes_on_although_a_part_failed_with_results_and_errors_in_order(tasks, run):
+    add, fails, pack = map(tasks.tasks.find, ("add", "fails", "pack"))
+
+    flow = group(add.s(1, 1), fails.s(1), add.s(2, 2)).outcomes() | pack.s()
+
+    assert run(flow.enqueue()) == ["True 2 None", "False None ValueError: no", "True 4 None"]
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ("fail", "no"),
+        ("bury", "failed"),
+        ("cancel", "was cancelled"),
+        ("cancel_running", "was cancelled"),
+        ("delete", "was deleted"),
+        ("discard", "was deleted"),
+        ("purge", "was deleted"),
+    ],
+)
+def test_every_bad_end_of_a_part_is_an_outcome_with_an_error(parts, end, error):
+    last = grouped(parts)
+    [good, bad] = parts.jobs.reserve("mail", limit=2)
+    parts.jobs.complete(good, result=7)
+    if end in {"cancel", "delete", "purge"}:
+        parts.jobs.release(bad)
+    {
+        "fail": lambda: parts.jobs.fail(bad, "no"),
+        "bury": lambda: parts.jobs.bury(bad),
+        "cancel": lambda: parts.jobs.cancel(bad.job),
+        "cancel_running": lambda: (parts.jobs.cancel(bad.job), parts.jobs.release(bad)),
+        "delete": lambda: parts.jobs.delete(bad.job),
+        "discard": lambda: parts.jobs.delete(bad),
+        "purge": lambda: parts.jobs.purge("mail"),
+    }[end]()
+
+    assert parts.jobs.get(last).state is State.READY
+    first, second = outcomes(parts, last)
+    assert first == {"result": 7}
+    assert list(second) == ["error"]
+    assert error in second["error"]
+
+
+def test_a_part_that_expired_is_an_outcome_with_that_error(parts, clock):
+    part, pack = parts.tasks.find("mail"), parts.tasks.find("report")
+    flow = group(part.using(expires_after="1m").s(1)).outcomes().then(pack.s())
+    last = flow.enqueue()
+    clock.advance("2m")
+
+    assert parts.jobs.reserve("mail") == []
+    parts.upkeep.run()
+
+    [outcome] = outcomes(parts, last)
+    assert "had to begin before" in outcome["error"]
+
+
+def test_a_part_with_tries_left_has_not_ended(parts, clock):
+    part, pack = parts.tasks.find("mail"), parts.tasks.find("report")
+    last = group(part.using(max_retries=2).s(1)).outcomes().then(pack.s()).enqueue()
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.fail(lease, "not yet", delay=1)
+    assert parts.jobs.get(last).state is State.BLOCKED
+    clock.advance(1)
+    work(parts, result=5)
+
+    assert outcomes(parts, last) == [{"result": 5}]
+
+
+def test_a_chain_in_a_group_ends_with_the_error_of_its_first_failure(parts):
+    part, pack = parts.tasks.find("mail"), parts.tasks.find("report")
+    last = group(part.s(1) | part.s() | part.s()).outcomes().then(pack.s()).enqueue()
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.fail(lease, "no")
+
+    [outcome] = outcomes(parts, last)
+    assert "failed, and this one waits for it" in outcome["error"]
+    assert parts.jobs.get(last).state is State.READY
+
+
+def test_a_step_that_takes_nothing_goes_on_too(parts):
+    part, clean = parts.tasks.find("mail"), parts.tasks.find("clean")
+    last = group(part.s(1)).outcomes().then(clean.s()).enqueue()
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.bury(lease)
+
+    assert parts.jobs.get(last).state is State.READY
+
+
+def test_what_follows_the_step_that_went_on_follows_it(parts):
+    part, pack, clean = map(parts.tasks.find, ("mail", "report", "clean"))
+    last = (group(part.s(1)).outcomes().then(pack.s()) | clean.s()).enqueue()
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.fail(lease, "no")
+    assert parts.jobs.get(last).state is State.BLOCKED
+    [lease] = parts.jobs.reserve("report")
+    parts.jobs.bury(lease)
+
+    assert parts.jobs.get(last).state is State.BURIED
+
+
+@pytest.mark.parametrize("again", ["requeue", "kick_job", "kick"])
+def test_a_group_that_has_not_gone_on_waits_for_a_part_that_runs_again(parts, again):
+    last = grouped(parts)
+    [first, second] = parts.jobs.reserve("mail", limit=2)
+    parts.jobs.fail(first, "no")
+    if again == "kick":
+        parts.jobs.kick("mail")
+    else:
+        getattr(parts.jobs, again)(first.job)
+    parts.jobs.complete(second, result=2)
+    assert parts.jobs.get(last).state is State.BLOCKED
+
+    work(parts, result=1)
+
+    assert outcomes(parts, last) == [{"result": 1}, {"result": 2}]
+
+
+def test_a_group_that_has_not_gone_on_waits_for_a_chain_that_runs_again(parts):
+    part, pack = parts.tasks.find("mail"), parts.tasks.find("report")
+    last = group(part.s(1) | part.s(), part.s(2)).outcomes().then(pack.s()).enqueue()
+    [failing, other] = parts.jobs.reserve("mail", limit=2)
+    parts.jobs.fail(failing, "no")
+    parts.jobs.requeue(failing.job)
+    parts.jobs.complete(other, result=3)
+    assert parts.jobs.get(last).state is State.BLOCKED
+
+    work(parts, result=1)
+    work(parts, result=2)
+
+    assert outcomes(parts, last) == [{"result": 2}, {"result": 3}]
+
+
+def test_a_part_that_runs_again_after_the_group_went_on_changes_nothing(parts):
+    last = grouped(parts, 1)
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.fail(lease, "no")
+    parts.jobs.requeue(lease.job)
+    work(parts, result=1)
+
+    assert outcomes(parts, last) == [{"error": "no"}]
+    [lease] = parts.jobs.reserve("report")
+    parts.jobs.bury(lease)
+    assert parts.jobs.requeue(last).state is State.READY
+    assert outcomes(parts, last) == [{"error": "no"}]
+
+
+def test_a_part_deleted_after_it_failed_keeps_its_error(parts):
+    last = grouped(parts)
+    [first, second] = parts.jobs.reserve("mail", limit=2)
+    parts.jobs.fail(first, "no")
+    parts.jobs.delete(first.job)
+    parts.jobs.complete(second, result=2)
+
+    assert outcomes(parts, last) == [{"error": "no"}, {"result": 2}]
+
+
+def test_a_part_forgotten_after_it_completed_keeps_its_result(parts):
+    last = grouped(parts)
+    [first, second] = parts.jobs.reserve("mail", limit=2)
+    parts.jobs.complete(first, result=1)
+    parts.jobs.forget(first.job)
+    parts.jobs.fail(second, "no")
+
+    assert outcomes(parts, last) == [{"result": 1}, {"error": "no"}]
+
+
+def test_upkeep_tells_of_a_bad_end_too(parts, monkeypatch):
+    """As if the process had died right after the end of the part."""
+    last = grouped(parts, 1)
+    [lease] = parts.jobs.reserve("mail")
+
+    def died(rows):
+        return set()
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "told", died)
+        parts.jobs.fail(lease, "no")
+    assert parts.jobs.get(last).state is State.BLOCKED
+
+    parts.upkeep.run()
+
+    assert outcomes(parts, last) == [{"error": "no"}]
+
+
+def test_a_bad_end_that_was_noted_and_not_followed_is_followed_by_upkeep(parts, monkeypatch):
+    """As if the process had died then; where that undid the end, its caller repeats it."""
+    last = grouped(parts, 1)
+    [lease] = parts.jobs.reserve("mail")
+
+    def dies(parents):
+        msg = "died"
+        raise RuntimeError(msg)
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dependencies, "_let_in", dies)
+        with pytest.raises(RuntimeError):
+            parts.jobs.fail(lease, "no")
+    parts.jobs.fail(lease, "no")
+
+    parts.upkeep.run()
+
+    assert outcomes(parts, last) == [{"error": "no"}]
+
+
+def test_a_part_that_stands_for_a_failed_job_is_an_outcome_at_once(parts):
+    part, pack = parts.tasks.find("mail"), parts.tasks.find("report")
+    stored = part.enqueue(1)
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.fail(lease, "no")
+
+    flow = group(part.using(id=stored.id).s(1)).outcomes().then(pack.s())
+
+    assert outcomes(parts, flow.enqueue()) == [{"error": "no"}]

@@ -98,6 +98,7 @@ def test_those_behind_a_failed_one_are_told_even_if_the_teller_dies(app, monkeyp
     def half(parents):
         for parent in parents:
             yield dependencies.sql.fail_children(parent=parent, kind="dependency", error="no")
+        return set()
 
     with monkeypatch.context() as patch:
         patch.setattr(dependencies, "_told_of_failed", half)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.gates import Gate
-from towpath import State
+from towpath import PartOutcome, State, group
 from towpath.model.ids import uuid7
 
 
@@ -54,3 +54,25 @@ def test_what_a_job_was_rewritten_to_is_not_undone_by_the_end_of_its_parent(make
         other.jobs.enqueue("two", {"x": 7, "y": 8}, key="k", unique="update")
 
     assert other.jobs.reserve("two")[0].job.payload == {"x": 7, "y": 8}
+
+
+def pack(parts: list[PartOutcome[int]]) -> None: ...
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+@pytest.mark.parametrize("statement", ["hold_children", "with_all_parents", "fill_in", "let_in"])
+def test_a_group_does_not_go_on_without_a_part_that_is_just_requeued(make_app, threads, statement):
+    app, other = make_app(), make_app()
+    one, last = app.task(topic="one", max_retries=1)(first), app.task(topic="last")(pack)
+    job = group(one.s(), one.s()).outcomes().then(last.s()).enqueue()
+    [failing, completing] = other.jobs.reserve("one", limit=2)
+    other.jobs.fail(failing, "no")
+
+    with Gate(app, threads).before(statement, app.jobs.complete, completing, 2):
+        other.jobs.requeue(failing.job)
+
+    assert other.jobs.get(job).state is State.BLOCKED
+    [lease] = other.jobs.reserve("one")
+    other.jobs.complete(lease, 1)
+    [lease] = other.jobs.reserve("last")
+    assert lease.job.payload == {"parts": [{"result": 1}, {"result": 2}]}

@@ -4,7 +4,8 @@
 gets the result of the previous one as its first argument, if that parameter is still free.
 `group(resize.s(1), resize.s(2)).then(pack.s())` runs a group in parallel and passes a list of the
 results. If a job is buried, the jobs that wait for it fail with that reason; if it is requeued,
-they wait again.
+they wait again. `group(…).outcomes().then(pack.s())` goes on when all have ended, good or bad, and
+passes a list of outcomes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,7 @@ class Step(Flow, Generic[R]):
         if takes:
             options = msgspec.structs.replace(new.options, takes=takes)
             new = msgspec.structs.replace(new, options=options)
-        plan.nodes.append(Node(new, before.nodes))
+        plan.nodes.append(Node(new, before.nodes, goes_on=before.goes_on))
         return Before((len(plan.nodes) - 1,), many=False)
 
     async def aenqueue(self) -> "TaskJob[R]":
@@ -142,6 +143,17 @@ class Group(Flow):
             if not isinstance(part, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
                 _step(part)
         self._parts = parts
+        self._goes_on = False
+
+    def outcomes(self) -> "Group":
+        """Continue when all have ended, good or bad, with a list of their outcomes.
+
+        A part has ended when it has completed, failed for good or expired, or was cancelled or
+        deleted. The next step waits again for a part that is requeued, unless it has gone on.
+        """
+        group = Group(self._parts)
+        group._goes_on = True
+        return group
 
     def enqueue(self) -> NoReturn:
         """Refuse: a group without `.then()` has no result."""
@@ -155,7 +167,7 @@ class Group(Flow):
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan."""
         ends = [end for part in self._parts for end in part.build(plan, before).nodes]
-        return Before(tuple(ends), many=True)
+        return Before(tuple(ends), many=True, goes_on=self._goes_on)
 
 
 def _step(then: Step[R]) -> Step[R]:
@@ -166,7 +178,10 @@ def _step(then: Step[R]) -> Step[R]:
 
 
 def group(*parts: Step[Any] | Chain[Any]) -> Group:
-    """Run steps and chains in parallel; `.then(step)` runs when all have completed."""
+    """Run steps and chains in parallel; `.then(step)` runs when all have completed.
+
+    With `.outcomes().then(step)` it runs when all have ended, also where parts failed.
+    """
     return Group(parts)
 
 
@@ -183,3 +198,4 @@ class Before(Struct, frozen=True):
 
     nodes: tuple[int, ...] = ()
     many: bool = False  # their results are passed as a list
+    goes_on: bool = False  # however they end

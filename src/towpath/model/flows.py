@@ -1,6 +1,10 @@
 """How a job receives the results of the jobs that it waited for."""
 
+from typing import Generic, TypeVar
+
 from msgspec import Struct
+
+T = TypeVar("T")
 
 
 class Takes(Struct, frozen=True, omit_defaults=True):
@@ -8,3 +12,15 @@ class Takes(Struct, frozen=True, omit_defaults=True):
 
     name: str
     many: bool = False  # it receives a list of all results, not one result
+
+
+class PartOutcome(Struct, Generic[T], frozen=True, omit_defaults=True):
+    """How a part of a group has ended: with a result, or with an error that says why not."""
+
+    result: T | None = None
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the part has completed."""
+        return self.error is None

@@ -448,10 +448,14 @@ def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
 
 
 def _revive(parent: int) -> Steps[None]:
-    """Let the jobs wait again that failed only because of one, unless another has their key."""
+    """Let the jobs wait again that failed only because of one, unless another has their key.
+
+    A job that would go on without it, and has not yet, waits for it too.
+    """
     left = [parent]
     while left:
-        for seq, epoch, key in (yield from dependencies.children_to_revive(left.pop())):
+        parent = left.pop()
+        for seq, epoch, key in (yield from dependencies.children_to_revive(parent)):
             if key is not None and not (yield from sql.claim_key(seq=seq)):
                 continue
             waits = yield from dependencies.count_incomplete(seq)
@@ -459,6 +463,11 @@ def _revive(parent: int) -> Steps[None]:
                 yield from dependencies.forget_failure(seq, epoch)
                 yield sql.put_blocked(**{**taken._asdict(), "waits": waits})
                 left.append(seq)
+        for seq, epoch in (yield from dependencies.children_without_it(parent)):
+            # Taken and put back: a transaction that waits here to let it in finds nothing.
+            for taken in (yield from sql.take_blocked(seq=seq, epoch=epoch)):
+                yield from dependencies.wait_again(seq, parent)
+                yield sql.put_blocked(**taken._asdict())
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[set[str]]:

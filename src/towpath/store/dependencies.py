@@ -1,5 +1,7 @@
 """Jobs that wait for others: they lie in `blocked` until all of those have completed.
 
+A job that takes outcomes goes on when all of those have ended, however they did.
+
 The statement that ends a job also notes it in `ended`. Telling the jobs that wait comes after, can
 be repeated, and is done by upkeep if the process died that should have done it.
 """
@@ -26,6 +28,7 @@ from towpath.store.runs import Ended, noted, offer
 
 ENDED_AT_ONCE: Final = 1_000
 IN_LINE: Final = frozenset({State.READY, State.DELAYED})
+_WITHOUT_RESULT: Final = frozenset({Status.FAILED, Status.CANCELLED})
 
 
 class Body(NamedTuple):
@@ -37,9 +40,11 @@ class Body(NamedTuple):
 
 
 class ParentResult(NamedTuple):
-    """What a parent returned."""
+    """What a parent returned, or why it did not."""
 
     result: str | None
+    goes_on: bool | int
+    error: str | None
 
 
 class FailedChild(NamedTuple):
@@ -55,6 +60,20 @@ class Why(NamedTuple):
     id: UUID | bytes | str
     topic: str
     state: str
+
+
+class LastFailure(NamedTuple):
+    """The last failure of a job."""
+
+    kind: str
+    error: str
+
+
+class WaitingChild(NamedTuple):
+    """A job that waits for others, without one of them."""
+
+    seq: int
+    epoch: int
 
 
 class BuriedChild(NamedTuple):
@@ -82,11 +101,16 @@ class sql(Statements):
     fill_in = no_rows()
     let_in = rows(str)
     fail_children = rows(FailedChild)
+    some_go_on = rows(int)
+    last_failure = rows(LastFailure)
+    note_error = rows(int)
     note_failed = no_rows()
     say_why = rows(Why)
     forget_ended = no_rows()
     children_to_revive = rows(BuriedChild)
     forget_failure = no_rows()
+    children_without_it = rows(WaitingChild)
+    wait_again = no_rows()
     count_incomplete = rows(int)
 
 
@@ -104,6 +128,7 @@ class Node(Struct, frozen=True):
     new: NewJob
     parents: Sequence[int] = ()
     after: Sequence[UUID] = ()
+    goes_on: bool = False  # however they end
 
 
 def enqueue_offered(new: Sequence[NewJob], enqueue: Enqueue) -> Operation[list[Answer[Job]]]:
@@ -151,17 +176,19 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
             if (node.parents or node.after) and own[nth]:
                 parents = [found[id] for id in node.after]
                 for n in node.parents:
-                    parent = jobs[n] if own[n] else (yield from _awaited(jobs[n].id))
+                    parent = jobs[n]
+                    if not own[n]:
+                        parent = yield from _awaited(parent.id, goes_on=node.goes_on)
                     parents.append(parent)
-                jobs[nth] = yield from _linked(jobs[nth], parents)
+                jobs[nth] = yield from _linked(jobs[nth], parents, goes_on=node.goes_on)
         return msgspec.structs.replace(added(list(jobs)), appends=False)
 
     return Operation("enqueue_flow", steps, locks=are_keyed(node.new for node in nodes))
 
 
-def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:
+def _linked(child: Job, parents: Sequence[Job], *, goes_on: bool) -> Steps[Job]:
     """Make a job that was just stored wait for others."""
-    links = [_link(parent) for parent in parents]
+    links = [_link(parent, goes_on=goes_on) for parent in parents]
     items = [{"child": child.seq, "nth": n, **link} for n, link in enumerate(links)]
     if not (yield from sql.depend(items)):
         # Another caller has stored it since, and has made it wait: it may be let in by now.
@@ -174,13 +201,20 @@ def _linked(child: Job, parents: Sequence[Job]) -> Steps[Job]:
     return (yield from get(child.id).inside())
 
 
-def _link(parent: Job) -> dict[str, Any]:
-    completed = parent.status is Status.COMPLETED
-    return {"parent": parent.seq, "completed": completed, "result": parent.result_body}
+def _link(parent: Job, *, goes_on: bool) -> dict[str, Any]:
+    error = parent.last_error or f"job {parent.id} is {parent.state}"
+    ended_badly = parent.status in _WITHOUT_RESULT
+    return {
+        "parent": parent.seq,
+        "completed": parent.status is Status.COMPLETED or ended_badly,
+        "result": parent.result_body,
+        "goes_on": goes_on,
+        "error": error if ended_badly else None,
+    }
 
 
-def _awaited(id: UUID) -> Steps[Job]:
-    """Mark a stored job as one for whose end others wait, unless it has completed.
+def _awaited(id: UUID, *, goes_on: bool = False) -> Steps[Job]:
+    """Mark a stored job as one for whose end others wait, unless it has ended.
 
     Each job that waits marks it again: so it cannot end before they are committed, and miss them.
     """
@@ -189,10 +223,10 @@ def _awaited(id: UUID) -> Steps[Job]:
         if job is None:
             msg = f"job {id} does not exist, so no job can wait for it"
             raise NotFound(msg)
-        if job.status in {Status.FAILED, Status.CANCELLED}:
+        if job.status in _WITHOUT_RESULT and not goes_on:
             msg = f"job {job.id} is {job.state}: what waits for it would never run"
             raise InvalidState(msg)
-        if job.status is Status.COMPLETED:
+        if job.status is Status.COMPLETED or job.status in _WITHOUT_RESULT:
             return job
         if (yield from _AWAIT[job.state]([_place(job)])):
             return job
@@ -233,6 +267,16 @@ def children_to_revive(parent: int) -> Steps[list[BuriedChild]]:
     return (yield from sql.children_to_revive(parent=parent))
 
 
+def children_without_it(parent: int) -> Steps[list[WaitingChild]]:
+    """Find the jobs that wait for others and would go on without one, which runs again."""
+    return (yield from sql.children_without_it(parent=parent))
+
+
+def wait_again(child: int, parent: int) -> Steps[None]:
+    """Note that a job waits for another one, which runs again."""
+    yield sql.wait_again(child=child, parent=parent)
+
+
 def forget_failure(seq: int, epoch: int) -> Steps[None]:
     """Forget that a job failed because of another one."""
     yield sql.forget_failure(seq=seq, epoch=epoch)
@@ -244,7 +288,7 @@ def _told_of(ended: Sequence[Ended]) -> Steps[set[str]]:
     if completed:
         topics = yield from _told_of_completed(completed)
         yield sql.forget_ended(completed)
-    yield from _told_of_failed([job.seq for job in ended if not job.completed])
+    topics |= yield from _told_of_failed([job.seq for job in ended if not job.completed])
     return topics
 
 
@@ -261,6 +305,11 @@ def tell_all() -> Operation[set[str]]:
 
 def _told_of_completed(parents: list[dict[str, Any]]) -> Steps[set[str]]:
     yield sql.note_completed(parents)
+    return (yield from _let_in(parents))
+
+
+def _let_in(parents: list[dict[str, Any]]) -> Steps[set[str]]:
+    """Let in the children that wait for no other job; return the topics that gained one."""
     children = set((yield from sql.hold_children(parents)))
     if not children:
         return set()
@@ -277,8 +326,16 @@ def _filled_in(seq: int, body: str, takes: Takes | None) -> Steps[None]:
     if takes is None:
         return
     parents = yield from sql.results_for(seq=seq)
-    results = [Raw((parent.result or "null").encode()) for parent in parents]
+    results = [_passed_on(parent) for parent in parents]
     yield sql.fill_in(seq=seq, body=body, payload=_with_results(body, takes, results))
+
+
+def _passed_on(parent: ParentResult) -> Raw:
+    result = Raw((parent.result or "null").encode())
+    if not parent.goes_on:
+        return result
+    outcome = {"result": result} if parent.error is None else {"error": parent.error}
+    return Raw(msgspec.json.encode(outcome))
 
 
 def _with_results(body: str, takes: Takes, results: list[Raw]) -> str:
@@ -287,8 +344,9 @@ def _with_results(body: str, takes: Takes, results: list[Raw]) -> str:
     return msgspec.json.encode(arguments).decode()
 
 
-def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
-    """Fail those that wait, and those that wait for them."""
+def _told_of_failed(parents: Sequence[int]) -> Steps[set[str]]:
+    """Fail those that wait, and those that wait for them; let in those that go on all the same."""
+    topics: set[str] = set()
     left = list(parents)
     while left:
         parent = left.pop()
@@ -297,12 +355,28 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[None]:
         kind = FailureKind.DEPENDENCY
         children = yield from sql.fail_children(parent=parent, kind=kind, error=error)
         left += [child.seq for child in children if child.awaited]
+        if (yield from sql.some_go_on(parent=parent)):
+            failure = yield from sql.last_failure(parent=parent)
+            error = _error(why[0], failure) if why else "the job was deleted"
+            if (yield from sql.note_error(parent=parent, error=error)):
+                topics |= yield from _let_in([{"parent": parent}])
         yield sql.forget_ended([{"parent": parent, "completed": False}])
+    return topics
 
 
 def _reason(job: Why) -> str:
+    return f"{_ended_how(job)}, and this one waits for it"
+
+
+def _error(job: Why, last: Sequence[LastFailure]) -> str:
+    """Return the error of a job that ended without a result."""
+    kinds = {FailureKind.EXPIRED} if job.state == State.CANCELLED else set(FailureKind)
+    return next((each.error for each in last if each.kind in kinds), _ended_how(job))
+
+
+def _ended_how(job: Why) -> str:
     what = "was cancelled" if job.state == State.CANCELLED else "failed"
-    return f"job {uuid_from(job.id)} of topic {job.topic!r} {what}, and this one waits for it"
+    return f"job {uuid_from(job.id)} of topic {job.topic!r} {what}"
 
 
 def _place(job: Job) -> Mapping[str, Any]:

@@ -1,13 +1,16 @@
 -- Jobs that wait for other jobs.
 
 -- name: depend [sqlite]
-insert into towpath.dependency (child, nth, parent, completed, result)
-values (:child, :nth, :parent, :completed, :result) on conflict do nothing returning child;
+insert into towpath.dependency (child, nth, parent, completed, result, goes_on, error)
+values (:child, :nth, :parent, :completed, :result, :goes_on, :error)
+on conflict do nothing returning child;
 
 -- name: depend [postgres]
-insert into towpath.dependency (child, nth, parent, completed, result)
-select child, nth, parent, completed, result from json_to_recordset(cast(:items as json)) as i(
-       child bigint, nth integer, parent bigint, completed boolean, result text)
+insert into towpath.dependency (child, nth, parent, completed, result, goes_on, error)
+select child, nth, parent, completed, result, goes_on, error
+  from json_to_recordset(cast(:items as json)) as i(
+       child bigint, nth integer, parent bigint, completed boolean, result text,
+       goes_on boolean, error text)
 on conflict do nothing returning child;
 
 -- name: await_ready [sqlite]
@@ -64,11 +67,12 @@ select parent as seq, completed from towpath.ended order by parent limit :limit;
 
 -- name: note_completed [sqlite]
 update towpath.dependency
-   set completed = true, result = (select e.result from towpath.ended e where e.parent = :parent)
+   set completed = true, error = null,
+       result = (select e.result from towpath.ended e where e.parent = :parent)
  where parent = :parent;
 
 -- name: note_completed [postgres]
-update towpath.dependency d set completed = true, result = e.result
+update towpath.dependency d set completed = true, error = null, result = e.result
   from towpath.ended e
  where d.parent = any(array(
        select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
@@ -92,14 +96,17 @@ select j.seq, j.payload, j.options from towpath.job j
          where d.child = j.seq and not d.completed limit 1) is null;
 
 -- name: results_for
-select result from towpath.dependency where child = :seq order by nth;
+select result, goes_on, error from towpath.dependency where child = :seq order by nth;
 
 -- Unless it was rewritten since it was read.
 -- name: fill_in
 update towpath.job set payload = :payload where seq = :seq and payload = :body;
 
+-- Unless one of those that it waits for was requeued since, and runs again.
 -- name: let_in [sqlite]
 delete from towpath.blocked where seq = :seq
+   and (select d.child from towpath.dependency d
+         where d.child = :seq and not d.completed limit 1) is null
 returning {ticket}, (select j.run_at from towpath.job j where j.seq = :seq) as run_at;
 insert into towpath.ready ({ticket}) select {ticket @} where @run_at <= :now;
 insert into towpath.delayed ({ticket}, run_at) select {ticket @}, @run_at where @run_at > :now;
@@ -111,6 +118,8 @@ with gone as (
      where b.seq = any(array(
            select i.seq from json_to_recordset(cast(:items as json)) as i(seq bigint)))
        and j.seq = b.seq
+       and (select d.child from towpath.dependency d
+             where d.child = b.seq and not d.completed limit 1) is null
     returning {ticket b}, j.run_at),
 readied as (
     insert into towpath.ready ({ticket}) select {ticket} from gone where run_at <= {now}),
@@ -123,7 +132,7 @@ select topic from gone;
 -- here are noted there too, so that the jobs that wait for them are told in any case.
 -- name: fail_children [sqlite]
 select d.child from towpath.dependency d join towpath.blocked b on b.seq = d.child
- where d.parent = :parent and not d.completed
+ where d.parent = :parent and not d.completed and not d.goes_on
    and exists (select 1 from towpath.ended e where e.parent = :parent and not e.completed);
 delete from towpath.blocked where seq = @child returning {ticket};
 delete from towpath.unique_key where topic = @topic and key = @key;
@@ -141,7 +150,8 @@ with held as materialized (
 gone as (
     delete from towpath.blocked b using towpath.dependency d
      where exists (select from held)
-       and d.parent = cast(:parent as bigint) and not d.completed and b.seq = d.child
+       and d.parent = cast(:parent as bigint) and not d.completed and not d.goes_on
+       and b.seq = d.child
     returning {ticket b}),
 unkeyed as (
     delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
@@ -154,6 +164,28 @@ told as (
     insert into towpath.ended (parent, completed) select seq, false from gone where awaited
     on conflict do nothing)
 select seq, awaited from gone;
+
+-- name: some_go_on
+select child from towpath.dependency where parent = :parent and goes_on limit 1;
+
+-- name: last_failure
+select f.kind, f.error from towpath.failure f where f.seq = :parent order by f.epoch desc limit 1;
+
+-- Under the same condition. What was noted before is returned again: its process may have died then.
+-- name: note_error [sqlite]
+update towpath.dependency set completed = true, error = coalesce(error, :error)
+ where parent = :parent and goes_on and (not completed or error is not null)
+   and exists (select 1 from towpath.ended e where e.parent = :parent and not e.completed)
+returning child;
+
+-- name: note_error [postgres]
+with held as materialized (
+    select e.parent from towpath.ended e
+     where e.parent = cast(:parent as bigint) and not e.completed for update)
+update towpath.dependency set completed = true, error = coalesce(error, cast(:error as text))
+ where exists (select from held)
+   and parent = cast(:parent as bigint) and goes_on and (not completed or error is not null)
+returning child;
 
 -- As the end of a lease does by itself.
 -- name: note_failed
@@ -186,6 +218,14 @@ select b.seq, b.epoch, b.key from towpath.dependency d
 
 -- name: forget_failure
 delete from towpath.failure where seq = :seq and epoch = :epoch and kind = 'dependency';
+
+-- name: children_without_it
+select b.seq, b.epoch from towpath.dependency d join towpath.blocked b on b.seq = d.child
+ where d.parent = :parent and d.error is not null order by b.seq;
+
+-- name: wait_again
+update towpath.dependency set completed = false, error = null
+ where child = :child and parent = :parent and error is not null;
 
 -- name: count_incomplete
 select count(*) from towpath.dependency where child = :seq and not completed;

@@ -16,7 +16,7 @@ from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import Statement, Statements, no_rows, rows
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The newest migration that this code knows."""
 
 # Read together with this module: a process may give up the right to read it later.
