@@ -10,7 +10,7 @@ def finished(app, clock):
     """Two completed jobs of one topic, an hour apart, a cancelled one, one of another topic."""
     jobs = {}
     for name, topic in {"old": "mail", "new": "mail", "other": "post"}.items():
-        jobs[name] = app.jobs.enqueue(topic, name)
+        jobs[name] = app.jobs.enqueue(topic, name, key=name)
         [lease] = app.jobs.reserve(topic)
         app.jobs.complete(lease)
         clock.advance(3600 if name == "old" else 0)
@@ -50,6 +50,9 @@ def test_a_job_that_has_not_ended_is_not_forgotten(app):
         ({"status": "completed"}, {"old", "new", "other"}),
         ({"status": "cancelled"}, {"cancelled"}),
         ({"older_than": "30m"}, {"old"}),
+        ({"key": "new"}, {"new"}),
+        ({"text": "e"}, {"new", "other", "cancelled"}),
+        ({"text": "%"}, set()),
         ({"topic": "mail", "status": "completed", "older_than": 0}, {"old", "new"}),
     ],
 )

@@ -201,6 +201,50 @@ def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(app, towpath
     assert app.jobs.stats().buried == 0
 
 
+def finished(app, topic="mail", payload=None):
+    """Complete a job."""
+    job = app.jobs.enqueue(topic, payload)
+    app.jobs.complete(app.jobs.reserve(topic)[0])
+    return job
+
+
+def test_finished_jobs_are_forgotten_by_name_and_others_are_not(app, towpath):
+    job, waiting = finished(app), app.jobs.enqueue("mail")
+    done = towpath("jobs", "forget", job.seq, waiting.id, code=1)
+
+    assert done.stdout == f"job {job.seq} ({job.id}) is forgotten\n"
+    assert "is pending, and only a finished job is forgotten" in done.stderr
+    assert [each.id for each in app.jobs.list()] == [waiting.id]
+
+
+def test_finished_jobs_are_forgotten_by_filter(app, towpath):
+    for topic, payload in (("mail", "a"), ("mail", "b"), ("post", "a")):
+        finished(app, topic, payload)
+    waiting = app.jobs.enqueue("mail", "b")
+    words = ["jobs", "forget", "--all", "--topic", "mail", "--text", "b"]
+    assert "forget every finished job with topic mail, text b" in towpath(*words, code=2).stderr
+    assert len(app.jobs.list()) == 4
+    assert (
+        "only completed and cancelled"
+        in towpath("jobs", "forget", "--all", "--status", "failed", "--yes", code=1).stderr
+    )
+
+    assert towpath.json(*words, "--yes") == {"forgotten": 1}
+    done = towpath("jobs", "forget", "--all", "--older-than", "1h", "--yes")
+    assert (done.stdout, done.stderr) == ("0 jobs are forgotten\n", "")
+    assert towpath("jobs", "forget", "--all", "--yes").stdout == "2 jobs are forgotten\n"
+    assert [each.id for each in app.jobs.list()] == [waiting.id]
+
+
+def test_a_terminal_shows_how_many_jobs_are_forgotten_so_far(app, towpath):
+    finished(app)
+    code, shown = towpath.in_terminal("jobs", "forget", "--all", "--yes")
+
+    assert code == 0
+    assert "\x1b[?25l" in shown  # a bar is drawn
+    assert "1 jobs are forgotten" in shown
+
+
 @pytest.mark.parametrize(("typed", "left"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
 def test_a_terminal_is_asked(app, towpath, typed, left):
     app.jobs.enqueue("mail")

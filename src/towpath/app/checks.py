@@ -185,7 +185,13 @@ def change_of(
     return change
 
 
-def finished_of(topic: str | None, status: str | None, older_than: Duration) -> Finished:
+def finished_of(
+    topic: str | None,
+    status: str | None,
+    older_than: Duration,
+    key: str | None,
+    text: str | None,
+) -> Finished:
     """Return which finished jobs are meant."""
     if status not in {None, Status.COMPLETED, Status.CANCELLED}:
         msg = f"status {status!r}: only completed and cancelled jobs are forgotten"
@@ -194,6 +200,8 @@ def finished_of(topic: str | None, status: str | None, older_than: Duration) -> 
         topic=None if topic is None else checked(topic),
         cancelled=None if status is None else status == Status.CANCELLED,
         older_than=microseconds(older_than, "older_than"),
+        key=_key(key),
+        text=None if text is None else lookup.containing(clean_text(text, MOST_KEY)),
     )
 
 

@@ -284,15 +284,17 @@ class Jobs:
         *,
         topic: str | None = None,
         status: str | None = None,
+        key: str | None = None,
+        text: str | None = None,
         older_than: Duration = 0,
         progress: Callable[[int], object] | None = None,
     ) -> int:
         """Forget the finished jobs of a topic, or of all; return their number.
 
-        `status` is completed or cancelled; by default both. `older_than` is the time since their
-        end. `progress` is called with the number so far.
+        `status` is completed or cancelled; by default both. `text` is anywhere in the payload.
+        `older_than` is the time since their end. `progress` is called with the number so far.
         """
-        finished = finished_of(topic, status, older_than)
+        finished = finished_of(topic, status, older_than, key, text)
         total, after = 0, 0
         while True:
             page = await self._app.arun(retention.forget_page(finished, after))
@@ -525,15 +527,17 @@ class Jobs:
         *,
         topic: str | None = None,
         status: str | None = None,
+        key: str | None = None,
+        text: str | None = None,
         older_than: Duration = 0,
         progress: Callable[[int], object] | None = None,
     ) -> int:
         """Forget the finished jobs of a topic, or of all; return their number.
 
-        `status` is completed or cancelled; by default both. `older_than` is the time since their
-        end. `progress` is called with the number so far.
+        `status` is completed or cancelled; by default both. `text` is anywhere in the payload.
+        `older_than` is the time since their end. `progress` is called with the number so far.
         """
-        finished = finished_of(topic, status, older_than)
+        finished = finished_of(topic, status, older_than, key, text)
         total, after = (0, 0)
         while True:
             page = self._app.run(retention.forget_page(finished, after))

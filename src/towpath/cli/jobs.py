@@ -18,6 +18,7 @@ from towpath.cli.output import (
     Table,
     complain,
     confirm,
+    counting,
     plain,
     since,
     text,
@@ -38,6 +39,7 @@ examples:
   towpath jobs reschedule 42 --delay 15m
   towpath jobs cancel 42
   towpath jobs delete 42
+  towpath jobs forget --all --topic mail --older-than 1d
 """
 LIST: Final[Columns] = {
     "seq": "right",
@@ -50,6 +52,7 @@ LIST: Final[Columns] = {
 SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
 COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks", "epoch")
 TIMES: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
+GONE: Final = {"delete": "deleted", "forget": "forgotten"}  # what a verb makes of a job
 PAGE: Final = 1_000
 MOST_SHOWN: Final = 1_000  # characters of a payload in a list
 
@@ -118,11 +121,20 @@ def define(parser: argparse.ArgumentParser) -> None:
         ("delete", "delete jobs that are neither running nor completed", _delete),
     ):
         acting = verb(name, summary, "42 43", "--all --topic mail --status failed")
-        _add_jobs(acting, "*")
-        acting.add_argument("--all", action="store_true", help="all jobs that match the filters")
-        _add_filters(acting)
-        acting.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
+        _add_chosen(acting)
         acting.set_defaults(run=_acting(name, act))
+
+    forgetting = verb(
+        "forget",
+        "forget completed and cancelled jobs before their retention is over",
+        "42 43",
+        "--all --topic mail --older-than 1d",
+    )
+    _add_chosen(forgetting)
+    forgetting.add_argument(
+        "--older-than", metavar="TIME", type=duration, help="jobs that ended so long ago"
+    )
+    forgetting.set_defaults(run=forget)
 
     kicking = verb(
         "kick", "make buried or delayed jobs ready, counters kept", "42", "--topic mail --limit 100"
@@ -231,6 +243,22 @@ def reschedule(given: argparse.Namespace) -> int:
     return _act(given, lambda app, job: app.jobs.reschedule(job, delay=delay, priority=priority))
 
 
+def forget(given: argparse.Namespace) -> int:
+    """Forget finished jobs."""
+    filters = _filters(given)
+    if given.older_than is not None:
+        filters["older_than"] = given.older_than
+    _confirm_chosen(given, "forget", "finished job", filters)
+    if given.jobs:
+        return _act(given, _forget)
+    with open_app(given) as app, counting("jobs are forgotten") as count:
+        number = app.jobs.forget_all(**filters, progress=count)
+    Output(as_json=given.json).show(
+        {"forgotten": number}, lambda: [text(f"{number:,} jobs are forgotten")]
+    )
+    return 0
+
+
 def _requeue(app: App, job: Job) -> Job:
     return app.jobs.requeue(job)
 
@@ -244,18 +272,28 @@ def _delete(app: App, job: Job) -> Job:
     return job
 
 
+def _forget(app: App, job: Job) -> Job:
+    app.jobs.forget(job)
+    return job
+
+
 def _acting(name: str, verb: Verb) -> Callable[[argparse.Namespace], int]:
     def act(given: argparse.Namespace) -> int:
-        filters = _filters(given)
-        if given.all == bool(given.jobs) or (filters and not given.all):
-            msg = f"give the jobs to {name}, or --all with filters, not both"
-            raise Refused(msg)
-        if given.all:
-            described = ", ".join(f"{each} {value}" for each, value in filters.items())
-            confirm(f"{name} every job{' with ' if described else ''}{described}", yes=given.yes)
+        _confirm_chosen(given, name, "job", _filters(given))
         return _act(given, verb)
 
     return act
+
+
+def _confirm_chosen(
+    given: argparse.Namespace, name: str, what: str, filters: dict[str, Any]
+) -> None:
+    if given.all == bool(given.jobs) or (filters and not given.all):
+        msg = f"give the jobs to {name}, or --all with filters, not both"
+        raise Refused(msg)
+    if given.all:
+        described = ", ".join(f"{each} {plain(value)}" for each, value in filters.items())
+        confirm(f"{name} every {what}{' with ' if described else ''}{described}", yes=given.yes)
 
 
 def _act(given: argparse.Namespace, verb: Verb) -> int:
@@ -304,17 +342,22 @@ class _reporting:  # noqa: N801 - used as a function in `with`
 
 
 def _show_acted(given: argparse.Namespace, jobs: list[Job]) -> None:
-    is_delete = given.verb == "delete"
+    gone = GONE.get(given.verb)
     Output(as_json=given.json).show(
-        {"jobs": [{"id": job.id, "seq": job.seq} if is_delete else described(job) for job in jobs]},
-        lambda: [text(f"job {job.seq} ({job.id}) is {_state(job, is_delete)}") for job in jobs],
+        {"jobs": [{"id": job.id, "seq": job.seq} if gone else described(job) for job in jobs]},
+        lambda: [text(f"job {job.seq} ({job.id}) is {gone or _state(job)}") for job in jobs],
     )
 
 
-def _state(job: Job, is_deleted: bool) -> str:  # noqa: FBT001 - private
-    if is_deleted:
-        return "deleted"
+def _state(job: Job) -> str:
     return "asked to stop" if job.cancel_requested else job.state
+
+
+def _add_chosen(parser: argparse.ArgumentParser) -> None:
+    _add_jobs(parser, "*")
+    parser.add_argument("--all", action="store_true", help="all jobs that match the filters")
+    parser.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
+    _add_filters(parser)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,8 @@ Stored text is escaped, so that it cannot control the terminal.
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
@@ -216,3 +217,18 @@ def confirm(action: str, *, yes: bool) -> None:
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         msg = "nothing was done"
         raise Refused(msg, "refused", 1)
+
+
+@contextmanager
+def counting(what: str) -> Generator[Callable[[int], object] | None]:
+    """Return what shows a number that grows, on stderr while that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - as above
+
+    columns = BarColumn(), TextColumn(f"{{task.completed:,}} {what}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        counted = shown.add_task(what, total=None)
+        yield lambda number: shown.update(counted, completed=number)

@@ -145,7 +145,7 @@ def list_jobs(page: Page) -> Operation[list[Job]]:
         found = yield from _LISTS[page.status](
             topic=page.topic,
             key=page.key,
-            text=None if page.text is None else f"%{_literal(page.text)}%",
+            text=None if page.text is None else containing(page.text),
             before=page.before,
             limit=page.limit,
             offset=page.offset,
@@ -183,6 +183,7 @@ def failures(id: UUID) -> Operation[list[Failure]]:
     return Operation("failures", steps, Mode.READ, autocommit=True)
 
 
-def _literal(text: str) -> str:
-    """Return a LIKE pattern that matches the text itself."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+def containing(text: str) -> str:
+    """Return a LIKE pattern that matches this text anywhere."""
+    literal = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%"

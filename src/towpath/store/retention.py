@@ -45,6 +45,8 @@ class Finished(Struct, frozen=True, kw_only=True):
     topic: str | None = None
     cancelled: bool | None = None  # None: completed ones too
     older_than: int = 0  # microseconds since their end
+    key: str | None = None
+    text: str | None = None  # a LIKE pattern for the payload
 
 
 class Forgotten(Struct, frozen=True):

@@ -32,6 +32,9 @@ delete from towpath.done where seq in (
     select seq from towpath.done d where seq > :after and seq <= :upto
        and finished_at <= :now - :older_than and (:topic is null or topic = :topic)
        and (:cancelled is null or cancelled = :cancelled)
+       and (:key is null or key = :key)
+       and (:text is null or exists (select 1 from towpath.job j
+             where j.seq = d.seq and j.payload {like} :text escape '\'))
        and not exists (select 1 from towpath.run r join towpath.offer o on o.seq = r.offer
                         where r.job = d.seq)
        and not exists (select 1 from towpath.offer o where o.seq = d.seq))
@@ -44,6 +47,9 @@ with picked as materialized (
        and finished_at <= {now} - cast(:older_than as bigint)
        and (cast(:topic as text) is null or topic = :topic)
        and (cast(:cancelled as boolean) is null or cancelled = :cancelled)
+       and (cast(:key as text) is null or key = :key)
+       and (cast(:text as text) is null or exists (select from towpath.job j
+             where j.seq = d.seq and j.payload {like} :text escape '\'))
        and not exists (select from towpath.run r join towpath.offer o on o.seq = r.offer
                         where r.job = d.seq)
        and not exists (select from towpath.offer o where o.seq = d.seq)
