@@ -11,10 +11,11 @@ import pytest
 from tests.conftest import eventually
 from tests.servers import PostgresServer
 from towpath import App
-from towpath.app import doctor
+from towpath.app import doctor, outcomes
 from towpath.errors import NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store.leases import settle
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +119,43 @@ def test_delayed_jobs_and_leases_that_nobody_looks_after_are_a_problem(app, cloc
     ]
     app.upkeep.run()
     assert found(app, "upkeep")[0][0] == "ok"
+
+
+def given_back(app, topic, number=1, error="UnknownTask: no task 'crop' here"):
+    """Give back jobs as a worker does that cannot run them; return them."""
+    app.jobs.enqueue_many(topic, range(number))
+    leases = app.jobs.reserve(topic, limit=number)
+    for lease in leases:
+        app.run(settle([outcomes.not_yet(lease, error, 5)]))
+    return [lease.job for lease in leases]
+
+
+def test_jobs_that_no_worker_can_run_are_a_warning(app, clock):
+    app.jobs.enqueue("slow", delay=60)
+    assert found(app, "tasks")[0][0] == "ok"
+    first, _ = given_back(app, "slow", 2)
+    told = (
+        "jobs wait for a worker that can run them: "
+        f"slow (2; job {first.seq}: UnknownTask: no task 'crop' here)"
+    )
+    assert found(app, "tasks") == [("warning", told)]
+    clock.advance(5)
+    app.upkeep.run()
+    assert found(app, "tasks") == [("warning", told)]
+
+    for lease in app.jobs.reserve("slow", limit=2):
+        app.jobs.fail(lease, "ValueError: no", delay=1)
+    assert found(app, "tasks")[0][0] == "ok"
+
+
+def test_only_the_first_jobs_in_line_are_looked_at(app):
+    app.jobs.enqueue_many("slow", range(doctor.LOOKED_AT), delay=1)
+    given_back(app, "slow")
+    assert found(app, "tasks")[0][0] == "ok"
+
+    given_back(app, "fast", doctor.LOOKED_AT + 1)
+    [(_, told)] = found(app, "tasks")
+    assert f"fast ({doctor.LOOKED_AT} or more; job" in told
 
 
 def test_many_topics_are_counted_not_listed(app, clock):

@@ -30,6 +30,7 @@ from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
 from towpath.store import (
     admin,
+    doctor,
     job_output,
     jobs,
     leases,
@@ -348,7 +349,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         yield name, lookup.list_jobs(page), None
 
 
-PORTIONS = ("refuse a job of a full topic", "adopt orphans")
+PORTIONS = ("refuse a job of a full topic", "adopt orphans", "look for what was put off")
 
 
 def bounded() -> Iterator[tuple[str, Operation, int | None]]:
@@ -356,6 +357,7 @@ def bounded() -> Iterator[tuple[str, Operation, int | None]]:
     yield "count an empty topic", within("nothing"), None
     yield PORTIONS[0], within("mail"), None
     yield PORTIONS[1], sessions.adopt_orphans(limit=PORTION), None
+    yield PORTIONS[2], doctor.put_off(["mail"], PORTION), None
 
 
 def new_job(key: str | None = None, topic: str = "mail") -> jobs.NewJob:

@@ -12,10 +12,12 @@ from tests.cli.conftest import Towpath
 from tests.conftest import eventually
 from tests.workers import ended, working
 from towpath import Backoff, Context, Job, State, Status
+from towpath.app import outcomes
 from towpath.cli.main import COMMANDS, parser
 from towpath.cli.topics import COLUMNS
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store.leases import settle
 
 EVIL = "\x1b[31mred\x07 \x9b1m [bold]no[/bold] \u202e :smile:"
 
@@ -82,6 +84,20 @@ def test_a_job_is_shown_in_full_by_its_id_or_its_number(app, towpath):
         assert '"to": "ada"' in shown
         assert "error in run 1" in shown
         assert "ValueError: no ink" in shown
+
+
+def test_a_job_that_no_worker_can_run_says_what_it_waits_for(app, towpath):
+    job = app.jobs.enqueue("slow")
+    [lease] = app.jobs.reserve("slow")
+    app.run(settle([outcomes.not_yet(lease, "UnknownTask: no task 'crop' here", 5)]))
+    said = "it fails an hour after that: UnknownTask: no task 'crop' here"
+    shown = towpath("jobs", "show", job.seq).stdout
+    assert "waits        for a worker that can run it, since 20" in shown
+    assert said in shown
+
+    app.jobs.kick("slow")
+    app.jobs.fail(app.jobs.reserve("slow")[0], "no")
+    assert said not in towpath("jobs", "show", job.seq).stdout
 
 
 def test_one_document_has_the_names_of_the_design(app, towpath):

@@ -22,7 +22,7 @@ from towpath.operation import Operation
 from towpath.settings import Settings
 from towpath.store import doctor as facts
 from towpath.store import retention, schema, sessions, stats
-from towpath.store.doctor import Late, Transaction
+from towpath.store.doctor import Late, PutOff, Transaction
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ SKEW: Final = 2_000_000  # microseconds between two clocks that are reported
 LOCK_PATIENCE: Final = 1.0  # seconds to wait for a write lock
 LITTLE_DISK: Final = 2**30  # bytes
 NO_DISK: Final = 100 * 2**20
+LOOKED_AT: Final = 100  # topics, and jobs of each line of a topic
 NAMED: Final = 3  # items of a list that are named; the others are counted
 DURABLE: Final = {"on", "local", "remote_write", "remote_apply"}
 
@@ -78,6 +79,7 @@ class Doctor:
         if any(check.verdict is Verdict.PROBLEM for check in tables):
             return
         yield from self._tried("rights", self._rights)
+        yield from self._tried("tasks", self._tasks)
         yield from self._tried("workers", self._workers)
         yield from self._tried("upkeep", self._upkeep)
 
@@ -228,6 +230,19 @@ class Doctor:
         if not late:
             yield ok("workers", f"{len(live)} live, no ready job has waited {self._waited}")
 
+    def _tasks(self) -> Iterator[Check]:
+        waiting = [each for each in self._run(stats.by_topic()) if each.delayed or each.ready]
+        topics = [each.topic for each in waiting[:LOOKED_AT]]
+        if put_off := self._run(facts.put_off(topics, LOOKED_AT)):
+            message = f"jobs wait for a worker that can run them: {some(map(_put_off, put_off))}"
+            advice = (
+                "start workers with the code that enqueues these jobs, or cancel the jobs; each "
+                "fails an hour after a worker first gave it back"
+            )
+            yield warning("tasks", message, advice)
+        else:
+            yield ok("tasks", "no job waits for a worker that knows its task and its arguments")
+
     def _upkeep(self) -> Iterator[Check]:
         advice = "start a worker, or call app.upkeep.start() in a long-running process"
         overdue = self._run(facts.overdue(self._patience))
@@ -306,3 +321,8 @@ def _old(transaction: Transaction) -> Check:
 
 def _late(late: Late) -> str:
     return f"{late.topic} ({late.jobs}, by {spoken(late.by)})"
+
+
+def _put_off(found: PutOff) -> str:
+    number = f"{found.jobs} or more" if found.jobs >= LOOKED_AT else str(found.jobs)
+    return f"{found.topic} ({number}; job {found.first}: {found.error})"

@@ -4,11 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
-from towpath import App, Job, LogLine, TowpathError, UnreadableJob
+from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
 from towpath.app.checks import STATUSES, EnqueueOptions
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import (
@@ -23,7 +24,7 @@ from towpath.cli.output import (
     since,
     text,
 )
-from towpath.model.job import Failure
+from towpath.model.job import Failure, FailureKind
 from towpath.model.payload import Encoding, raw_bytes, redacted
 
 EXAMPLES: Final = """\
@@ -434,6 +435,7 @@ def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str
     lines.append(f"{'counted':<13}{', '.join(counted) or '-'}")
     if job.cancel_requested:
         lines.append("a cancel was requested")
+    lines += _put_off(job, failures)
     if job.progress is not None:
         lines.append(f"{'progress':<13}{job.progress:.0%} {job.progress_message or ''}".rstrip())
     lines += ["", "payload", _indented(_pretty(_payload(job, redact)))]
@@ -445,6 +447,14 @@ def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str
         lines += ["", f"{failure.kind} in run {failure.epoch} at {plain(failure.failed_at)}"]
         lines.append(_indented(failure.traceback or failure.error))
     return "\n".join([*lines, ""])
+
+
+def _put_off(job: Job, failures: list[Failure]) -> Iterator[str]:
+    """Say that workers give back a job because they do not know its task or its arguments."""
+    streak = [*takewhile(lambda each: each.kind == FailureKind.UNKNOWN, reversed(failures))]
+    if job.status == Status.PENDING and streak and streak[0].epoch == job.epoch:
+        yield f"{'waits':<13}for a worker that can run it, since {plain(streak[-1].failed_at)};"
+        yield f"{'':<13}it fails an hour after that: {streak[0].error}"
 
 
 def _pretty(body: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -40,6 +41,13 @@ class LateRow(NamedTuple):
     by: int
 
 
+class PutOffRow(NamedTuple):
+    """A job that a worker gave back because it could not run it."""
+
+    seq: int
+    error: str
+
+
 class sql(Statements):
     """The statements of doctor.sql."""
 
@@ -49,6 +57,7 @@ class sql(Statements):
     overdue = rows(LateRow)
     late_schedules = rows(LateRow)
     ended_leases = rows(LateRow)
+    put_off = rows(PutOffRow)
 
 
 class DatabaseFacts(Struct, frozen=True):
@@ -77,6 +86,15 @@ class Late(Struct, frozen=True):
     topic: str
     jobs: int
     by: timedelta  # the latest of them
+
+
+class PutOff(Struct, frozen=True):
+    """Jobs of a topic that workers gave back because they could not run them."""
+
+    topic: str
+    jobs: int
+    first: int  # the number of one of them
+    error: str  # what a worker said of it
 
 
 def server() -> Operation[DatabaseFacts]:
@@ -121,6 +139,20 @@ def late_schedules(patience: int) -> Operation[list[Late]]:
 def ended_leases(patience: int) -> Operation[list[Late]]:
     """Count the leases that have ended for longer and were not taken back."""
     return _late(sql.ended_leases, patience)
+
+
+def put_off(topics: Iterable[str], limit: int) -> Operation[list[PutOff]]:
+    """Count the jobs that workers could not run, among the first so many in each line."""
+
+    def steps() -> Steps[list[PutOff]]:
+        found: list[PutOff] = []
+        for topic in topics:
+            jobs = yield from sql.put_off(topic=topic, limit=limit)
+            if jobs:
+                found.append(PutOff(topic, len(jobs), jobs[0].seq, jobs[0].error))
+        return found
+
+    return Operation("put_off", steps, Mode.SCAN, autocommit=True)
 
 
 def _late(statement: Statement[LateRow], patience: int) -> Operation[list[Late]]:

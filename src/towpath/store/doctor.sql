@@ -1,4 +1,4 @@
--- What a doctor asks. Nothing here writes, and only the last two need our tables.
+-- What a doctor asks. Nothing here writes, and only the last four need our tables.
 
 -- name: server [sqlite]
 select sqlite_version() as version, false as standby,
@@ -45,3 +45,14 @@ select name as topic, 1 as jobs, {now} - next_at as by from towpath.schedule
 -- name: ended_leases
 select topic, count(*) as jobs, {now} - min(until) as by from towpath.lease
  where until < {now} - cast(:patience as bigint) group by topic order by topic;
+
+-- A job that was given back comes up again within a minute: it is among the first in line.
+-- name: put_off
+select f.seq, f.error from (
+    select seq, epoch from (select seq, epoch from towpath.delayed where topic = :topic
+                             order by run_at, seq limit :limit) as found_d
+    union all
+    select seq, epoch from (select seq, epoch from towpath.ready where topic = :topic
+                             order by priority, seq limit :limit) as found_r) as found
+  join towpath.failure f on f.seq = found.seq and f.epoch = found.epoch and f.kind = 'unknown'
+ order by f.seq;
