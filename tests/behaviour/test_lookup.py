@@ -6,9 +6,11 @@ from uuid import uuid4
 import pytest
 
 from towpath import State, Status
+from towpath.app import outcomes
 from towpath.errors import Invalid, NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import leases
 from towpath.store.stats import MOST_MINUTES
 
 
@@ -119,6 +121,24 @@ def test_failures_are_kept_oldest_first(app, clock):
 
     assert [failure.error for failure in failures] == ["no 0", "no 1", "no 2"]
     assert [failure.epoch for failure in failures] == [1, 2, 3]
+
+
+def test_failed_runs_are_counted_whatever_else_was_reserved(app):
+    job = app.jobs.enqueue("mail", max_retries=5)
+    for error in (None, "no", None, "not known", "no again"):
+        [lease] = app.jobs.reserve("mail")
+        if error is None:
+            app.jobs.release(lease)
+        elif error == "not known":
+            app.run(leases.settle([outcomes.not_yet(lease, error, 5)]))
+            app.jobs.kick("mail")
+        else:
+            app.jobs.fail(lease, error, delay=0)
+
+    failures = app.jobs.failures(job)
+    assert [(each.run, each.epoch, each.error) for each in failures] == [
+        (1, 2, "no"), (None, 4, "not known"), (2, 5, "no again"),
+    ]  # fmt: skip
 
 
 def test_of_very_many_failures_the_last_hundred_are_kept(app):

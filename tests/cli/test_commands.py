@@ -83,21 +83,26 @@ def test_a_job_is_shown_in_full_by_its_id_or_its_number(app, towpath):
         assert str(job.id) in shown
         assert '"to": "ada"' in shown
         assert "error in run 1" in shown
+        assert "epoch" not in shown
         assert "ValueError: no ink" in shown
 
 
 def test_a_job_that_no_worker_can_run_says_what_it_waits_for(app, towpath):
     job = app.jobs.enqueue("slow")
+    app.jobs.release(app.jobs.reserve("slow")[0])
     [lease] = app.jobs.reserve("slow")
     app.run(settle([outcomes.not_yet(lease, "UnknownTask: no task 'crop' here", 5)]))
     said = "it fails an hour after that: UnknownTask: no task 'crop' here"
     shown = towpath("jobs", "show", job.seq).stdout
     assert "waits        for a worker that can run it, since 20" in shown
     assert said in shown
+    assert "\nunknown at 20" in shown
 
     app.jobs.kick("slow")
     app.jobs.fail(app.jobs.reserve("slow")[0], "no")
-    assert said not in towpath("jobs", "show", job.seq).stdout
+    shown = towpath("jobs", "show", job.seq).stdout
+    assert said not in shown
+    assert "error in run 1 at" in shown
 
 
 def test_one_document_has_the_names_of_the_design(app, towpath):

@@ -383,7 +383,7 @@ def test_the_history_of_a_job_is_shown(web, ask):
 
     [failure] = ask("GET", f"/api/jobs/{id}/failures").json()["items"]
 
-    assert (failure["epoch"], failure["error"]) == (1, "ValueError: no luck")
+    assert (failure["run"], failure["error"]) == (1, "ValueError: no luck")
     assert ask("GET", f"/api/jobs/{id}").json()["lastError"] == "ValueError: no luck"
     for what in ("logs", "events", "runs"):
         assert ask("GET", f"/api/jobs/{id}/{what}").json() == {"items": []}

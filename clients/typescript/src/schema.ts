@@ -1077,9 +1077,10 @@ export interface components {
         };
         /**
          * Failure
-         * @description A failed run.
+         * @description A failed run: 1 is the first, and null says that nothing ran. The epoch is its lease's.
          */
         Failure: {
+            run: number | null;
             epoch: number;
             kind: components["schemas"]["FailureKind"];
             error: string;
@@ -1101,7 +1102,7 @@ export interface components {
         };
         /**
          * Line
-         * @description A log line of a run.
+         * @description A log line of a run; the lines of one run have the same epoch.
          */
         Line: {
             epoch: number;
@@ -1117,7 +1118,7 @@ export interface components {
         };
         /**
          * Event
-         * @description An event of a run.
+         * @description An event of a run; the events of one run have the same epoch.
          */
         Event: {
             cursor: number;

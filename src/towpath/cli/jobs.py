@@ -51,7 +51,7 @@ LIST: Final[Columns] = {
     "payload or error": "left",
 }
 SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
-COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks", "epoch")
+COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks")
 TIMES: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
 GONE: Final = {"delete": "deleted", "forget": "forgotten"}  # what a verb makes of a job
 PAGE: Final = 1_000
@@ -415,7 +415,7 @@ def _payload(job: Job, redact: str) -> str:
 def described(job: Job) -> dict[str, Any]:
     """Return the JSON form of a job; an unreadable job has the reason instead of its payload."""
     known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *TIMES)}
-    known |= {"ttr": job.ttr, "cancel_requested": job.cancel_requested}
+    known |= {"epoch": job.epoch, "ttr": job.ttr, "cancel_requested": job.cancel_requested}
     known |= {"progress": job.progress, "progress_message": job.progress_message}
     known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
     if isinstance(job, UnreadableJob):
@@ -444,7 +444,8 @@ def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str
     if logs:
         lines += ["", "log", *(_indented(f"{plain(each.at)} {each.text}") for each in logs)]
     for failure in failures:
-        lines += ["", f"{failure.kind} in run {failure.epoch} at {plain(failure.failed_at)}"]
+        run = "" if failure.run is None else f" in run {failure.run}"
+        lines += ["", f"{failure.kind}{run} at {plain(failure.failed_at)}"]
         lines.append(_indented(failure.traceback or failure.error))
     return "\n".join([*lines, ""])
 

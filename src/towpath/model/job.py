@@ -53,7 +53,7 @@ class Job(Struct, frozen=True):
     options: Options
     created_at: datetime
     run_at: datetime  # the earliest start; between two tries, that of the next one
-    epoch: int = 0  # reservations so far
+    epoch: int = 0  # reservations so far, also those in which nothing ran
     retries: int = 0  # failures so far
     crashes: int = 0
     timeouts: int = 0
@@ -191,9 +191,14 @@ class FailureKind(StrEnum):
     DEPENDENCY = "dependency"  # a job that it waits for failed, was cancelled or deleted
 
 
-class Failure(Struct, frozen=True, kw_only=True):
-    """One failed try."""
+RAN: Final = frozenset({FailureKind.ERROR, FailureKind.CRASH})
+"""The failures of runs; of the other kinds, no task has run."""
 
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One failed try, or another reason for which a job did not run."""
+
+    run: int | None  # 1 for the first failed run that is kept; None if nothing ran
     epoch: int
     kind: FailureKind
     error: str

@@ -164,8 +164,9 @@ class TopicShown(ResponseBody):
 
 
 class FailureShown(ResponseBody):
-    """A failed run."""
+    """A failed run: 1 is the first, and null says that nothing ran. The epoch is its lease's."""
 
+    run: int | None
     epoch: int
     kind: FailureKind
     error: str
@@ -174,7 +175,7 @@ class FailureShown(ResponseBody):
 
 
 class LineShown(ResponseBody):
-    """A log line of a run."""
+    """A log line of a run; the lines of one run have the same epoch."""
 
     epoch: int
     text: str
@@ -182,7 +183,7 @@ class LineShown(ResponseBody):
 
 
 class EventShown(ResponseBody):
-    """An event of a run."""
+    """An event of a run; the events of one run have the same epoch."""
 
     cursor: int
     epoch: int

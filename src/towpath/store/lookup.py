@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
-from towpath.model.job import Failure, FailureKind, Job
+from towpath.model.job import RAN, Failure, FailureKind, Job
 from towpath.model.states import State, Status
 from towpath.operation import Answer, Batch, Mode, Operation, Steps
 from towpath.statement import Statement, Statements, rows
@@ -169,16 +170,20 @@ def failures(id: UUID) -> Operation[list[Failure]]:
     """Read the failed tries of a job, oldest first."""
 
     def steps() -> Steps[list[Failure]]:
-        return [
-            Failure(
+        found: list[Failure] = []
+        runs = itertools.count(1)
+        for row in (yield from sql.failures(id=id)):
+            kind = FailureKind(row.kind) if row.kind in _KINDS else FailureKind.ERROR
+            failure = Failure(
+                run=next(runs) if kind in RAN else None,
                 epoch=row.epoch,
-                kind=FailureKind(row.kind) if row.kind in _KINDS else FailureKind.ERROR,
+                kind=kind,
                 error=row.error,
                 traceback=row.traceback,
                 failed_at=as_datetime(row.failed_at),
             )
-            for row in (yield from sql.failures(id=id))
-        ]
+            found.append(failure)
+        return found
 
     return Operation("failures", steps, Mode.READ, autocommit=True)
 
