@@ -200,7 +200,7 @@ def finished_of(
         topic=None if topic is None else checked(topic),
         cancelled=None if status is None else status == Status.CANCELLED,
         older_than=microseconds(older_than, "older_than"),
-        key=_key(key),
+        key=key_of(key),
         text=None if text is None else lookup.containing(clean_text(text, MOST_KEY)),
     )
 

@@ -13,7 +13,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("towpath")
 
+T = TypeVar("T")
+
 KEPT: Final = 2**18  # bytes of each channel that are kept in memory
 AT_ONCE: Final = 50  # channels that one statement reads
 MOST_EVENTS: Final = 500  # of one channel that one statement reads
@@ -41,13 +43,13 @@ class SharedPage(Struct, frozen=True):
     """A page that several subscribers get; each door encodes it once for all of them."""
 
     page: EventPage
-    encoded: dict[str, bytes] = {}
+    encoded: dict[str, Any] = {}
 
-    def as_bytes(self, door: str, encode: Callable[[EventPage], bytes]) -> bytes:
+    def encoded_by(self, door: str, encode: Callable[[EventPage], T]) -> T:
         """Return the page in the form of a door."""
         if door not in self.encoded:
             self.encoded[door] = encode(self.page)
-        return self.encoded[door]
+        return cast("T", self.encoded[door])
 
 
 class Watched:

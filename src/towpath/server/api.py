@@ -14,6 +14,7 @@ from towpath.server import accounts, channels, jobs, system, topics, work
 from towpath.server.bodies import Receive, Scope, Send
 from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
+from towpath.server.live.session import LiveSession
 from towpath.server.openapi import document_of
 from towpath.server.routes import Route, Routes
 from towpath.server.shared import Shared
@@ -31,6 +32,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     system.routes,
 )
 ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)
+LIVE: Final = "/api/ws"  # the only path with WebSockets
 PARAMETER: Final = "/"  # key of a path parameter; no part of a path contains it
 
 
@@ -54,6 +56,8 @@ class Api:
         """Answer one ASGI request."""
         if scope["type"] == "http":
             await write(send, await self.answer(scope, receive))
+        elif scope["type"] == "websocket" and path_of(scope) == LIVE:
+            await LiveSession(self.shared, scope, receive, send).run()
         else:
             await _answer_other(scope, receive, send)
 
@@ -94,10 +98,7 @@ class Paths:
 
     def find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
         """Return the endpoint and the path parameters of a request."""
-        path: str = scope["path"]
-        root: str = scope.get("root_path", "")
-        if root and path.startswith(root):
-            path = path[len(root) :]
+        path, root = path_of(scope), scope.get("root_path", "")
         node: Any = self._root
         values: list[str] = []
         for part in path.split("/"):
@@ -120,12 +121,19 @@ class Paths:
         return endpoint, dict(zip(names, values, strict=True))
 
 
+def path_of(scope: Scope) -> str:
+    """Return the path below the one at which the API is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
 def _unknown_path(root: str) -> Refusal:
     return Refusal(404, "not_found", f"unknown path; {root}/api/docs lists all paths")
 
 
 async def _answer_other(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer scopes that are not HTTP: acknowledge lifespan events, close WebSockets."""
+    """Acknowledge lifespan events; close WebSockets of other paths."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1000, "reason": ""})

@@ -17,6 +17,7 @@ from towpath.server.endpoint import JSON
 from towpath.server.errors import Refusal, body_of
 
 MOST_HEAD: Final = 64 * 2**10  # bytes of the request line and all headers
+LIVE: Final = b"/api/ws"
 UPGRADE_HEADERS: Final = {b"upgrade", b"http2-settings"}
 
 
@@ -88,9 +89,17 @@ class HttpConnection(HttpToolsProtocol):
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self._cancel_timer()
+                self.handle_websocket_upgrade()
+                return
             self._feed(self._head_without_upgrade(parser) + data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("the request is not valid HTTP")
+
+    def _should_upgrade(self) -> bool:
+        """Whether this is a WebSocket of the only path that has one."""
+        return super()._should_upgrade() and self.url.partition(b"?")[0] == LIVE
 
     def _head_without_upgrade(self, stopped: Any) -> bytes:
         """Return the head again without its offer to upgrade, at which the parser has stopped.
@@ -141,7 +150,7 @@ class HttpConnection(HttpToolsProtocol):
             raise self._refusal  # the parser stops and calls send_400_response
         parser: Any = self.parser
         self._wants_upgrade = parser.should_upgrade() and parser.get_method() != b"CONNECT"
-        if not self._wants_upgrade:
+        if not self._wants_upgrade or self._should_upgrade():
             super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:

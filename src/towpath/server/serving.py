@@ -65,6 +65,7 @@ class Serving(Struct, kw_only=True):
         api = Api(self.app)
         api.shared.worker = self.worker
         api.shared.bodies.patience = self.patience.body
+        api.shared.origins = frozenset(self.origins)
         http = _bind(self.host, self.port)
         server = HttpServer(self._config(api))
         async with contextlib.AsyncExitStack() as stack:
@@ -133,11 +134,14 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
+        logging.getLogger("uvicorn.error").addFilter(_is_of_server)
         connection: Any = partial(HttpConnection, patience=self.patience)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
             http=connection,
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=api.shared.most_body,
+            ws_per_message_deflate=False,  # a window for each connection costs more than it saves
             lifespan="off",
             log_config=None,
             log_level="error",  # warnings are about clients that send invalid HTTP
@@ -204,6 +208,11 @@ class HttpServer(uvicorn.Server):
         """Listen, then call `when_started`."""
         await super().startup(sockets)
         self.when_started()
+
+
+def _is_of_server(record: logging.LogRecord) -> bool:
+    """Say whether a message is not about the bytes that a client has sent."""
+    return "Invalid UTF-8" not in record.getMessage()
 
 
 def _allow_connections() -> None:

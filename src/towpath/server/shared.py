@@ -23,6 +23,7 @@ class Shared:
         self.noted_workers: dict[str, float] = {}  # when a worker without a session was last stored
         self.readiness = Readiness(app)
         self.closing = asyncio.Event()  # set: requests stop waiting for jobs
+        self.origins: frozenset[str] = frozenset()  # other sites whose pages may connect
         self.document: dict[str, Any] = {}  # the OpenAPI document
         self.set_up_token: str | None = None  # set while the first superuser may be created
         self.worker: Worker | None = None  # of this process

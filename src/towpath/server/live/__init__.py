@@ -1,0 +1,1 @@
+"""Live events over one WebSocket: docs/reference/websocket.md describes the frames."""
