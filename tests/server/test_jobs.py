@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from tests.server.conftest import Web, refused
 from towpath import Job, State, UnreadableJob
 from towpath.model.job import SHOWN, SHOWN_OTHERWISE
+from towpath.server.metrics import METRICS
 from towpath.server.outputs import JobShown, job_shown
 
 ANY_USER = "@request.auth.id != ''"
@@ -192,6 +193,13 @@ def test_metrics_have_times_retries_and_crashes_by_topic(web, root, clock):
         'towpath_job_crashes_total{topic="mail"} 0',
     ):
         assert line in lines
+
+
+def test_every_metric_of_the_reference_is_shown_and_no_other(web, root):
+    told = web.get("/metrics", as_=root).text.splitlines()
+
+    shown = {line.split()[2]: line.split()[3] for line in told if line.startswith("# TYPE ")}
+    assert shown == {name: metric.kind for name, metric in METRICS.items()}
 
 
 def test_throughput_is_counted_by_the_minute(web, ask):
