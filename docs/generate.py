@@ -1,51 +1,68 @@
 """Write docs/reference and openapi.json from the code. With --check, say what is stale."""
 
 import inspect
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from source import Named, alias, class_fields, doc, enum_remarks, parameters, signature
 
 from towpath import App, errors
 from towpath.app.access import AccessChanges, AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
-from towpath.app.context import Context, Words
-from towpath.app.delay_queue import Queue, Queues
-from towpath.app.flows import Chain, Group, Step
+from towpath.app.context import Words
+from towpath.app.delay_queue import PutOptions, Queue, Queues
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
+from towpath.app.limits import Limits
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
-from towpath.app.tasks import Task, TaskJob, TaskOptions
+from towpath.app.tasks import TaskOptions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.cli import main as command_line
-from towpath.model.states import STATUS, TRANSITIONS, State
+from towpath.model.job import SHOWN_OTHERWISE, Job, Options
+from towpath.model.states import STATUS, TRANSITIONS, Action, State
+from towpath.model.unique import Unique
 from towpath.server.api import document
+from towpath.server.metrics import METRICS
 from towpath.settings import Settings
-from towpath.testing import Clock, IsolatedJobs
 
 HERE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code: do not edit. -->"
+TWINS = [
+    "Every verb has an async twin whose name begins with a: `await app.jobs.aenqueue(…)`.",
+    'Durations are seconds, a `timedelta`, or text such as `"15m"` and `"1h30m"`.',
+]
+
+
+def index() -> str:
+    """List the pages."""
+    lines = ["# Reference", NOTE, "", "Written from the code, so it fits the code.", ""]
+    lines += [f"- [{name}]({name}): {doc(page)}" for name, page in PAGES.items()]
+    return "\n".join([*lines, "- `/api/docs` of a server: every HTTP route.", ""])
 
 
 def states() -> str:
-    """Describe every state and transition."""
+    """Every state of a job, and how it changes."""
     lines = [
         "# States", NOTE, "",
-        "A job's state is the table in which its ticket lies; its status is coarser.", "",
-        "| state | status |", "|---|---|",
-        *(f"| `{state}` | `{STATUS[state]}` |" for state in State), "",
-        "| action | from | to |", "|---|---|---|",
+        "`from towpath import State, Status`. A job's state is the table in which its ticket lies;",
+        "its status is coarser.", "",
+        "| state | status | meaning |", "|---|---|---|",
+        *(f"| `{state}` | `{STATUS[state]}` | {said} |" for state, said in enum_remarks(State)), "",
+        "| action | from | to | |", "|---|---|---|---|",
     ]  # fmt: skip
+    said_of = dict(enum_remarks(Action))
     for action, (sources, goal) in TRANSITIONS.items():
         allowed = ", ".join(f"`{state}`" for state in State if state in sources)
-        lines.append(f"| {action} | {allowed} | {f'`{goal}`' if goal else 'gone'} |")
+        to = f"`{goal}`" if goal else "gone"
+        lines.append(f"| {action} | {allowed} | {to} | {said_of[action]} |")
     lines += [
         "",
         "Cancelling a `reserved` job is a request: it ends `cancelled` when its holder answers or",
@@ -62,25 +79,25 @@ def tree(root: type[errors.TowpathError]) -> Iterator[type[errors.TowpathError]]
 
 
 def error_pages() -> str:
-    """Describe every error."""
+    """Every error, its code, and what to do about it."""
     lines = [
         "# Errors", NOTE, "",
         "`from towpath.errors import LeaseLost`. Codes are stable.", "",
     ]  # fmt: skip
     lines += ["| error | code | is a | advice |", "|---|---|---|---|"]
     for error in tree(errors.TowpathError):
-        advice = " ".join(inspect.cleandoc(error.__doc__ or "").split())
         parent = error.__mro__[1].__name__
-        lines.append(f"| `{error.__name__}` | `{error.code}` | `{parent}` | {advice} |")
+        lines.append(f"| `{error.__name__}` | `{error.code}` | `{parent}` | {doc(error)} |")
     return "\n".join(lines) + "\n"
 
 
 def settings() -> str:
-    """Describe every setting."""
-    said = remarks(Settings)
+    """Every setting of an app, and its default."""
+    said = {each.name: each.said for each in class_fields(Settings)}
     lines = [
         "# Settings", NOTE, "",
-        "Given to `App(url, name=value)` or by the environment. Durations are seconds.", "",
+        "Given to `App(url, name=value)`, to `App(url, settings=Settings(…))`, or by the",
+        "environment. Durations are seconds.", "",
         "| setting | default | environment | |", "|---|---|---|---|",
         *(
             f"| `{field.name}` | `{field.default}` | `TOWPATH_{field.name.upper()}` "
@@ -91,41 +108,89 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def remarks(kind: type) -> dict[str, str]:
-    """Read what the source says beside each field of a class."""
-    found = re.findall(r"^    (\w+): [^#\n]+(?:  # (.*))?$", inspect.getsource(kind), re.MULTILINE)
-    missing = [name for name, said in found if not said]
-    if missing:
-        sys.exit(f"{kind.__name__} says nothing about {', '.join(missing)}")
-    return dict(found)
-
-
-def verbs() -> str:
-    """Describe every verb and its options."""
+def metrics() -> str:
+    """Every metric of a server's `/metrics`, for Prometheus."""
     lines = [
-        "# Verbs", NOTE, "",
-        "Every verb has an async twin whose name begins with a: `await app.jobs.aenqueue(…)`.",
-        'Durations are seconds, a `timedelta`, or text such as `"15m"` and `"1h30m"`.',
+        "# Metrics", NOTE, "",
+        "`GET /metrics` of `towpath serve`, for superusers and API keys with the scope `metrics`.",
+        "The numbers of jobs and workers come from the database: every server shows the same ones.",
+        "Requests and waiting calls are those of the process that is asked.", "",
+        "| metric | type | labels | meaning |", "|---|---|---|---|",
     ]  # fmt: skip
-    for name, kind in DOORS.items():
-        lines += ["", f"## `{name}`", ""]
-        for verb, function in vars(kind).items():
-            internal = verb.startswith("_") or (kind.__name__, verb) in INTERNAL
-            if internal or is_twin(verb, kind):
-                continue
-            if isinstance(function, property):
-                lines.append(f"- `{verb}`: {function.__doc__}")
-            elif callable(function):
-                said = " ".join(inspect.cleandoc(function.__doc__ or "").split())
-                lines.append(f"- `{verb}({parameters(function)})`: {said}")
-        for title, described in OPTIONS.get(name, {}).items():
-            lines += ["", f"### {title}", "", "| | |", "|---|---|"]
-            lines += [f"| `{key}` | {said} |" for key, said in remarks(described).items()]
+    for name, metric in METRICS.items():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(lines) + "\n"
 
 
+def verbs() -> str:
+    """Every verb of an app and its options."""
+    lines = ["# Verbs", NOTE, "", *TWINS]
+    for name, kind in DOORS.items():
+        lines += ["", f"## `{name}`", "", doc(kind), "", *members(kind)]
+        for title, described in OPTIONS.get(name, {}).items():
+            lines += ["", f"### {title}", "", *field_table(class_fields(described))]
+        if kind is Jobs:
+            lines += ["", "### Values of `unique`", "", doc(Unique), "", "| | |", "|---|---|"]
+            lines += [f"| `{each}` | {said} |" for each, said in enum_remarks(Unique)]
+    return "\n".join(lines) + "\n"
+
+
+def classes() -> str:
+    """Every public class and function: tasks, workers, flows, limits, the test kit, web."""
+    lines = ["# Classes and functions", NOTE, "", *TWINS, "The twin of `wait` is `await_`."]
+    for title, names in CLASSES.items():
+        lines += ["", f"## {title}"]
+        for name in names:
+            module, _, attribute = name.rpartition(".")
+            lines += ["", f"### `{attribute}`", ""]
+            if module != "pytest_towpath":  # a fixture is not imported
+                lines += [f"`from {module} import {attribute}`", ""]
+            lines += entry(getattr(import_module(module), attribute))
+    lines += ["", "## Types", "", *map(alias, TYPES)]
+    return "\n".join(lines) + "\n"
+
+
+def job() -> str:
+    """Every field of a job, and the records of its runs."""
+    http = {
+        field: ", ".join(f"`{camel(name)}`" for name in names) or "-"
+        for field, names in SHOWN_OTHERWISE.items()
+    }
+    lines = [
+        "# A job", NOTE, "",
+        f"`from towpath import Job`. {doc(Job)}", "",
+        "| field | type | over HTTP | meaning |", "|---|---|---|---|",
+        *(
+            f"| `{each.name}` | {code(each.type)} | {http.get(each.name, f'`{camel(each.name)}`')} "
+            f"| {each.said} |"
+            for each in class_fields(Job)
+        ),
+        "", "It also has:", "", *members(Job), "",
+        "## `job.options`", "", doc(Options), "", *field_table(class_fields(Options)),
+    ]  # fmt: skip
+    return "\n".join([*lines, *record_entries(OF_A_JOB)]) + "\n"
+
+
+def records() -> str:
+    """All that verbs return besides jobs: counts, schedules, workers, accounts."""
+    lines = ["# Records", NOTE, "", "What verbs return, as it was when it was read."]
+    return "\n".join([*lines, *record_entries(RECORDS)]) + "\n"
+
+
+def record_entries(names: Iterable[str]) -> Iterator[str]:
+    """Describe records by their fields."""
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        kind = getattr(import_module(module), attribute)
+        yield from ("", f"## `{attribute}`", "", doc(kind), "")
+        yield from field_table(class_fields(kind, strict=False))
+        more = list(members(kind))
+        yield from ["", *more] if more else []
+
+
 def commands() -> str:
-    """Describe every command."""
+    """Every command of the shell."""
     _, *said = inspect.cleandoc(command_line.__doc__ or "").split("\n\n")
     lines = ["# Commands", NOTE, "", "`towpath COMMAND --help` shows all options.", ""]
     lines += ["\n\n".join(said)]
@@ -141,29 +206,80 @@ def openapi() -> str:
     return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
 
 
+def entry(thing: Any) -> Iterator[str]:
+    """Describe a class or a function."""
+    yield inspect.cleandoc(thing.__doc__ or "")
+    if not isinstance(thing, type):
+        yield from ("", f"`{thing.__name__}{signature(thing)}`")
+        table = list(field_table(parameters(thing)))
+        yield from ["", *table] if table else []
+        return
+    is_struct = issubclass(thing, msgspec.Struct)
+    named = list(class_fields(thing) if is_struct else parameters(vars(thing).get("__init__")))
+    if thing.__name__ in MADE_BY_USERS and not is_struct:
+        yield from ("", f"`{thing.__name__}{signature(vars(thing)['__init__'])}`")
+    if named and (is_struct or thing.__name__ in MADE_BY_USERS):
+        yield from ("", *field_table(named))
+    if thing is App:
+        yield from ("", "More keywords are [settings](settings.md). Its verbs: [verbs](verbs.md).")
+        return
+    shown = list(members(thing))
+    yield from ["", *shown] if shown else []
+
+
+def members(kind: type) -> Iterator[str]:
+    """Describe the properties and the methods of a class."""
+    for name, function in vars(kind).items():
+        if isinstance(function, property):
+            if (kind.__name__, name) not in INTERNAL:
+                yield f"- `{name}`: {doc(function)}"
+            continue
+        function = getattr(function, "__func__", function)  # noqa: PLW2901 - of a class method
+        if name in OPERATORS:
+            yield f"- {OPERATORS[name]}: {doc(function)}"
+        elif (
+            inspect.isfunction(function)
+            and not name.startswith("_")
+            and (kind.__name__, name) not in INTERNAL
+            and not is_twin(name, kind)
+        ):
+            yield f"- `{name}{signature(function)}`: {doc(function)}"
+
+
+def field_table(named: Iterable[Named]) -> Iterator[str]:
+    """Describe fields or parameters."""
+    rows = list(named)
+    if rows:
+        yield from ("| | type | |", "|---|---|---|")
+    for each in rows:
+        default = "" if each.default in {None, "None"} else f"default {code(str(each.default))}"
+        said = "; ".join(filter(None, (each.said, default)))
+        yield f"| `{each.name}` | {code(each.type)} | {said} |"
+
+
+def code(text: str) -> str:
+    """Return text as code in the cell of a table."""
+    return f"`{text}`".replace("|", "\\|")
+
+
+def camel(name: str) -> str:
+    """Return the name of a field over HTTP."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
+
+
 def is_twin(verb: str, kind: type) -> bool:
     """Say whether it is the async form of another."""
-    return verb.startswith("a") and verb[1:] in vars(kind)
-
-
-def parameters(function: Callable[..., object]) -> str:
-    """Write a signature without its types."""
-    words: list[str] = []
-    for each in list(inspect.signature(function).parameters.values())[1:]:
-        if each.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-            words += ["…"] if "…" not in words else []
-        elif each.default is inspect.Parameter.empty:
-            words.append(each.name)
-        else:
-            default = each.default
-            words.append(f"{each.name}={str(default) if isinstance(default, str) else default!r}")
-    return ", ".join(words)
+    return verb.startswith("a") and verb[1:].removesuffix("_") in vars(kind)
 
 
 INTERNAL = {
+    ("AccessVerbs", "known"),
+    ("Api", "answer"),
     ("App", "attach"),
     ("App", "run"),
     ("App", "start_again"),
+    ("Backoff", "checked"),
     ("Chain", "build"),
     ("Chain", "nodes"),
     ("Context", "cancel"),
@@ -172,6 +288,7 @@ INTERNAL = {
     ("Jobs", "new"),
     ("Jobs", "storing"),
     ("Jobs", "stored"),
+    ("Limit", "pace"),
     ("Schedules", "declaration"),
     ("Step", "build"),
     ("Task", "as_enqueued"),
@@ -182,29 +299,29 @@ INTERNAL = {
     ("Task", "returned_by"),
     ("Task", "signature"),
     ("Task", "store"),
-    ("TaskJob", "await_"),
+    ("TowpathBackend", "check"),
+    ("TowpathBackend", "flush"),
+    ("TowpathBackend", "migrate"),
+    ("UnreadableJob", "expires_at"),
     ("Upkeep", "start_again"),
+    ("Worker", "stop_gently"),
 }
+"""Public by name, but not meant for users."""
+
+OPERATORS = {"__call__": "a call", "__or__": "`… | step`"}
 DOORS = {
     "app": App,
-    "task": Task,
-    "task.enqueue(…)": TaskJob,
-    "task.s(…)": Step,
-    "task.s(…) | task.s(…)": Chain,
-    "group(…)": Group,
     "app.jobs": Jobs,
     "app.queue(topic)": Queue,
     "app.queues": Queues,
     "app.topics": Topics,
     "app.schedules": Schedules,
+    "app.limits": Limits,
     "app.sessions": Sessions,
     "app.accounts": Accounts,
     "app.keys": Keys,
     "app.access": AccessVerbs,
     "app.upkeep": Upkeep,
-    "ctx": Context,
-    "towpath.testing.isolated(app)": IsolatedJobs,
-    "jobs.clock": Clock,
 }
 OPTIONS: dict[str, dict[str, type]] = {
     "app": {"Options of `task`": TaskOptions},
@@ -213,24 +330,99 @@ OPTIONS: dict[str, dict[str, type]] = {
         "Filters of `list`": Filters,
         "Words of `say`": Words,
     },
+    "app.queue(topic)": {"Options of `put`": PutOptions},
     "app.access": {"Changes of `set`": AccessChanges},
 }
+CLASSES = {
+    "The app": ["towpath.App"],
+    "Tasks": [
+        "towpath.Task",
+        "towpath.BlockingTask",
+        "towpath.AsyncTask",
+        "towpath.app.tasks.Calls",
+        "towpath.TaskJob",
+    ],
+    "Workers": [
+        "towpath.worker.Worker",
+        "towpath.Context",
+        "towpath.Retry",
+        "towpath.Cancel",
+        "towpath.Bury",
+    ],
+    "Limits and pauses": ["towpath.Limit", "towpath.Backoff"],
+    "Flows": ["towpath.group", "towpath.Step", "towpath.Chain", "towpath.Group"],
+    "Delay queues": ["towpath.app.delay_queue.Reservation"],
+    "Tests": [
+        "towpath.testing.isolated",
+        "towpath.testing.IsolatedJobs",
+        "towpath.testing.Clock",
+        "towpath.testing.Crash",
+        "pytest_towpath.towpath_jobs",
+    ],
+    "Web": [
+        "towpath.server.Api",
+        "towpath.integrations.starlette.lifespan",
+        "towpath.integrations.django.TowpathBackend",
+    ],
+}
+TYPES = [
+    "towpath.model.instants.Duration",
+    "towpath.model.sizes.Size",
+    "towpath.app.checks.JobRef",
+    "towpath.model.backoff.BackoffOption",
+    "towpath.app.tasks.Wait",
+    "towpath.app.tasks.Errors",
+    "towpath.app.tasks.OnFailure",
+    "towpath.app.middleware.AroundEnqueue",
+    "towpath.app.middleware.AroundRun",
+    "towpath.integrations.starlette.Lifespan",
+]
+MADE_BY_USERS = {"Api", "App", "Retry", "Worker"}
+"""Classes whose parameters matter; the others are returned by verbs."""
 
-
-PAGES = {
+OF_A_JOB = [
+    "towpath.Lease",
+    "towpath.LogLine",
+    "towpath.JobEvent",
+    "towpath.model.job.Failure",
+    "towpath.model.runs.Run",
+    "towpath.UnreadableJob",
+]
+RECORDS = [
+    "towpath.model.stats.Stats",
+    "towpath.model.stats.TopicStats",
+    "towpath.model.stats.Histogram",
+    "towpath.model.stats.Minute",
+    "towpath.Schedule",
+    "towpath.model.sessions.Session",
+    "towpath.model.sessions.RemoteWorker",
+    "towpath.model.limits.LimitInUse",
+    "towpath.model.accounts.Account",
+    "towpath.model.keys.ApiKey",
+    "towpath.model.access.Access",
+    "towpath.app.doctor.Check",
+    "towpath.app.app.Recovery",
+    "towpath.model.delay_queue.QueueCounts",
+    "towpath.model.delay_queue.JobAt",
+]
+PAGES: dict[str, Callable[[], str]] = {
+    "verbs.md": verbs,
+    "classes.md": classes,
+    "job.md": job,
+    "records.md": records,
     "states.md": states,
     "errors.md": error_pages,
     "settings.md": settings,
-    "verbs.md": verbs,
     "commands.md": commands,
-    "../../clients/typescript/openapi.json": openapi,
+    "metrics.md": metrics,
 }
+WRITTEN = {**PAGES, "README.md": index, "../../clients/typescript/openapi.json": openapi}
 
 
 def main() -> None:
     """Write the pages, or check them."""
     stale = []
-    for name, write in PAGES.items():
+    for name, write in WRITTEN.items():
         path, text = HERE / name, write()
         if not path.exists() or path.read_text() != text:
             stale.append(name)

@@ -19,7 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def towpath_jobs(request: pytest.FixtureRequest) -> "Iterator[IsolatedJobs]":
-    """Give the app a database in memory and a frozen clock for this test."""
+    """Give a test the app as `isolated` does: on a private database, with a frozen clock.
+
+    pytest knows this fixture by its name. `towpath_app = module:app` in pytest's configuration
+    names the app.
+    """
     from towpath.testing import isolated, named_app  # noqa: PLC0415 - only in tests that use it
 
     name: str = request.config.getini("towpath_app")

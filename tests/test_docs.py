@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import towpath
+from towpath.server.metrics import METRICS
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRANSACTIONS = (ROOT / "docs" / "transactions.md").read_text()
-SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+REFERENCE = ROOT / "docs" / "reference"
+SNIPPET = re.compile(r"```python
+(.*?)```", re.DOTALL)
 SNIPPETS = SNIPPET.findall(README)
 
 
@@ -34,6 +39,59 @@ def test_the_quick_start_is_short():
 
 def test_the_reference_is_fresh():
     subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=True)
+
+
+PUBLIC = [
+    *towpath.__all__,
+    *("Calls", "Worker", "isolated", "IsolatedJobs", "Clock", "Crash", "towpath_jobs"),
+    *("lifespan", "Api", "TowpathBackend"),
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_reference_has_every_public_name(name):
+    pages = "\n".join(path.read_text() for path in REFERENCE.glob("*.md"))
+    sections = {"Job": "`from towpath import Job`", "group": "### `group`"}
+    sections |= dict.fromkeys(("State", "Status"), "`from towpath import State, Status`")
+    sections |= {
+        "Settings": "`App(url, settings=Settings(…))`",
+        "TowpathError": "| `TowpathError` |",
+    }
+
+    assert sections.get(name, f"## `{name}`\n") in pages
+
+
+def test_the_reference_has_every_group_of_verbs():
+    verbs = (REFERENCE / "verbs.md").read_text()
+    app = towpath.App("memory://")
+    groups = {
+        name
+        for name, part in vars(app).items()
+        if not name.startswith("_") and hasattr(part, "list") and hasattr(part, "alist")
+    }
+
+    assert {"jobs", "topics", "schedules", "limits", "accounts", "keys", "sessions"} <= groups
+    for name in {*groups, "queues", "access", "upkeep"}:
+        assert f"## `app.{name}`\n" in verbs
+    assert "## `app.queue(topic)`\n" in verbs
+
+
+def test_the_reference_has_every_field_of_a_job_and_its_meaning():
+    lines = (REFERENCE / "job.md").read_text().splitlines()
+
+    for field in towpath.Job.__struct_fields__:
+        [row] = [
+            line for line in lines if line.startswith(f"| `{field}` | ") and line.count(" | ") == 3
+        ]
+        assert row.removesuffix(" |").rpartition(" | ")[2], field
+
+
+def test_the_reference_has_every_metric():
+    page = (REFERENCE / "metrics.md").read_text()
+
+    for name, metric in METRICS.items():
+        assert f"| `{name}` | {metric.kind} |" in page
+        assert metric.help in page
 
 
 def test_the_blocking_verbs_are_fresh():

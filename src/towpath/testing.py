@@ -91,7 +91,7 @@ class Clock:
 
 
 class IsolatedJobs:
-    """The jobs of an app under test."""
+    """The jobs of an app under test: `app`, its `clock`, and the verbs of a test."""
 
     def __init__(self, app: App, clock: Clock) -> None:
         self.app = app
@@ -247,7 +247,10 @@ class IsolatedJobs:
 
 @contextlib.contextmanager
 def isolated(
-    app: App, url: str | None = None, *, now: datetime | None = None
+    app: App,
+    url: str | None = None,  # None: a temporary SQLite file
+    *,
+    now: datetime | None = None,  # where the clock begins; None: the present
 ) -> Generator[IsolatedJobs]:
     """Give an app and its tasks a private database and a clock that a test controls.
 

@@ -63,15 +63,16 @@ class App:
 
     The app opens nothing before its first use, and it is safe to fork; with memory:// a forked
     child begins with an empty database. Every verb has an async twin whose name begins with a:
-    `enqueue` and `aenqueue`.
+    `enqueue` and `aenqueue`. `with App(…) as app:` closes it at the end; a program that uses the
+    app until it ends need not close it.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | None = None,  # sqlite:///FILE, postgresql://…, memory://; TOWPATH_DATABASE
         *,
-        settings: Settings | None = None,
-        clock: Clock | None = None,
+        settings: Settings | None = None,  # instead of settings by name and the environment
+        clock: Clock | None = None,  # microseconds since 1970, for tests
         **given: Any,
     ) -> None:
         self._migrating = Lock()

@@ -263,7 +263,10 @@ def _event(payload: object, max_payload: int) -> str:
 class Retry(Exception):
     """Raised by a task to run again after a while. It counts as a failure, so retries end."""
 
-    def __init__(self, after: Duration | None = None) -> None:
+    def __init__(
+        self,
+        after: Duration | None = None,  # None: the pause that the backoff gives
+    ) -> None:
         super().__init__("the task asked for a retry")
         if after is not None:
             microseconds(after, "after")  # a wrong value fails here, inside the task

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class PutOptions(TypedDict, total=False):
     """The options of `put`."""
 
-    id: UUID
-    priority: int
-    delay: Duration
-    ttr: Duration
-    key: str
+    id: UUID  # makes a repeated put harmless
+    priority: int  # 0 is the most urgent; default 50
+    delay: Duration  # the time from now until the job may be reserved
+    ttr: Duration  # how long a lease lives; default 60 s
+    key: str  # if an unfinished job of the topic has this key, that job is returned instead
 
 
 class Queue:

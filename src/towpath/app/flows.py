@@ -40,7 +40,7 @@ class Flow:
 
 
 class Step(Flow, Generic[R]):
-    """A call of a task as a part of a flow."""
+    """A call of a task as a part of a flow, made by `task.s(…)`; `step | step` is a chain."""
 
     def __init__(
         self,
@@ -88,14 +88,17 @@ class Step(Flow, Generic[R]):
 
 
 class Chain(Flow, Generic[R]):
-    """Parts that run one after the other."""
+    """Parts that run one after the other, made by `|`: `fetch.s(url) | parse.s()`.
+
+    Each step gets the result of the previous one as its first argument, if that is still free.
+    """
 
     def __init__(self, parts: Sequence[Flow], last: Step[R]) -> None:
         self._parts = parts
         self._last = last
 
     def __or__(self, then: Step[T]) -> "Chain[T]":
-        """Continue with another step."""
+        """Continue with another step, which gets the result."""
         return Chain((*self._parts, self._last), _step(then))
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
@@ -133,7 +136,7 @@ class Chain(Flow, Generic[R]):
 
 
 class Group(Flow):
-    """Parts that run in parallel."""
+    """Parts that run in parallel, made by `group(…)`; `.then(step)` makes a chain of it."""
 
     def __init__(self, parts: Sequence[Union[Step[Any], Chain[Any]]]) -> None:  # noqa: UP007 - one is a string
         if not parts:

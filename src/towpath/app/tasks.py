@@ -105,9 +105,9 @@ class CallOptions(EnqueueOptions, total=False):
 
 
 class TaskJob(Job, Generic[R], frozen=True, kw_only=True):
-    """A job that is a call of a task."""
+    """A job that is a call of a task: all fields of a Job, and the result."""
 
-    task: "Task[Any]"
+    task: "Task[Any]"  # whose call it is
 
     async def aresult(self, timeout: Duration = 600) -> R:
         """Wait for the result of the task; raises JobFailed, JobCancelled or ResultTimeout."""
@@ -181,7 +181,7 @@ def _has_ended(job: Job) -> bool:
 
 
 class Calls(Generic[F_co]):
-    """Enqueues calls of a task with given options.
+    """What `task.using(…)` returns: it enqueues calls of the task with these options.
 
     Its type is that of the function. The verbs are overloaded on `self`, not the decorator on the
     function: mypy gives up on overloads where an argument contains Any, as a result often does.
@@ -336,7 +336,10 @@ class Task(Calls[F_co]):
         return await self.astore([((), _named(call)) for call in calls], {})
 
     def using(self, **options: Unpack[CallOptions]) -> Calls[F_co]:
-        """Enqueue with other options than the task's own."""
+        """Return the task with other options for one call, and with `connection=` if wanted.
+
+        The options are those of `app.jobs.enqueue`: `task.using(delay="15m").enqueue(…)`.
+        """
         refuse_unknown(options.keys(), CallOptions.__optional_keys__)
         return Calls(self, options)
 

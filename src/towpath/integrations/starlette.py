@@ -22,7 +22,10 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 def lifespan(
-    app: App, own: Lifespan | None = None, *, worker: Callable[[], Worker] | bool = True
+    app: App,
+    own: Lifespan | None = None,  # the application's own lifespan
+    *,
+    worker: Callable[[], Worker] | bool = True,  # makes the worker; False: none
 ) -> Lifespan:
     """Return a lifespan that runs a worker, inside the application's own lifespan if it has one.
 

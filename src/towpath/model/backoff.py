@@ -16,9 +16,9 @@ MOST_WAITS: Final = 100
 class Backoff(Struct, frozen=True, omit_defaults=True):
     """Exponential: `first` seconds, then `factor` times as long each time, up to `most`."""
 
-    first: float = 60.0
-    factor: float = 4.0
-    most: float = 86_400.0
+    first: float = 60.0  # seconds after the first failure
+    factor: float = 4.0  # by which each wait is longer than the one before
+    most: float = 86_400.0  # seconds of the longest wait
     step: float = 0.0  # seconds that are added each time
     jitter: float = 0.0  # the share of a wait by which it randomly varies, up or down
     waits: tuple[float, ...] = ()  # instead of a rule: these waits in order, then always the last

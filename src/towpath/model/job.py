@@ -28,12 +28,12 @@ class Options(Struct, frozen=True, omit_defaults=True):
     retention: float = 259_200.0  # seconds that a finished job is kept
     expires_after: float | None = None  # seconds from enqueue to the latest begin of the first run
     expires_at: int | None = None  # the same as an instant
-    backoff: Backoff = DEFAULT
-    limit: Limit | None = None
+    backoff: Backoff = DEFAULT  # the pause after each failure
+    limit: Limit | None = None  # bounds how many jobs of its key run at once, or start
     runs: Runs | None = None  # set if the job chooses its workers
     takes: Takes | None = None  # the argument that receives the results of previous jobs
     task: str | None = None  # the name of its task, unless that is the name of the topic
-    headers: tuple[tuple[str, str], ...] = ()  # pairs, so that a job can be hashed
+    headers: tuple[tuple[str, str], ...] = ()  # metadata beside the payload; pairs can be hashed
 
 
 class Job(Struct, frozen=True):
@@ -42,33 +42,33 @@ class Job(Struct, frozen=True):
     # Made from rows by position: keyword arguments would take ten times as long.
 
     seq: int  # its number: allocation order, never reused
-    id: UUID
-    topic: str
-    state: State
+    id: UUID  # a UUIDv7, unless the caller has chosen one
+    topic: str  # the line in which it waits
+    state: State  # the table in which its ticket lies, such as ready or buried
     priority: int  # smaller is more urgent
-    key: str | None
+    key: str | None  # at most one unfinished job of its topic has it
     body: str  # the payload as stored
-    encoding: str
-    ttr: timedelta
-    options: Options
-    created_at: datetime
+    encoding: str  # of the body: json, or text and base64 for bytes
+    ttr: timedelta  # how long a lease without a session lives, unless it is touched
+    options: Options  # how it is run
+    created_at: datetime  # when it was enqueued
     run_at: datetime  # the earliest start; between two tries, that of the next one
     epoch: int = 0  # reservations so far, also those in which nothing ran
     retries: int = 0  # failures so far
-    crashes: int = 0
-    timeouts: int = 0
-    releases: int = 0
-    buries: int = 0
-    kicks: int = 0
-    reserved_at: datetime | None = None
+    crashes: int = 0  # deaths of its workers while they ran it
+    timeouts: int = 0  # ends of a lease at its ttr
+    releases: int = 0  # how often it was given back
+    buries: int = 0  # how often it was put aside as failed
+    kicks: int = 0  # how often it was made ready again by a kick
+    reserved_at: datetime | None = None  # when its lease began; None if no worker has it
     until: datetime | None = None  # the end of its lease; None if the lease belongs to a session
-    cancel_requested: bool = False
-    finished_at: datetime | None = None
-    duration: timedelta | None = None
-    result_body: str | None = None
-    last_error: str | None = None
+    cancel_requested: bool = False  # it runs, and was asked to stop
+    finished_at: datetime | None = None  # when it completed, was buried or was cancelled
+    duration: timedelta | None = None  # of its last run, from the reservation to the end
+    result_body: str | None = None  # the result as stored, in JSON
+    last_error: str | None = None  # the message of its last failure
     progress: float | None = None  # from 0 to 1, reported by its last run
-    progress_message: str | None = None
+    progress_message: str | None = None  # reported with the progress
 
     @property
     def payload(self) -> Any:
@@ -158,27 +158,27 @@ class Lease(Struct, frozen=True, kw_only=True):
     Every later call about the job presents it; a stale lease is refused with LeaseLost.
     """
 
-    job: Job
+    job: Job  # as it was when it was reserved
     epoch: int  # grows with every reservation, never decreases: the fencing number
     until: datetime | None  # None if the lease belongs to a session
-    session: int | None = None
+    session: int | None = None  # of the worker that has it
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
     """A line of a running job's log."""
 
     epoch: int  # of the run that wrote it
-    text: str
-    at: datetime
+    text: str  # of the line
+    at: datetime  # when it was stored
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
     """An event that a running job has published."""
 
     cursor: int  # its position among the events of this job
-    epoch: int
-    payload: Any
-    at: datetime
+    epoch: int  # of the run that published it
+    payload: Any  # what was published
+    at: datetime  # when it was stored
 
 
 class FailureKind(StrEnum):
@@ -199,8 +199,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     """One failed try, or another reason for which a job did not run."""
 
     run: int | None  # 1 for the first failed run that is kept; None if nothing ran
-    epoch: int
-    kind: FailureKind
-    error: str
-    traceback: str | None
-    failed_at: datetime
+    epoch: int  # of the lease under which it failed
+    kind: FailureKind  # error, crash, expired, unknown or dependency
+    error: str  # the message
+    traceback: str | None  # of the exception, if there was one
+    failed_at: datetime  # when it was recorded

@@ -23,7 +23,7 @@ class Limit(Struct, frozen=True, omit_defaults=True):
     holds for all jobs of its key.
     """
 
-    key: str
+    key: str  # jobs with the same key share the limit
     concurrency: int | None = None  # jobs that run at once
     rate: str | None = None  # starts in a period, such as "10/s", "100/15m"
     burst: int = 1  # starts at once after a pause

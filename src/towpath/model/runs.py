@@ -31,8 +31,8 @@ class RunState(StrEnum):
 class Run(Struct, frozen=True, kw_only=True):
     """One worker's run of a job."""
 
-    worker: str
-    state: RunState
+    worker: str  # its name
+    state: RunState  # running, succeeded, failed, crashed or cancelled
     job: int  # the number of the job that is this run
     started_at: datetime
     ended_at: datetime | None

@@ -43,7 +43,11 @@ def document() -> dict[str, Any]:
 
 
 class Api:
-    """The HTTP API of an app. It never closes the app."""
+    """The HTTP API of an app, as an ASGI application: serve it, or mount it in another one.
+
+    It runs no tasks and does no upkeep, which needs a worker or `lifespan`. It never closes the
+    app.
+    """
 
     def __init__(self, app: App) -> None:
         self.app = app

@@ -51,16 +51,16 @@ class Worker:
         self,
         app: App,
         *,
-        topics: Iterable[str] | None = None,
-        concurrency: int = 10,
-        grace: Duration = 30,
-        name: str | None = None,
-        burst: bool = False,
+        topics: Iterable[str] | None = None,  # those to serve; None: all that have a task
+        concurrency: int = 10,  # jobs at once
+        grace: Duration = 30,  # the time that running jobs have to end after `stop`
+        name: str | None = None,  # None: its host, its process and a number
+        burst: bool = False,  # stop when no job is left that can run now
         **wrong: Never,
     ) -> None:
         refuse_unknown(wrong.keys(), OPTIONS)
         self._app = app
-        self._burst = burst  # stop when no job is left that can run now
+        self._burst = burst
         self._topics = tuple(app.tasks if topics is None else topics)
         unknown = [topic for topic in self._topics if topic not in app.tasks]
         if unknown or not self._topics:
