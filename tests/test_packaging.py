@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -93,4 +94,6 @@ def test_the_page_of_the_typescript_package_says_what_it_is():
     assert package["license"] == "MIT"
     assert package["engines"] == {"node": ">=20"}
     assert "README.md" in package["files"]
-    assert (directory / "README.md").read_text().startswith("# towpath\n")
+    readme = (directory / "README.md").read_text()
+    assert readme.startswith("# towpath\n")
+    assert re.findall(r"```.*?```", readme, re.DOTALL)[0] == "```sh\nnpm install towpath\n```"
