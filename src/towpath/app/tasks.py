@@ -257,7 +257,11 @@ class Calls(Generic[F_co]):
 
 
 class Task(Calls[F_co]):
-    """A function whose calls can be stored as jobs. A direct call runs it at once."""
+    """A function whose calls can be stored as jobs. A direct call runs it at once.
+
+    `app.task` makes it. Arguments are checked and stored by the function's annotations. `name`,
+    `topic` and `function` tell what it is.
+    """
 
     def __init__(self, app: "App", function: Callable[..., Any], options: TaskOptions) -> None:
         super().__init__(self, {})
