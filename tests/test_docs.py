@@ -87,6 +87,17 @@ def test_the_blocking_verbs_are_fresh():
     subprocess.run([sys.executable, ROOT / "tools" / "blocking.py", "--check"], check=True)
 
 
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("clients/*/README.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
 def test_every_file_that_the_map_names_exists():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = set(re.findall(r"\b(\w+/\w+\.(?:py|sql))\b", text))
