@@ -17,6 +17,7 @@ from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Words
 from towpath.app.delay_queue import PutOptions, Queue, Queues
+from towpath.app.events import Events
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.limits import Limits
@@ -315,6 +316,7 @@ DOORS = {
     "app.queue(topic)": Queue,
     "app.queues": Queues,
     "app.topics": Topics,
+    "app.events": Events,
     "app.schedules": Schedules,
     "app.limits": Limits,
     "app.sessions": Sessions,
@@ -337,8 +339,6 @@ CLASSES = {
     "The app": ["towpath.App"],
     "Tasks": [
         "towpath.Task",
-        "towpath.BlockingTask",
-        "towpath.AsyncTask",
         "towpath.app.tasks.Calls",
         "towpath.TaskJob",
     ],
@@ -350,7 +350,14 @@ CLASSES = {
         "towpath.Bury",
     ],
     "Limits and pauses": ["towpath.Limit", "towpath.Backoff"],
-    "Flows": ["towpath.group", "towpath.Step", "towpath.Chain", "towpath.Group"],
+    "Flows": [
+        "towpath.group",
+        "towpath.Step",
+        "towpath.Chain",
+        "towpath.Group",
+        "towpath.PartOutcome",
+    ],
+    "Events": ["towpath.NewEvent", "towpath.Event", "towpath.EventPage", "towpath.Channel"],
     "Delay queues": ["towpath.app.delay_queue.Reservation"],
     "Tests": [
         "towpath.testing.isolated",

@@ -18,12 +18,12 @@ _RESERVED: Final = "__ds"  # the subscriptions of the Durable Streams protocol
 class Channel(Struct, frozen=True, kw_only=True):
     """A named log of events, as it was when it was read."""
 
-    name: str
+    name: str  # chosen by the publisher
     oldest: str  # a reader with an older cursor than this one is reset
     head: str  # the cursor of the newest event
     events: int  # that are kept
     size: int  # bytes of all payloads that are kept
-    created_at: datetime
+    created_at: datetime  # when its first event was published
     ended: str | None  # how it was closed; None while it is open
 
 

@@ -19,24 +19,24 @@ _PATTERN: Final = re.compile(r"[^\x00-\x20\x7f?\[\]\ud800-\udfff]{1,200}")
 class NewEvent(Struct, frozen=True):
     """An event to publish."""
 
-    payload: Any = None
-    type: str | None = None
+    payload: Any = None  # JSON, or bytes
+    type: str | None = None  # such as order.paid; subscribers may choose by it
     key: str | None = None  # an event with this key that the channel still has is not stored again
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}  # metadata beside the payload
 
 
 class Event(Struct, frozen=True, kw_only=True):
     """One entry of a channel."""
 
-    id: UUID
-    channel: str
+    id: UUID  # made by the publisher
+    channel: str  # the name of its channel
     cursor: str | None  # None: published in the caller's transaction, and numbered after its commit
-    at: datetime
-    type: str | None
-    key: str | None
-    headers: Mapping[str, str]
+    at: datetime  # when it was published
+    type: str | None  # such as order.paid
+    key: str | None  # unique in its channel while it is kept
+    headers: Mapping[str, str]  # metadata beside the payload
     body: str  # the payload as stored
-    encoding: str
+    encoding: str  # of the body: json, or text and base64 for bytes
 
     @property
     def payload(self) -> Any:
@@ -47,7 +47,7 @@ class Event(Struct, frozen=True, kw_only=True):
 class EventPage(Struct, frozen=True, kw_only=True):
     """Some events of a channel in a row, and where they stand in it."""
 
-    events: Sequence[Event]
+    events: Sequence[Event]  # oldest first
     after: str  # the cursor that it begins behind
     cursor: str  # behind the last event of the page; read on from here
     oldest: str  # a reader with an older cursor than this one is reset

@@ -17,8 +17,8 @@ class Takes(Struct, frozen=True, omit_defaults=True):
 class PartOutcome(Struct, Generic[T], frozen=True, omit_defaults=True):
     """How a part of a group has ended: with a result, or with an error that says why not."""
 
-    result: T | None = None
-    error: str | None = None
+    result: T | None = None  # what it returned
+    error: str | None = None  # why it did not complete; None if it did
 
     @property
     def ok(self) -> bool:

@@ -50,7 +50,7 @@ class LiveSession:
 
     def __init__(self, shared: "Shared", scope: Scope, receive: Receive, send: Send) -> None:
         self._shared = shared
-        self._scope = {**scope, "method": "WEBSOCKET"}
+        self._scope: Scope = {**scope, "method": "WEBSOCKET"}
         self._receive = receive
         self._send = send
         self._events = shared.app.events
@@ -84,7 +84,7 @@ class LiveSession:
 
     def _check_origin(self) -> None:
         """Refuse pages of other sites: for WebSockets a browser asks no permission before."""
-        headers = dict(self._scope["headers"])
+        headers: dict[bytes, bytes] = dict(self._scope["headers"])
         origin = headers.get(b"origin")
         if origin is None:
             return  # not a page
