@@ -148,11 +148,14 @@ select i.nth, c.id as channel, c.head, c.low, c.ended,
        nth integer, name text, after bigint, most integer, most_bytes bigint)
   left join towpath.channel c on c.name = i.name
   left join lateral (
-       select e.* from (
-           select s.seq, sum(s.size) over (order by s.seq) - s.size as before
+       select max(s.seq) as seq from (
+           select n.seq, sum(n.size) over (order by n.seq) - n.size as before
              from (select n.seq, n.size from towpath.event n
                     where n.channel = c.id and n.seq > greatest(i.after, c.low)
-                    order by n.seq limit i.most) as s) as s
-         join towpath.event e on e.channel = c.id and e.seq = s.seq
-        where s.before < i.most_bytes) as e on true
+                    order by n.seq limit i.most) as n) as s
+        where s.before < i.most_bytes) as last on true
+  left join lateral (
+       select e.* from towpath.event e
+        where e.channel = c.id and e.seq > greatest(i.after, c.low) and e.seq <= last.seq
+        order by e.seq) as e on true
  order by i.nth, e.seq;
