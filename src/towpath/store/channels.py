@@ -50,6 +50,7 @@ class sql(Statements):
     heads = rows(HeadRow)
     list_channels = rows(ChannelRow)
     delete_channel = rows(int)
+    forget_posted_of = rows(int)
     deleted_channels = rows(int)
     drop_events = rows(int)
     drop_channel = no_rows()
@@ -136,8 +137,9 @@ def delete(name: str) -> Operation[bool]:
     """Delete a channel with all of its events; say whether there was one."""
 
     def steps() -> Steps[Changed[bool]]:
-        gone = bool((yield from sql.delete_channel(name=name)))
-        return Changed(gone, others=wakeups([name]))
+        gone = yield from sql.delete_channel(name=name)
+        posted = yield from sql.forget_posted_of(name=name)
+        return Changed(bool(gone or posted), others=wakeups([name]))
 
     return Operation("delete_channel", steps, Mode.APPEND, locks=True)
 

@@ -12,16 +12,13 @@ select c.name, c.id as channel, c.head, c.low, c.bytes, c.created_at, c.ended,
   from towpath.channel c
  where c.name > :after and c.name >= :first and c.name < :beyond order by c.name limit :limit;
 
--- Its events go later, some at a time. What is posted for it goes with it.
--- name: delete_channel [sqlite]
-delete from towpath.posted where name = :name;
-update towpath.channel set name = null, closed_at = coalesce(closed_at, :now) where name = :name
-returning id;
-
--- name: delete_channel [postgres]
-with forgotten as (delete from towpath.posted where name = :name)
+-- Its events go later, some at a time.
+-- name: delete_channel
 update towpath.channel set name = null, closed_at = coalesce(closed_at, {now}) where name = :name
 returning id;
+
+-- name: forget_posted_of
+delete from towpath.posted where name = :name returning no;
 
 -- name: deleted_channels
 select id from towpath.channel where name is null order by id limit :limit;

@@ -350,7 +350,10 @@ def _appended(
 
 
 def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
-    """Hold the rows of channels, making those that are missing and wanted."""
+    """Hold the rows of channels, making those that are missing and wanted.
+
+    A channel for which something is posted is there, even if it has no row yet.
+    """
     names = dict.fromkeys(each.channel for each in appends)
     made = dict.fromkeys(each.channel for each in appends if each.create)
     held: dict[str, HeldLog] = {}
@@ -361,6 +364,9 @@ def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
         # All of them again: the rows have to be locked in one order.
         found = yield from sql.hold([{"name": name} for name in names])
         held = {row.name: HeldLog(row) for row in found}
+        missing = [{"name": name} for name in names if name not in held]
+        if missing:
+            made |= {row.name: None for row in (yield from sql.waiting(missing))}
         if held.keys() >= made.keys():
             break
     return held
