@@ -13,7 +13,7 @@ from towpath.server.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [ROOT / "docs" / "transactions.md"]
+PAGES = [ROOT / "docs" / "transactions.md", ROOT / "docs" / "events.md"]
 SNIPPETS = [
     (page.name, snippet)
     for page in PAGES
@@ -22,8 +22,14 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize(("page", "snippet"), SNIPPETS)
-def test_the_snippets_of_a_page_run(page, snippet, tmp_path):
-    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=60)
+def test_the_snippets_of_a_page_run_twice_and_print_what_they_show(page, snippet, tmp_path):
+    shown = re.findall(r"^# → (.*)$", snippet, re.MULTILINE)
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=60,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert not shown or run.stdout.splitlines() == shown
 
 
 def test_the_reference_is_fresh():
