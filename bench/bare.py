@@ -57,8 +57,10 @@ def items(count: int, body: str = BODY) -> list[dict[str, Any]]:
 
 def completions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Make what the complete statement takes, from the rows of a reservation."""
+    waited = {"waited": 0, "wait_bucket": 0}
     return [
-        {"seq": row[0], "epoch": row[12], "retention": RETENTION, "result": None} for row in rows
+        {"seq": row[0], "epoch": row[12], "retention": RETENTION, "result": None, **waited}
+        for row in rows
     ]
 
 
