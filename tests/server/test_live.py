@@ -41,9 +41,9 @@ def app(served):
 class Client:
     """A WebSocket of one caller."""
 
-    def __init__(self, served, token=None, **more):
+    def __init__(self, served, token=None, query="", **more):
         self._numbers = itertools.count(1)
-        url = f"ws://127.0.0.1:{served.port}/api/ws"
+        url = f"ws://127.0.0.1:{served.port}/api/ws{query}"
         self._leaving = contextlib.ExitStack()
         self.socket = self._leaving.enter_context(connect(url, open_timeout=60, **more))
         if token:
@@ -258,6 +258,22 @@ def _is_refused(served, secret):
         return "error" in client.ask(hello={"token": secret})
     finally:
         client.close()
+
+
+def test_a_pass_lets_in_once_and_to_its_channels(served, key, app):
+    made = app.accounts.issue_pass(key, ["chat"])
+    client = Client(served, query=f"?pass={made}")
+    assert "ok" in client.ask(subscribe={"channel": "chat"})
+    assert client.ask(subscribe={"channel": "other"})["error"]["code"] == "forbidden"
+    answer = client.ask(publish={"channel": "chat", "events": [{}]})
+    assert answer["error"]["code"] == "forbidden"
+    app.events.publish("chat", 1)
+    assert client.events(1) == [1]
+    client.close()
+
+    for spent in (made, "nonsense"):
+        with pytest.raises(InvalidStatus):
+            Client(served, query=f"?pass={spent}")
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])

@@ -140,6 +140,7 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 BEYOND_SCHEMAS = {
+    "read_events": "a cursor of another channel",
     "enqueue": "options that exclude or need each other; base64",
     "enqueue_many": "likewise",
     "set_schedule": "cron or every; what a cron rule is",

@@ -1,6 +1,6 @@
 """The verbs of accounts: users and superusers, their passwords and tokens."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -10,9 +10,11 @@ from towpath.errors import Invalid, NotFound
 from towpath.model import accounts as model
 from towpath.model import passwords
 from towpath.model.accounts import Account, Collection, collection_of
+from towpath.model.channels import checked_channel
 from towpath.model.ids import uuid7
+from towpath.model.passes import Pass
 from towpath.operation import Operation
-from towpath.store import accounts, logins
+from towpath.store import accounts, logins, passes
 from towpath.store.accounts import Changes, NewAccount
 from towpath.store.logins import LoginCandidate
 
@@ -119,6 +121,15 @@ class Accounts:
         """Read accounts, the oldest first."""
         return await self._app.arun(_list(collection, limit, offset))
 
+    async def aissue_pass(self, token: str, channels: Sequence[str]) -> str:
+        """Return a pass for a caller's token: it lets in once, to these channels, for a minute."""
+        names = tuple(checked_channel(name) for name in channels)
+        return await self._app.arun(passes.issue(token, names))
+
+    async def aredeem_pass(self, text: str) -> Pass:
+        """Spend a pass; InvalidToken if it is wrong, too old or used already."""
+        return await self._app.arun(passes.redeem(text))
+
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def create(
@@ -209,6 +220,15 @@ class Accounts:
     def list(self, collection: str, *, limit: int = 100, offset: int = 0) -> list[Account]:
         """Read accounts, the oldest first."""
         return self._app.run(_list(collection, limit, offset))
+
+    def issue_pass(self, token: str, channels: Sequence[str]) -> str:
+        """Return a pass for a caller's token: it lets in once, to these channels, for a minute."""
+        names = tuple(checked_channel(name) for name in channels)
+        return self._app.run(passes.issue(token, names))
+
+    def redeem_pass(self, text: str) -> Pass:
+        """Spend a pass; InvalidToken if it is wrong, too old or used already."""
+        return self._app.run(passes.redeem(text))
 
 
 def _new(

@@ -9,7 +9,19 @@ from msgspec import Meta, field
 from towpath.errors import NotFound
 from towpath.model.channels import Channel
 from towpath.model.event import Event, EventPage, NewEvent
-from towpath.server.inputs import ChannelName, Encoding, Input, Key
+from towpath.model.passes import LIFETIME
+from towpath.server.authentication import COOKIE, token_of
+from towpath.server.bodies import cookie
+from towpath.server.inputs import (
+    ChannelName,
+    CursorText,
+    Encoding,
+    EventType,
+    Input,
+    Key,
+    OwnChannel,
+    Prefix,
+)
 from towpath.server.outputs import (
     Items,
     ResponseBody,
@@ -17,7 +29,7 @@ from towpath.server.outputs import (
     shown,
     stored,
 )
-from towpath.server.request import Request
+from towpath.server.request import Request, login_required
 from towpath.server.routes import Routes
 
 routes: Final = Routes("channels")
@@ -29,7 +41,7 @@ class EventInput(Input):
     """An event to publish."""
 
     payload: Any = None
-    type: Annotated[str, Meta(extra_json_schema={"maxLength": 200})] | None = None
+    type: EventType | None = None
     key: Key | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -37,7 +49,7 @@ class EventInput(Input):
 class EventsInput(Input):
     """Events to publish: all of them or none, next to each other."""
 
-    events: Annotated[list[EventInput], Meta(extra_json_schema={"minItems": 1, "maxItems": 10_000})]
+    events: Annotated[list[EventInput], Meta(min_length=1, max_length=10_000)]
 
 
 class ChannelEventShown(ResponseBody):
@@ -67,7 +79,7 @@ class EventPageShown(ResponseBody):
 class ReadQuery(Input):
     """Which events to read."""
 
-    after: str = ""  # a cursor; without one, from the beginning
+    after: CursorText = ""  # without one, from the beginning
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     wait: Annotated[float, Meta(ge=0, le=MOST_WAIT)] = 0.0  # seconds to wait if there is none
 
@@ -75,8 +87,8 @@ class ReadQuery(Input):
 class ListQuery(Input):
     """Which channels to list."""
 
-    prefix: str = ""
-    after: str = ""  # a name: the last one of the page before
+    prefix: Prefix = ""
+    after: Prefix = ""  # a name: the last one of the page before
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
@@ -90,6 +102,34 @@ class ChannelShown(ResponseBody):
     size: int
     created_at: datetime
     ended: str | None
+
+
+class PassInput(Input):
+    """The channels of a pass."""
+
+    channels: Annotated[list[ChannelName], Meta(min_length=1, max_length=100)]
+
+
+class PassShown(ResponseBody):
+    """A pass for the query of a URL: `?pass=…`."""
+
+    pass_: str = field(name="pass")
+    expires_in: float  # seconds
+
+
+@routes.post("/api/passes", status=201)
+async def create_pass(request: Request, body: PassInput) -> PassShown:
+    """Get a pass: in the query of a URL it lets in once, to read these channels, for a minute.
+
+    It is for EventSource and WebSocket, which send no Authorization header.
+    """
+    for name in body.channels:
+        await request.require_channel("subscribe", name)
+    token = token_of(request.headers) or cookie(request.headers, COOKIE)
+    if token is None:
+        raise login_required()
+    made = await request.app.accounts.aissue_pass(token, body.channels)
+    return PassShown(pass_=made, expires_in=LIFETIME / 1e6)
 
 
 @routes.get("/api/channels")
@@ -110,7 +150,7 @@ async def get_channel(request: Request, name: ChannelName) -> ChannelShown:
 
 
 @routes.delete("/api/channels/{name}", status=204)
-async def delete_channel(request: Request, name: ChannelName) -> None:
+async def delete_channel(request: Request, name: OwnChannel) -> None:
     """Delete a channel and its events; its readers are reset."""
     await request.require_channel("manage", name)
     if not await request.app.events.adelete(name):
@@ -118,7 +158,7 @@ async def delete_channel(request: Request, name: ChannelName) -> None:
 
 
 @routes.post("/api/channels/{name}/close", status=204)
-async def close_channel(request: Request, name: ChannelName) -> None:
+async def close_channel(request: Request, name: OwnChannel) -> None:
     """Close a channel: readers are told, and a later publish is refused."""
     await request.require_channel("publish", name)
     await request.app.events.aclose(name)
@@ -126,7 +166,7 @@ async def close_channel(request: Request, name: ChannelName) -> None:
 
 @routes.post("/api/channels/{name}/events", status=201, errors=("channel_closed",))
 async def publish(
-    request: Request, name: ChannelName, body: EventsInput
+    request: Request, name: OwnChannel, body: EventsInput
 ) -> Items[ChannelEventShown]:
     """Publish events; one whose key the channel has already is not stored again."""
     await request.require_channel("publish", name)

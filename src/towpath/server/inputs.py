@@ -39,7 +39,11 @@ def _bounds(**schema: Any) -> Meta:
 
 Text = Annotated[str, _bounds(pattern="^[^\\x00]*$")]
 Topic = Annotated[str, _bounds(pattern="^[A-Za-z0-9_-]{1,200}$")]
-ChannelName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.:-]{1,200}$")]
+ChannelName = Annotated[str, _bounds(pattern="^(?!__ds$)[A-Za-z0-9_.:-]{1,200}$")]
+OwnChannel = Annotated[str, _bounds(pattern="^(?!__ds$|system$|job:)[A-Za-z0-9_.:-]{1,200}$")]
+Prefix = Annotated[str, _bounds(pattern="^(?!__ds$)[A-Za-z0-9_.:-]{0,200}$")]
+CursorText = Annotated[str, _bounds(pattern="^(-1|[0-9]{16}_[0-9]{16})?$")]
+EventType = Annotated[str, _bounds(pattern=r"^[^\x00-\x20\x7f*?\[\]]{1,200}$")]
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
 TaskName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.-]{1,200}$")]

@@ -12,6 +12,7 @@ import msgspec
 
 from towpath.errors import TowpathError
 from towpath.server.accounts import AccessChange, KeyInput, Login, NewRecord, RecordChange
+from towpath.server.channels import EventsInput, PassInput
 from towpath.server.errors import status_of
 from towpath.server.inputs import (
     Buried,
@@ -75,6 +76,8 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
     RecordChange: {"name": "Ada", "team": "blue"},
     SetUp: {"token": "from the link", "email": "root@example.org", "password": "a long password"},
     AccessChange: {"access_rule": "@request.auth.id != ''", "allowed_topics": ["mail"]},
+    EventsInput: {"events": [{"payload": {"text": "hello"}, "type": "said", "key": "k1"}]},
+    PassInput: {"channels": ["chat:42"]},
     KeyInput: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
 }
 HEADERS: Final = {

@@ -40,8 +40,8 @@ class Request:
     """One request and its caller."""
 
     __slots__ = (
-        "_rule_fields", "access", "app", "body", "caller", "headers", "is_disconnected", "receive",
-        "scope", "shared",
+        "_rule_fields", "access", "app", "body", "caller", "headers", "is_disconnected",
+        "pass_channels", "receive", "scope", "shared",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - called only by `Shared`, for every request
@@ -61,6 +61,7 @@ class Request:
         self.receive = receive
         self.headers = headers
         self.body = b""
+        self.pass_channels: tuple[str, ...] | None = None  # the only ones, if it came with a pass
         self.is_disconnected = False  # the client does not read the answer any more
         self._rule_fields: dict[str, Any] | None = None
 
@@ -122,6 +123,10 @@ class Request:
 
     def may_channel(self, verb: ChannelVerb, name: str, job: Job | None = None) -> bool:
         """Return whether the caller may do this to a channel, which may be the stream of a job."""
+        if self.pass_channels is not None and not (
+            verb == "subscribe" and name in self.pass_channels
+        ):
+            return False
         match self.caller.kind:
             case "superuser":
                 return True
@@ -140,7 +145,13 @@ class Request:
         """
         if self.may_channel(verb, checked_channel(name)):
             return
-        if name.startswith(JOB) and verb == "subscribe" and await self._may_watch(name):
+        is_outside = self.pass_channels is not None and name not in self.pass_channels
+        if (
+            name.startswith(JOB)
+            and verb == "subscribe"
+            and not is_outside
+            and (await self._may_watch(name))
+        ):
             return
         raise self._refusal(verb, "channels")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from towpath import App
 from towpath.model.access import Access
 from towpath.server.authentication import ANONYMOUS, Authentication
-from towpath.server.bodies import Bodies, Receive, Scope
+from towpath.server.bodies import Bodies, Receive, Scope, query_of
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
@@ -39,6 +39,19 @@ class Shared:
         access = await self.app.access.current()
         caller = await self._authentication.of(scope, headers, access)
         return Request(self, access, caller, scope, receive, headers)
+
+    async def redeemed(self, scope: Scope) -> tuple[Scope, tuple[str, ...] | None]:
+        """Return a scope with the credential of its pass, and the channels of the pass.
+
+        Without a pass in its query, the scope stays as it is.
+        """
+        text = query_of(scope).get("pass")
+        if text is None:
+            return scope, None
+        redeemed = await self.app.accounts.aredeem_pass(text)
+        kept = [pair for pair in scope["headers"] if pair[0] not in {b"authorization", b"cookie"}]
+        headers = [*kept, (b"authorization", b"Bearer " + redeemed.token.encode())]
+        return {**scope, "headers": headers}, redeemed.channels
 
     def cached_request(self, scope: Scope, receive: Receive) -> Request | None:
         """Return a request without waiting, if rules and caller are in the cache."""

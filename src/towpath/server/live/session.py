@@ -56,6 +56,7 @@ class LiveSession:
         self._events = shared.app.events
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._request: Request | None = None
+        self._pass_channels: tuple[str, ...] | None = None  # the only ones, if it has a pass
         self._checked: dict[str, tuple[int, float]] = {}  # access version and time of each right
 
     async def run(self) -> None:
@@ -63,6 +64,7 @@ class LiveSession:
         await self._receive()  # websocket.connect
         try:
             self._check_origin()
+            self._scope, self._pass_channels = await self._shared.redeemed(self._scope)
             self._request = await self._authenticated()
         except Exception as error:  # noqa: BLE001 - before it is accepted, every error is a refusal
             await self._close(REFUSED, refusal(error).code)
@@ -100,9 +102,12 @@ class LiveSession:
     async def _authenticated(self, token: str | None = None) -> Request:
         scope = self._scope
         if token is not None:
+            self._pass_channels = None
             headers = [pair for pair in scope["headers"] if pair[0] != b"authorization"]
             scope["headers"] = [*headers, (b"authorization", b"Bearer " + token.encode())]
-        return await self._shared.request(scope, self._receive, is_open=False)
+        request = await self._shared.request(scope, self._receive, is_open=False)
+        request.pass_channels = self._pass_channels
+        return request
 
     async def _time(self) -> None:
         """Beat until the session has lived long enough."""
