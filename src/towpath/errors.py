@@ -202,7 +202,7 @@ class CursorReset(Conflict):
     `ahead` (the channel has not so many events).
     """
 
-    code = "reset"
+    code = "cursor_reset"
 
     def __init__(self, message: str, reason: str, oldest: str, head: str) -> None:
         super().__init__(message)

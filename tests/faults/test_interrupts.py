@@ -31,13 +31,13 @@ def test_a_lane_that_was_interrupted_in_a_transaction_starts_afresh(postgres, po
     """What is acknowledged after the interrupt is committed."""
     with App(postgres.url(), schema=postgres_schema, lanes=1) as app:
         job = app.jobs.enqueue("mail", 0)
-        [lane, _] = app._database._all
+        [lane, *_] = app._database._all
         exchange = lane._wire.exchange
 
-        def interrupted(asked):
+        def interrupted(asked, *more):
             asked = list(asked)
             if asked[0].text == "begin":
-                exchange(asked)
+                exchange(asked, *more)
             raise Interrupted  # and again as it is about to roll back
 
         lane._wire.exchange = interrupted
@@ -136,8 +136,8 @@ def test_an_interrupt_right_after_begin_leaves_the_file_to_others_and_to_us(
     app.jobs.enqueue("mail")
     lock = app._database._writer._lock
 
-    def interrupted(connection):
-        lock(connection)
+    def interrupted(*how):
+        lock(*how)
         raise Interrupted
 
     with monkeypatch.context() as patch:

@@ -140,7 +140,7 @@ def test_what_fails_again_and_again_prepares_nothing_anew(postgres, postgres_sch
         for _ in range(50):
             with pytest.raises(DatabaseReadOnly):
                 app.jobs.enqueue("mail")
-        [lane, _] = app._database._all
+        [lane, *_] = app._database._all
         [[[count]]] = lane._wire.exchange([Sent("select count(*) from pg_prepared_statements")])
 
     assert count < 10

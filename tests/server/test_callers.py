@@ -6,7 +6,7 @@ from tests.server.conftest import refused, token_of
 from towpath.server.accounts import network_of
 from towpath.server.api import ROUTES, document
 
-SCOPES = ("enqueue", "manage", "work", "metrics")
+SCOPES = ("enqueue", "manage", "work", "metrics", "publish", "subscribe")
 SECRET = "a-shared-secret-of-more-than-32-bytes"
 JOB = "/api/jobs/enqueue"
 
@@ -48,6 +48,13 @@ NEEDS = {
     "POST /api/schedules/{name}/resume": "manage",
     "POST /api/schedules/{name}/run": "manage and enqueue",
     "GET /api/workers": "manage",
+    "POST /api/passes": "subscribe",
+    "GET /api/channels": "manage",
+    "GET /api/channels/{name}": "subscribe",
+    "DELETE /api/channels/{name}": "manage",
+    "POST /api/channels/{name}/close": "publish",
+    "POST /api/channels/{name}/events": "publish",
+    "GET /api/channels/{name}/events": "subscribe",
     "POST /api/collections/{collection}/auth-with-password": "nothing",
     "POST /api/collections/{collection}/auth-refresh": "a login",
     "POST /api/collections/{collection}/auth-logout": "a login",
@@ -79,6 +86,8 @@ EXPECTED = {  # nobody, the user, another user, a key with another scope, a toke
     "manage and enqueue": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),  # no key here has both
     "work": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
     "metrics": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
+    "publish": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
+    "subscribe": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
     "superuser": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
     "oneself": (WHO, FINE, NOT_YOU, NOT_YOU, BAD),
     "a login": (WHO, FINE, FINE, BAD, BAD),
@@ -109,6 +118,7 @@ class World:
         self.user = app.accounts.get("users", "ada@example.org").id
         self.job = str(app.jobs.enqueue("mail", {}).id)
         app.schedules.set("daily", topic="mail", every=60)
+        app.events.publish("daily", 1)
         self.known = document()["paths"]
 
     def ask(self, route, token):

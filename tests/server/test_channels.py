@@ -77,7 +77,7 @@ def test_a_cursor_that_cannot_go_on_is_reset_with_the_reason(web, root):
 
     answer = web.get("/api/channels/chat/events", as_=root, params={"after": said["cursor"]})
 
-    assert refused(answer) == (410, "reset")
+    assert refused(answer) == (410, "cursor_reset")
     assert answer.json()["details"]["reason"] == "channel"
     again = web.get(
         "/api/channels/chat/events", as_=root, params={"after": answer.json()["details"]["oldest"]}

@@ -175,7 +175,7 @@ async def publish(
     return Items(items=[event_shown(each) for each in stored])
 
 
-@routes.get("/api/channels/{name}/events", errors=("reset", "invalid_cursor"))
+@routes.get("/api/channels/{name}/events", errors=("cursor_reset", "invalid_cursor"))
 async def read_events(request: Request, name: ChannelName, query: ReadQuery) -> EventPageShown:
     """Read events behind a cursor; with `wait`, wait so many seconds for the first one."""
     await request.require_channel("subscribe", name)
