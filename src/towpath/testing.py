@@ -107,11 +107,11 @@ class IsolatedJobs:
     def run(self, *tasks: Task[Any], raises: bool = True) -> list[Job]:
         """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
 
-        Returns the jobs that ran, as they are now; a job that ran twice is returned twice. An
-        error in a task is stored with its job, as always, and then raised here; with
-        `raises=False` the next job runs. Blocking tasks run in the caller's thread; in the main
-        thread a task past its time limit is interrupted. Sandboxed tasks run in this process,
-        without a memory limit.
+        Jobs of other tasks that share a topic with these are given back at the end. Returns the
+        jobs that ran, as they are now; a job that ran twice is returned twice. An error in a task
+        is stored with its job, as always, and then raised here; with `raises=False` the next job
+        runs. Blocking tasks run in the caller's thread; in the main thread a task past its time
+        limit is interrupted. Sandboxed tasks run in this process, without a memory limit.
         """
         here = _CallersThread()
         return here.serve(self._run(tasks, here, raises=raises))
@@ -149,6 +149,7 @@ class IsolatedJobs:
         await asyncio.to_thread(self.app.upkeep.run)
         session = await self.app.sessions.astart("towpath.testing")
         ran: list[Job] = []
+        aside: list[Lease] = []  # of other tasks; given back at once they would be next again
         doing = asyncio.current_task()
         try:
             while found := await self.app.jobs.areserve(topics, session=session):
@@ -156,6 +157,9 @@ class IsolatedJobs:
                     msg = f"{MOST_RUNS} jobs ran and more are ready: does a task enqueue itself?"
                     raise AssertionError(msg)
                 await self.app.sessions.abeat(session, found)
+                if tasks and self._task_of(found[0].job) not in tasks:
+                    aside += found
+                    continue
                 job, error = await self._ended(found[0], here)
                 ran.append(job)
                 if doing and doing.cancelling():  # the run has swallowed the cancellation
@@ -166,6 +170,8 @@ class IsolatedJobs:
             self._dead[session] = self.clock()
             raise
         finally:
+            if aside:  # also after a crash, which was not theirs
+                await self.app.arun(leases.give_back(aside, []))
             if session not in self._dead:
                 await self.app.sessions.aend(session)
         return ran
@@ -174,7 +180,7 @@ class IsolatedJobs:
         self, lease: Lease, here: "_CallersThread | None"
     ) -> tuple[Job, Exception | None]:
         """Run one job as a worker does; return it, and the error that made it fail."""
-        found = self.app.tasks.find(lease.job.topic, lease.job.options.task)
+        found = self._task_of(lease.job)
         if found is None:
             msg = f"the app has no task for job {lease.job.id} of topic {lease.job.topic!r}"
             raise AssertionError(msg)
@@ -217,7 +223,10 @@ class IsolatedJobs:
             topic=topic, status="pending", limit=1_000, before=jobs[-1] if jobs else None
         ):
             jobs += page
-        return jobs[::-1]
+        return [job for job in jobs[::-1] if task is None or self._task_of(job) is task]
+
+    def _task_of(self, job: Job) -> Task[Any] | None:
+        return self.app.tasks.find(job.topic, job.options.task)
 
     def assert_enqueued(self, task: Calls[Any], *args: Any, **kwargs: Any) -> Job:
         """Return the first waiting job of a task with these arguments; it may have others.
@@ -232,7 +241,7 @@ class IsolatedJobs:
             if given.items() <= _arguments(wanted, job).items() and _has_options(job, options):
                 return job
         shown = ", ".join(f"{name}={value!r}" for name, value in {**given, **options}.items())
-        lines = [f"no job of {wanted.topic!r} waits with {shown or 'any arguments'}; waiting jobs:"]
+        lines = [f"no job of {wanted.name!r} waits with {shown or 'any arguments'}; waiting jobs:"]
         lines += [f"  {_shown(job)}" for job in waiting] or ["  none"]
         raise AssertionError("\n".join(lines))
 
@@ -241,7 +250,8 @@ class IsolatedJobs:
         __tracebackhide__ = True
         waiting = self.enqueued(task)
         if waiting:
-            lines = [f"{len(waiting)} jobs wait", *(f"  {_shown(job)}" for job in waiting)]
+            count = "1 job waits" if len(waiting) == 1 else f"{len(waiting)} jobs wait"
+            lines = [count, *(f"  {_shown(job)}" for job in waiting)]
             raise AssertionError("\n".join(lines))
 
 
@@ -499,4 +509,4 @@ _OPTIONS: Final[dict[str, Callable[[Job, Any], bool]]] = {
 
 def _shown(job: Job) -> str:
     wait = job.run_at - job.created_at
-    return f"{job.topic} {job.body}" + (f" delay={wait}" if wait else "")
+    return f"{job.options.task or job.topic} {job.body}" + (f" delay={wait}" if wait else "")

@@ -319,6 +319,75 @@ def test_an_app_without_tasks_has_nothing_to_run(app, jobs):
         jobs.run()
 
 
+# ---------------------------------------------------------------- tasks that share a topic
+
+
+@pytest.fixture
+def documents(app):
+    """Two tasks of one topic, with other parameters."""
+
+    @app.task(topic="documents")
+    def invoice(order: int) -> str:
+        return f"invoice {order}"
+
+    @app.task(topic="documents")
+    def receipt(number: int, copies: int = 1) -> str:
+        return f"{copies} receipts {number}"
+
+    return invoice, receipt
+
+
+def test_run_takes_only_the_named_task_of_a_shared_topic(app, jobs, run, documents):
+    invoice, receipt = documents
+    first = receipt.using(priority=1).enqueue(7)
+    invoice.enqueue(1)
+    last = receipt.enqueue(8)
+    invoice.enqueue(2)
+
+    assert [job.returned for job in run(invoice)] == ["invoice 1", "invoice 2"]
+    others = [app.jobs.get(job) for job in (first, last)]
+    assert [(job.state, job.releases) for job in others] == [("ready", 0), ("ready", 0)]
+    assert [job.returned for job in run()] == ["1 receipts 7", "1 receipts 8"]
+
+
+def test_a_crash_in_a_shared_topic_is_not_counted_for_the_other_tasks(app, jobs, run, documents):
+    invoice, receipt = documents
+    other = receipt.enqueue(7)
+    invoice.enqueue(1)
+    with jobs.crashing():
+        run(invoice)
+
+    jobs.clock.advance("1m")
+    run()
+    assert (app.jobs.get(other).state, app.jobs.get(other).crashes) == ("completed", 0)
+
+
+def test_what_waits_is_told_apart_by_its_task(app, jobs, documents):
+    invoice, receipt = documents
+    other = receipt.enqueue(1, 2)
+
+    assert jobs.enqueued(invoice) == []
+    jobs.assert_nothing_enqueued(invoice)
+    with pytest.raises(AssertionError, match=r"no job of 'invoice' waits with order=1.*\n  none"):
+        jobs.assert_enqueued(invoice, 1)
+    with pytest.raises(AssertionError, match=r"1 job waits\n  receipt {"):
+        jobs.assert_nothing_enqueued(receipt)
+    job = invoice.enqueue(1)
+    assert jobs.assert_enqueued(invoice, 1).id == job.id
+    assert jobs.assert_enqueued(receipt, 1, copies=2).id == other.id
+
+
+def test_a_job_that_names_no_task_is_of_the_only_task_of_its_topic(app, jobs, run):
+    @app.task(topic="documents")
+    def invoice(order: int) -> int:
+        return order
+
+    job = app.jobs.enqueue("documents", {"order": 1})
+
+    assert jobs.assert_enqueued(invoice, 1).id == job.id
+    assert [job.returned for job in run(invoice)] == [1]
+
+
 # ---------------------------------------------------------------- crashes
 
 
@@ -432,7 +501,7 @@ def test_what_is_not_enqueued_fails_the_test_and_shows_what_is(jobs, send, optio
         jobs.assert_enqueued(send.using(**options), "ada")
     with pytest.raises(AssertionError, match="to='bob'"):
         jobs.assert_enqueued(send, to="bob")
-    with pytest.raises(AssertionError, match="1 jobs wait"):
+    with pytest.raises(AssertionError, match="1 job waits"):
         jobs.assert_nothing_enqueued()
 
 
