@@ -226,7 +226,7 @@ class IsolatedJobs:
         return [job for job in jobs[::-1] if task is None or self._task_of(job) is task]
 
     def _task_of(self, job: Job) -> Task[Any] | None:
-        return self.app.tasks.find(job.topic, job.options.task)
+        return self.app.tasks.find(job.topic, job.task_name)
 
     def assert_enqueued(self, task: Calls[Any], *args: Any, **kwargs: Any) -> Job:
         """Return the first waiting job of a task with these arguments; it may have others.
@@ -509,4 +509,4 @@ _OPTIONS: Final[dict[str, Callable[[Job, Any], bool]]] = {
 
 def _shown(job: Job) -> str:
     wait = job.run_at - job.created_at
-    return f"{job.options.task or job.topic} {job.body}" + (f" delay={wait}" if wait else "")
+    return f"{job.task_name or job.topic} {job.body}" + (f" delay={wait}" if wait else "")

@@ -37,6 +37,27 @@ def test_each_job_runs_its_own_task(app, slow):
     assert [job.topic for job in app.jobs.list()] == ["slow", "slow"]
 
 
+def test_a_job_says_which_task_it_calls(app, slow):
+    resize, crop = slow
+    mail = app.jobs.enqueue("mail")
+
+    jobs = [resize.enqueue(1), crop.enqueue(2), mail]
+
+    assert [job.task_name for job in jobs] == ["resize", "images.crop", None]
+
+
+def test_the_log_of_a_worker_says_which_task_ran(app, slow, caplog):
+    caplog.set_level(logging.INFO, "towpath")
+    with working(app):
+        slow[0].enqueue(1).result(20)
+        app.jobs.enqueue("slow", task="gone")
+        eventually(lambda: "given back" in caplog.text)
+
+    assert "job 1 of topic 'slow' (resize) has started" in caplog.text
+    assert "job 1 of topic 'slow' (resize) has completed after" in caplog.text
+    assert "of topic 'slow' (gone) is given back" in caplog.text
+
+
 def test_a_step_of_a_flow_names_its_task(app, slow):
     resize, _ = slow
 

@@ -87,6 +87,18 @@ def test_a_job_is_shown_in_full_by_its_id_or_its_number(app, towpath):
         assert "ValueError: no ink" in shown
 
 
+def test_a_job_is_shown_with_its_task_if_the_topic_has_another_name(app, towpath):
+    app.jobs.enqueue("documents", task="make_invoice")
+    app.jobs.enqueue("mail")
+
+    mail, invoice = towpath("jobs", "list").stdout.splitlines()[1:]
+    assert "documents (make_invoice)" in invoice
+    assert "(" not in mail
+    assert [job["task"] for job in towpath.json("jobs", "list")["jobs"]] == [None, "make_invoice"]
+    assert ["task", "make_invoice"] in lines(towpath("jobs", "show", 1))
+    assert "task" not in towpath("jobs", "show", 2).stdout
+
+
 def test_a_job_that_no_worker_can_run_says_what_it_waits_for(app, towpath):
     job = app.jobs.enqueue("slow")
     app.jobs.release(app.jobs.reserve("slow")[0])

@@ -50,7 +50,9 @@ LIST: Final[Columns] = {
     "age": "right",
     "payload or error": "left",
 }
-SHOWN: Final = ("id", "seq", "topic", "status", "state", "priority", "key", "created_at", "run_at")
+SHOWN: Final = (
+    "id", "seq", "topic", "task", "status", "state", "priority", "key", "created_at", "run_at"
+)  # fmt: skip
 COUNTED: Final = ("retries", "crashes", "timeouts", "releases", "buries", "kicks")
 TIMES: Final = ("expires_at", "reserved_at", "until", "finished_at", "duration")
 GONE: Final = {"delete": "deleted", "forget": "forgotten"}  # what a verb makes of a job
@@ -401,7 +403,12 @@ def _row(job: Job, redact: str) -> tuple[object, ...]:
     error = job.last_error if job.state != "completed" else None
     shown = error or _payload(job, redact)
     age = since(job.created_at)
-    return str(job.seq), job.topic, job.state, job.retries, age, shown[:MOST_SHOWN]
+    topic = f"{job.topic} ({job.task_name})" if job.task_name else job.topic
+    return str(job.seq), topic, job.state, job.retries, age, shown[:MOST_SHOWN]
+
+
+def _field(job: Job, name: str) -> object:
+    return getattr(job, "task_name" if name == "task" else name)
 
 
 def _payload(job: Job, redact: str) -> str:
@@ -414,7 +421,7 @@ def _payload(job: Job, redact: str) -> str:
 
 def described(job: Job) -> dict[str, Any]:
     """Return the JSON form of a job; an unreadable job has the reason instead of its payload."""
-    known = {name: getattr(job, name) for name in (*SHOWN, *COUNTED, *TIMES)}
+    known = {name: _field(job, name) for name in (*SHOWN, *COUNTED, *TIMES)}
     known |= {"epoch": job.epoch, "ttr": job.ttr, "cancel_requested": job.cancel_requested}
     known |= {"progress": job.progress, "progress_message": job.progress_message}
     known |= {"result": job.returned, "last_error": job.last_error, "encoding": job.encoding}
@@ -427,9 +434,9 @@ def described(job: Job) -> dict[str, Any]:
 
 def _in_full(job: Job, failures: list[Failure], logs: list[LogLine], redact: str) -> str:
     lines = [
-        f"{name:<13}{plain(getattr(job, name))}"
+        f"{name:<13}{plain(_field(job, name))}"
         for name in (*SHOWN, *TIMES)
-        if getattr(job, name) is not None
+        if _field(job, name) is not None
     ]
     counted = (f"{name} {getattr(job, name)}" for name in COUNTED if getattr(job, name))
     lines.append(f"{'counted':<13}{', '.join(counted) or '-'}")

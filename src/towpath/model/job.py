@@ -85,6 +85,11 @@ class Job(Struct, frozen=True):
         return None
 
     @property
+    def task_name(self) -> str | None:
+        """The name of its task; None if that is the name of the topic, or not known."""
+        return self.options.task
+
+    @property
     def headers(self) -> dict[str, str]:
         """The headers that it was enqueued with."""
         return dict(self.options.headers)
@@ -104,7 +109,7 @@ SHOWN_OTHERWISE: Final[dict[str, dict[str, str]]] = {
     "state": {"state": "state", "status": "status"},
     "body": {"payload": "body"},
     "options": {
-        "task": "options.task",
+        "task": "task_name",
         "headers": "options.headers",
         "timeout": "options.timeout",
         "retention": "options.retention",
@@ -144,6 +149,10 @@ class UnreadableJob(Job, frozen=True, kw_only=True):
     @property
     def expires_at(self) -> None:
         """None: the expiry is part of the options."""
+
+    @property
+    def task_name(self) -> None:
+        """None: the name is part of the options."""
 
     # The struct is frozen, so a property may stand in for the field.
     @property  # type: ignore[misc]

@@ -24,7 +24,7 @@ from towpath.errors import (
 from towpath.model.arguments import encode_result
 from towpath.model.backoff import DEFAULT
 from towpath.model.instants import Duration, microseconds
-from towpath.model.job import Failure, FailureKind, Lease
+from towpath.model.job import Failure, FailureKind, Job, Lease
 from towpath.model.payload import Encoding
 from towpath.store import leases
 from towpath.store.job_output import Note
@@ -86,7 +86,7 @@ class TaskRun:
     async def end(self, task: Task[Any] | None, sandboxes: Sandboxes) -> Ended:
         """Run the task; return the outcome of the job. None: this worker has no such task."""
         if task is None:
-            name = self.lease.job.options.task
+            name = self.lease.job.task_name
             topic = self.lease.job.topic
             which = f"no task {name!r} here"
             if name is None:
@@ -239,7 +239,7 @@ class TaskRun:
         now = job.reserved_at
         if streak and now and (now - streak[-1].failed_at).total_seconds() >= PUT_OFF_AT_MOST:
             return outcomes.final_failure(self.lease, reason)
-        log.warning("job %s of topic %r is given back: %s", job.id, job.topic, reason)
+        log.warning("job %s of %s is given back: %s", job.id, topic_said(job), reason)
         pause = min(FIRST_PUT_OFF * 2 ** len(streak), LAST_PUT_OFF)
         return outcomes.not_yet(self.lease, reason, pause)
 
@@ -313,6 +313,11 @@ class TaskRun:
 
 class Undecodable(Exception):
     """The stored arguments do not fit the task as this worker knows it."""
+
+
+def topic_said(job: Job) -> str:
+    """Return the topic of a job for a log line, with its task where several may share the topic."""
+    return f"topic {job.topic!r}" + (f" ({job.task_name})" if job.task_name else "")
 
 
 def _is_unknown(failure: Failure) -> bool:

@@ -20,7 +20,7 @@ from towpath.model.job import Job, Lease
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.heartbeat import Heartbeat
 from towpath.worker.outbox import Outbox
-from towpath.worker.run import TaskRun
+from towpath.worker.run import TaskRun, topic_said
 from towpath.worker.sandbox import Sandboxes, find_task
 from towpath.worker.threads import Threads
 from towpath.worker.watchdog import Watchdog
@@ -334,9 +334,9 @@ class Worker:
             key = (lease.job.seq, lease.epoch)
             self._runs[key] = run
             started = time.monotonic()
-            log.info("job %d of topic %r has started", lease.job.seq, lease.job.topic)
+            log.info("job %d of %s has started", lease.job.seq, topic_said(lease.job))
             try:
-                task = self._app.tasks.find(lease.job.topic, lease.job.options.task)
+                task = self._app.tasks.find(lease.job.topic, lease.job.task_name)
                 ended = await run.end(task, self._sandboxes)
                 outbox.put(ended, run.context.notes)
                 _log_end(lease.job, ended, started)
@@ -355,7 +355,8 @@ class Worker:
         if thread is None or thread.done():
             self._release(job.topic)
             return False
-        log.warning("job %s of topic %r has ended, but its thread still runs", job.id, job.topic)
+        said = topic_said(job)
+        log.warning("job %s of %s has ended, but its thread still runs", job.id, said)
 
         def ended(thread: "asyncio.Future[Any]") -> None:
             self._lingering.discard(thread)
@@ -446,7 +447,8 @@ def _log_end(job: Job, ended: Completion | Outcome, started: float) -> None:
             level, how = logging.WARNING, "failed"
             next_step = f" and is tried again in {ended.delay / 1e6:g} s: {ended.error}"
     took = time.monotonic() - started
-    log.log(level, "job %d of topic %r %s after %.3f s%s", job.seq, job.topic, how, took, next_step)
+    topic = topic_said(job)
+    log.log(level, "job %d of %s %s after %.3f s%s", job.seq, topic, how, took, next_step)
 
 
 def _is_suspect(job: Job) -> bool:
