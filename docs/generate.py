@@ -281,16 +281,21 @@ INTERNAL = {
     ("App", "run"),
     ("App", "start_again"),
     ("Backoff", "checked"),
+    ("Chain", "after"),
     ("Chain", "build"),
+    ("Chain", "in_turn"),
     ("Chain", "nodes"),
     ("Context", "cancel"),
+    ("Group", "after"),
     ("Group", "build"),
     ("Group", "enqueue"),
+    ("Group", "in_turn"),
     ("Jobs", "new"),
     ("Jobs", "storing"),
     ("Jobs", "stored"),
     ("Limit", "pace"),
     ("Schedules", "declaration"),
+    ("Step", "after"),
     ("Step", "build"),
     ("Task", "as_enqueued"),
     ("Task", "from_outside"),
@@ -309,7 +314,7 @@ INTERNAL = {
 }
 """Public by name, but not meant for users."""
 
-OPERATORS = {"__call__": "a call", "__or__": "`… | step`"}
+OPERATORS = {"__call__": "a call"}
 DOORS = {
     "app": App,
     "app.jobs": Jobs,

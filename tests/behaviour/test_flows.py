@@ -259,6 +259,63 @@ def test_groups_and_chains_can_be_nested(tasks, run):
     assert run(flow.enqueue()) == 107
 
 
+def test_a_group_after_a_step_gives_its_result_to_each_part(tasks, run):
+    add, total = tasks.tasks.find("add"), tasks.tasks.find("total")
+    spread = group(add.s(10), add.s(20) | add.s(5))
+
+    for flow in (
+        add.s(1, 2) | spread | total.s(),
+        add.s(1, 2) | spread.then(total.s()),
+        add.s(1, 1) | (add.s(1) | spread) | total.s(),
+        (add.s(1, 2) | spread).then(total.s()),
+    ):
+        assert run(flow.enqueue()) == 13 + 28
+    assert run((add.s(1, 2) | (add.s(1) | add.s(1))).enqueue()) == 5
+
+
+def test_a_group_after_a_group_gives_the_list_to_each_part(tasks, run):
+    add, total = tasks.tasks.find("add"), tasks.tasks.find("total")
+
+    flow = group(add.s(1, 1), add.s(2, 2)) | group(total.s(), total.s()) | total.s()
+
+    assert run(flow.enqueue()) == 12
+
+
+def test_a_step_that_fails_before_a_group_fails_the_flow_until_it_is_requeued(parts):
+    part = parts.tasks.find("mail")
+    flow = part.s(1) | group(part.s(), part.s()) | parts.tasks.find("clean").s()
+    last = flow.enqueue()
+    [lease] = parts.jobs.reserve("mail")
+    parts.jobs.bury(lease)
+    assert [job.state for job in parts.jobs.list()] == [State.BURIED] * 4
+
+    parts.jobs.requeue(lease.job)
+    assert last.refresh().state is State.BLOCKED
+    for result in (7, 8, 9):
+        work(parts, result=result)
+    assert last.refresh().state is State.READY
+    assert [job.payload for job in parts.jobs.list(topic="mail")] == [
+        {"_number": 7}, {"_number": 7}, {"_number": 1},
+    ]  # fmt: skip
+
+
+def test_the_outcomes_of_a_group_after_a_step_are_passed_on(tasks, run):
+    add, fails, pack = (tasks.tasks.find(name) for name in ("add", "fails", "pack"))
+
+    flow = (add.s(1, 2) | group(add.s(10), fails.s())).outcomes() | pack.s()
+
+    assert run(flow.enqueue()) == ["True 13 None", "False None ValueError: no"]
+
+
+def test_a_flow_that_ends_in_a_group_is_refused_and_says_what_to_add(tasks):
+    add = tasks.tasks.find("add")
+
+    for flow in (group(add.s(1, 2)), add.s(1, 2) | group(add.s(3))):
+        with pytest.raises(Invalid, match=r"cannot end in a group; add `\.then\(step\)`"):
+            flow.enqueue()
+    assert tasks.jobs.list() == []
+
+
 def test_a_step_without_room_takes_nothing(tasks, run):
     add, ping = tasks.tasks.find("add"), tasks.tasks.find("ping")
 

@@ -4,7 +4,19 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, assert_type
 
-from towpath import App, Backoff, Context, Job, Lease, LogLine, Task, TaskJob
+from towpath import (
+    App,
+    Backoff,
+    Chain,
+    Context,
+    Group,
+    Job,
+    Lease,
+    LogLine,
+    Task,
+    TaskJob,
+    group,
+)
 
 app = App("memory://")
 
@@ -112,6 +124,15 @@ assert_type(takes_anything.enqueue(None, "d1"), TaskJob[int])
 assert_type(read_one.using(priority=1).enqueue("d1").result(), dict[str, Any])
 assert_type(fetch_one.enqueue_many([{"document": "d1"}]), list[TaskJob[dict[str, Any]]])
 assert_type(fetch_one.s("d1").enqueue(), TaskJob[dict[str, Any]])
+assert_type((double.s(1) | plain_one.s()).enqueue(), TaskJob[dict[str, Any]])
+assert_type(double.s(1) | group(double.s(), double.s()), Group)
+assert_type(double.s(1) | group(double.s(), double.s()) | report.s(), Chain[None])
+assert_type(double.s(1) | group(double.s()).then(plain_one.s()), Chain[dict[str, Any]])
+assert_type(double.s(1) | (double.s() | double.s()), Chain[int])
+assert_type((double.s(1) | group(double.s())).outcomes().then(double.s()), Chain[int])
+double.s(1) | double  # wrong
+double.s(1) | 1  # wrong
+group(double.s(1)).then(double)  # wrong
 read_one.enqueue(1)  # wrong
 read_one.enqueue()  # wrong
 read_one.enqueue("d1", 2)  # wrong

@@ -3,14 +3,15 @@
 `(fetch.s(url) | parse.s() | store.s("table")).enqueue()` runs one step after the other; each step
 gets the result of the previous one as its first argument, if that parameter is still free.
 `group(resize.s(1), resize.s(2)).then(pack.s())` runs a group in parallel and passes a list of the
-results. If a job is buried, the jobs that wait for it fail with that reason; if it is requeued,
-they wait again. `group(…).outcomes().then(pack.s())` goes on when all have ended, good or bad, and
-passes a list of outcomes.
+results; in `split.s(file) | group(…)` each part gets the result of the step. If a job is buried,
+the jobs that wait for it fail with that reason; if it is requeued, they wait again.
+`group(…).outcomes().then(pack.s())` goes on when all have ended, good or bad, and passes a list of
+outcomes.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Union, overload
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from towpath.app.tasks import CallOptions, Task, TaskJob
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class Flow:
@@ -34,9 +34,20 @@ class Flow:
         """Add its calls to a plan; return the calls that the next part waits for."""
         raise NotImplementedError
 
-    def __or__(self, then: "Step[R]") -> "Chain[R]":
-        """Continue with a step when this has completed."""
-        return Chain((self,), _step(then))
+    def in_turn(self) -> "Sequence[Flow]":
+        """Return its parts that run one after the other."""
+        return (self,)
+
+    @overload
+    def __or__(self, then: "Step[R] | Chain[R]") -> "Chain[R]": ...
+
+    @overload
+    def __or__(self, then: "Group") -> "Group": ...
+
+    def __or__(self, then: "Step[Any] | Chain[Any] | Group") -> "Chain[Any] | Group":
+        """Continue when this has completed; a step, or each part of a group, gets the result."""
+        _check(then)
+        return then.after(self.in_turn())
 
 
 class Step(Flow, Generic[R]):
@@ -60,6 +71,10 @@ class Step(Flow, Generic[R]):
         step = Step[R](self.task, self.args, self.kwargs, self.options)
         step._takes = False
         return step
+
+    def after(self, parts: Sequence[Flow]) -> "Chain[R]":
+        """Return a chain of other parts and this step."""
+        return Chain(parts, self)
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its call to a plan."""
@@ -90,20 +105,25 @@ class Step(Flow, Generic[R]):
 class Chain(Flow, Generic[R]):
     """Parts that run one after the other, made by `|`: `fetch.s(url) | parse.s()`.
 
-    Each step gets the result of the previous one as its first argument, if that is still free.
+    Each step gets the result of the previous one as its first argument, if that is still free. In
+    `fetch.s(url) | group(…)` each part of the group gets it.
     """
 
     def __init__(self, parts: Sequence[Flow], last: Step[R]) -> None:
         self._parts = parts
         self._last = last
 
-    def __or__(self, then: Step[T]) -> "Chain[T]":
-        """Continue with another step, which gets the result."""
-        return Chain((*self._parts, self._last), _step(then))
+    def in_turn(self) -> Sequence[Flow]:
+        """Return its parts that run one after the other."""
+        return (*self._parts, self._last)
+
+    def after(self, parts: Sequence[Flow]) -> "Chain[R]":
+        """Return a chain of other parts and these."""
+        return Chain((*parts, *self._parts), self._last)
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan."""
-        for part in (*self._parts, self._last):
+        for part in self.in_turn():
             before = part.build(plan, before)
         return before
 
@@ -136,17 +156,28 @@ class Chain(Flow, Generic[R]):
 
 
 class Group(Flow):
-    """Parts that run in parallel, made by `group(…)`; `.then(step)` makes a chain of it."""
+    """Parts that run in parallel, made by `group(…)`; `.then(step)` makes a chain of it.
+
+    `fetch.s(url) | group(…)` is a group that waits for a step.
+    """
 
     def __init__(self, parts: Sequence[Union[Step[Any], Chain[Any]]]) -> None:  # noqa: UP007 - one is a string
         if not parts:
             msg = "a group is empty; pass at least one step"
             raise Invalid(msg)
         for part in parts:
-            if not isinstance(part, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-                _step(part)
+            _check(part)
         self._parts = parts
+        self._before: Sequence[Flow] = ()
         self._goes_on = False
+
+    def after(self, parts: Sequence[Flow]) -> "Group":
+        """Return a group that waits for other parts, which run one after the other."""
+        return self._copy((*parts, *self._before), goes_on=self._goes_on)
+
+    def in_turn(self) -> Sequence[Flow]:
+        """Return its parts that run one after the other; the last one is the group alone."""
+        return (*self._before, self._copy((), goes_on=self._goes_on))
 
     def outcomes(self) -> "Group":
         """Continue when all have ended, good or bad, with a list of their outcomes.
@@ -154,30 +185,36 @@ class Group(Flow):
         A part has ended when it has completed, failed for good or expired, or was cancelled or
         deleted. The next step waits again for a part that is requeued, unless it has gone on.
         """
-        group = Group(self._parts)
-        group._goes_on = True
-        return group
+        return self._copy(self._before, goes_on=True)
 
     def enqueue(self) -> NoReturn:
-        """Refuse: a group without `.then()` has no result."""
-        msg = "a group cannot be enqueued; add `.then(step)`, or enqueue its parts separately"
+        """Refuse: a flow that ends in a group has no result."""
+        msg = "a flow cannot end in a group; add `.then(step)`, or enqueue the parts separately"
         raise Invalid(msg)
 
-    def then(self, last: Step[R]) -> Chain[R]:
+    def then(self, last: Step[R] | Chain[R]) -> Chain[R]:
         """Continue when all have completed, with a list of their results."""
         return self | last
 
     def build(self, plan: "FlowPlan", before: "Before") -> "Before":
         """Add its calls to a plan."""
+        for part in self._before:
+            before = part.build(plan, before)
         ends = [end for part in self._parts for end in part.build(plan, before).nodes]
         return Before(tuple(ends), many=True, goes_on=self._goes_on)
 
+    def _copy(self, before: Sequence[Flow], *, goes_on: bool) -> "Group":
+        copy = Group(self._parts)
+        copy._before = before
+        copy._goes_on = goes_on
+        return copy
 
-def _step(then: Step[R]) -> Step[R]:
-    if isinstance(then, Step):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        return then
-    msg = f"a part of a flow must be a step such as task.s(), not {then!r}"
-    raise Invalid(msg)
+
+def _check(part: Flow) -> None:
+    """Raise Invalid if this is no part of a flow."""
+    if not isinstance(part, Flow):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        msg = f"a part of a flow must be a step such as task.s(), not {part!r}"
+        raise Invalid(msg)
 
 
 def group(*parts: Step[Any] | Chain[Any]) -> Group:
