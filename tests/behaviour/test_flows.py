@@ -1,12 +1,14 @@
 """Flows: jobs that wait for others."""
 
 import asyncio
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from tests.conftest import eventually
-from towpath import PartOutcome, State, Status, group
+from towpath import App, PartOutcome, State, Status, group
 from towpath.errors import Invalid, InvalidArguments, InvalidState, JobFailed, NotFound
 from towpath.store import dependencies, leases
 from towpath.worker import Worker
@@ -328,6 +330,24 @@ def test_a_chain_whose_part_failed_says_so_at_its_end(tasks, run):
 
     with pytest.raises(JobFailed, match="fails"):
         run((add.s(1, 2) | fails.s() | add.s(1)).enqueue())
+
+
+@pytest.mark.one_database
+def test_a_step_alone_and_a_chain_are_stored_in_the_callers_transaction(tmp_path):
+    with App(f"sqlite:///{tmp_path}/shop.db") as app, closing(sqlite3.connect(app.url[10:])) as db:
+        app.migrate()
+
+        @app.task()
+        def ping() -> None: ...
+
+        for flow, stored in ((ping.s(), 1), (ping.s() | ping.s().regardless(), 3)):
+            db.execute("begin")
+            flow.enqueue(connection=db)
+            db.rollback()
+            db.execute("begin")
+            flow.enqueue(connection=db)
+            db.commit()
+            assert len(app.jobs.list()) == stored
 
 
 def test_a_step_that_can_never_be_called_is_refused_at_once(tasks):

@@ -91,15 +91,15 @@ class Step(Flow, Generic[R]):
         plan.nodes.append(Node(new, before.nodes, goes_on=before.goes_on))
         return Before((len(plan.nodes) - 1,), many=False)
 
-    async def aenqueue(self) -> "TaskJob[R]":
+    async def aenqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store this call."""
-        return await Chain((), self).aenqueue()
+        return await Chain((), self).aenqueue(connection=connection)
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
-    def enqueue(self) -> "TaskJob[R]":
+    def enqueue(self, *, connection: object = None) -> "TaskJob[R]":
         """Store this call."""
-        return Chain((), self).enqueue()
+        return Chain((), self).enqueue(connection=connection)
 
 
 class Chain(Flow, Generic[R]):
