@@ -91,18 +91,18 @@ class Clock:
 
 
 class IsolatedJobs:
-    """The jobs of an app under test: `app`, its `clock`, and the verbs of a test."""
+    """The jobs of an app under test: `app`, its `clock`, and the verbs of a test.
 
-    def __init__(self, app: App, clock: Clock) -> None:
+    `url` is that of the private database, as it was given: with SQLAlchemy's driver, if it has one.
+    A connection to it can be passed as `connection=`.
+    """
+
+    def __init__(self, app: App, url: str, clock: Clock) -> None:
         self.app = app
+        self.url = url
         self.clock = clock
         self._crashing = False
         self._dead: dict[int, int] = {}  # sessions of workers that crashed, and when
-
-    @property
-    def url(self) -> str:
-        """The URL of the private database: a connection to it can be passed as `connection=`."""
-        return self.app.url
 
     def run(self, *tasks: Task[Any], raises: bool = True) -> list[Job]:
         """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
@@ -275,8 +275,9 @@ def isolated(
     clock = Clock(now or datetime.now(UTC))
     before = dict(vars(app))
     with TemporaryDirectory(prefix="towpath-test-") as directory:
+        url = url or f"sqlite:///{directory}/test.db"
         try:
-            app.attach(url or f"sqlite:///{directory}/test.db", _private(app.settings), clock)
+            app.attach(url, _private(app.settings), clock)
         except Invalid:
             vars(app).update(before)
             raise
@@ -288,7 +289,7 @@ def isolated(
                 _refuse_used(app)
             app.migrate()  # not later, beside a transaction of the test
             try:
-                yield IsolatedJobs(app, clock)
+                yield IsolatedJobs(app, url, clock)
             finally:
                 if "towpath_migration" in theirs:
                     app.delete_everything()

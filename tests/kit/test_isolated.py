@@ -567,6 +567,14 @@ def test_the_callers_transaction_is_shared(app):
     db.close()
 
 
+@pytest.mark.parametrize("driver", ["", "+psycopg", "+asyncpg"])
+def test_the_url_is_the_one_that_was_given_with_its_driver(app, postgres, driver):
+    url = postgres.url().replace("postgresql:", f"postgresql{driver}:")
+
+    with isolated(app, url) as jobs:
+        assert jobs.url == url
+
+
 def test_the_database_of_the_users_tests_is_left_without_our_tables(app, kind, tmp_path, request):
     url, _ = new_place(kind, tmp_path, request)
     for number in range(2):
