@@ -99,6 +99,29 @@ def test_a_job_is_shown_with_its_task_if_the_topic_has_another_name(app, towpath
     assert "task" not in towpath("jobs", "show", 2).stdout
 
 
+def test_a_number_of_jobs_agrees_with_its_sentence(app, towpath):
+    app.jobs.enqueue_many("mail", range(4), delay=60)
+
+    for number in (1, 2):
+        said = "1 job of mail is" if number == 1 else "2 jobs of mail are"
+        kicked = towpath("jobs", "kick", "--topic", "mail", "--limit", number)
+        assert kicked.stdout == f"{said} ready\n"
+    finished(app)
+    assert towpath("jobs", "forget", "--all", "--yes").stdout == "1 job is forgotten\n"
+    app.jobs.purge("mail")
+    app.jobs.enqueue("mail")
+    assert towpath("topics", "purge", "mail", "--yes").stdout == "1 job of mail is deleted\n"
+
+
+@pytest.mark.parametrize("verb", ["requeue", "cancel", "delete"])
+def test_a_verb_for_all_jobs_says_if_none_matches(app, towpath, verb):
+    app.migrate()
+    words = ("jobs", verb, "--all", "--topic", "mail", "--yes")
+
+    assert towpath(*words).stdout == "no job matches\n"
+    assert towpath.json(*words) == {"jobs": []}
+
+
 def test_a_job_that_no_worker_can_run_says_what_it_waits_for(app, towpath):
     job = app.jobs.enqueue("slow")
     app.jobs.release(app.jobs.reserve("slow")[0])
@@ -275,7 +298,7 @@ def test_a_terminal_shows_how_many_jobs_are_forgotten_so_far(app, towpath):
 
     assert code == 0
     assert "\x1b[?25l" in shown  # a bar is drawn
-    assert "1 jobs are forgotten" in shown
+    assert "1 job is forgotten" in shown
 
 
 @pytest.mark.parametrize(("typed", "left"), [("n\n", 1), ("\n", 1), ("y\n", 0)])

@@ -20,6 +20,7 @@ from towpath.cli.output import (
     complain,
     confirm,
     counting,
+    jobs_are,
     plain,
     since,
     text,
@@ -232,7 +233,7 @@ def kick(given: argparse.Namespace) -> int:
         kicked = app.jobs.kick(given.topic, given.limit)
     Output(as_json=given.json).show(
         {"topic": given.topic, "kicked": kicked},
-        lambda: [text(f"{kicked} jobs of {given.topic} are ready")],
+        lambda: [text(f"{jobs_are(kicked, given.topic)} ready")],
     )
     return 0
 
@@ -257,7 +258,7 @@ def forget(given: argparse.Namespace) -> int:
     with open_app(given) as app, counting("jobs are forgotten") as count:
         number = app.jobs.forget_all(**filters, progress=count)
     Output(as_json=given.json).show(
-        {"forgotten": number}, lambda: [text(f"{number:,} jobs are forgotten")]
+        {"forgotten": number}, lambda: [text(f"{jobs_are(number)} forgotten")]
     )
     return 0
 
@@ -304,7 +305,8 @@ def _act(given: argparse.Namespace, verb: Verb) -> int:
     done: list[Job] = []
     code = 0
     with open_app(given) as app:
-        for name in _chosen(app, given):
+        chosen = list(_chosen(app, given))
+        for name in chosen:
             with _reporting(given) as reported:
                 found = app.jobs.get(name) if isinstance(name, Job) else _found(app, name)
                 # An action on an earlier job may have moved this one too.
@@ -312,6 +314,8 @@ def _act(given: argparse.Namespace, verb: Verb) -> int:
                 done.append(found if has_moved else verb(app, found))
             code = code or reported.code
     _show_acted(given, done)
+    if not chosen and not given.json:
+        print("no job matches")
     return code
 
 

@@ -163,6 +163,12 @@ def plain(value: Cell) -> str:
             return _UNSAFE.sub(_escaped, str(value))
 
 
+def jobs_are(count: int, of: str | None = None) -> str:
+    """Return the beginning of a sentence about a number of jobs, perhaps of one topic."""
+    noun, verb = ("job", "is") if count == 1 else ("jobs", "are")
+    return f"{count:,} {noun}{f' of {of}' if of else ''} {verb}"
+
+
 def since(instant: datetime | None) -> timedelta | None:
     """Return how long ago a time was."""
     return None if instant is None else max(datetime.now(UTC) - instant, timedelta())

@@ -6,7 +6,7 @@ from typing import Final
 
 from towpath import App
 from towpath.cli.apps import add_common, duration, open_app
-from towpath.cli.output import Columns, Output, Refused, Table, confirm, since, text
+from towpath.cli.output import Columns, Output, Refused, Table, confirm, jobs_are, since, text
 from towpath.model.stats import TopicStats
 
 EXAMPLES: Final = """\
@@ -108,7 +108,7 @@ def purge(given: argparse.Namespace) -> None:
         counts = {topic: app.jobs.purge(topic) for topic in given.topics}
     Output(as_json=given.json).show(
         {"topics": [{"topic": topic, "purged": count} for topic, count in counts.items()]},
-        lambda: [text(f"{count} jobs of {topic} are deleted") for topic, count in counts.items()],
+        lambda: [text(f"{jobs_are(count, topic)} deleted") for topic, count in counts.items()],
     )
 
 
