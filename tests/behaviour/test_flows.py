@@ -362,6 +362,52 @@ def test_a_step_that_can_never_be_called_is_refused_at_once(tasks):
     assert tasks.jobs.list() == []
 
 
+# ---------------------------------------------------------------- results that are too large
+
+
+@pytest.fixture
+def small(make_app, clock):
+    """An app of small payloads, whose jobs a test ends by hand."""
+    app = make_app(clock=clock, max_payload=300)
+
+    @app.task()
+    def mail() -> str: ...
+
+    @app.task()
+    def report(texts: list[str]) -> str: ...
+
+    return app
+
+
+def test_a_step_whose_group_returned_too_much_fails_and_says_how_much(small):
+    part, report = small.tasks.find("mail"), small.tasks.find("report")
+    last = (group(part.s(), part.s(), part.s()) | report.s() | part.s()).enqueue()
+    other = group(part.s(), part.s()).then(report.s()).enqueue()
+    for letter in "abcde":
+        work(small, result=letter * 100)
+
+    step = small.jobs.numbered(last.seq - 1)
+    assert step.state is State.BURIED
+    [failure] = small.jobs.failures(step)
+    assert failure.kind == "dependency"
+    assert "the 3 parts of the group returned 306 bytes together" in failure.error
+    assert "`max_payload` allows 300" in failure.error
+    assert last.refresh().state is State.BURIED
+    assert other.refresh().state is State.READY
+    small.upkeep.run()
+    assert [job.topic for job in small.jobs.list(status="buried")] == ["mail", "report"]
+
+
+def test_a_step_whose_group_returned_too_much_can_be_requeued_all_the_same(small):
+    part, report = small.tasks.find("mail"), small.tasks.find("report")
+    step = group(*(part.s() for _ in range(4))).then(report.s()).enqueue()
+    for _ in range(4):
+        work(small, result="a" * 100)
+
+    assert small.jobs.requeue(step).payload == {"texts": ["a" * 100] * 4}
+    assert work(small, "report").id == step.id
+
+
 # ---------------------------------------------------------------- outcomes
 
 

@@ -83,7 +83,7 @@ class Step(Flow, Generic[R]):
             body, name = self.task.signature.encode_step(self.args, self.kwargs, most)
         else:
             body, name = self.task.signature.encode(self.args, self.kwargs, most), None
-        takes = Takes(name, before.many) if name else None
+        takes = Takes(name, before.many, most if before.many else None) if name else None
         new = self.task.new(body, self.options, plan.around)
         if takes:
             options = msgspec.structs.replace(new.options, takes=takes)

@@ -12,6 +12,7 @@ class Takes(Struct, frozen=True, omit_defaults=True):
 
     name: str
     many: bool = False  # it receives a list of all results, not one result
+    most: int | None = None  # bytes of all results; None: not bounded, as one result is by itself
 
 
 class PartOutcome(Struct, Generic[T], frozen=True, omit_defaults=True):

@@ -197,7 +197,9 @@ class FailureKind(StrEnum):
     CRASH = "crash"  # the worker died or stopped reporting
     EXPIRED = "expired"  # the first run did not begin before the job expired
     UNKNOWN = "unknown"  # the worker did not know its task, or could not decode its arguments
-    DEPENDENCY = "dependency"  # a job that it waits for failed, was cancelled or deleted
+    DEPENDENCY = (
+        "dependency"  # what it waits for failed, was cancelled or deleted, or returned too much
+    )
 
 
 RAN: Final = frozenset({FailureKind.ERROR, FailureKind.CRASH})

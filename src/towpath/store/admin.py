@@ -428,6 +428,7 @@ def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
     if incomplete:
         msg = f"job number {seq} waits for {incomplete} others that failed: requeue those"
         raise InvalidState(msg)
+    yield from dependencies.fill_in_late(seq)
     if ticket["awaited"]:
         yield from _revive(seq)
 

@@ -47,8 +47,15 @@ class ParentResult(NamedTuple):
     error: str | None
 
 
+class ResultsSize(NamedTuple):
+    """How much the parents of a job returned together."""
+
+    parents: int
+    bytes: int
+
+
 class FailedChild(NamedTuple):
-    """A job that failed because one that it waits for has."""
+    """A job that failed because of those that it waits for."""
 
     seq: int
     awaited: bool | int | None
@@ -98,8 +105,10 @@ class sql(Statements):
     hold_children = rows(int)
     with_all_parents = rows(Body)
     results_for = rows(ParentResult)
+    results_size = rows(ResultsSize)
     fill_in = no_rows()
     let_in = rows(str)
+    fail_child = rows(FailedChild)
     fail_children = rows(FailedChild)
     some_go_on = rows(int)
     last_failure = rows(LastFailure)
@@ -314,11 +323,42 @@ def _let_in(parents: list[dict[str, Any]]) -> Steps[set[str]]:
     if not children:
         return set()
     bodies = yield from sql.with_all_parents([{"seq": seq} for seq in sorted(children)])
+    topics = set[str]()
+    filled: list[dict[str, Any]] = []
     for body in bodies:
-        yield from _filled_in(body.seq, body.payload, known_options(body.options).takes)
-    if not bodies:
-        return set()
-    return set((yield from sql.let_in([{"seq": body.seq} for body in bodies])))
+        takes = known_options(body.options).takes
+        if error := (yield from _why_too_large(body.seq, takes)):
+            kind = FailureKind.DEPENDENCY
+            failed = yield from sql.fail_child(seq=body.seq, kind=kind, error=error)
+            topics |= yield from _told_of_failed([child.seq for child in failed if child.awaited])
+        else:
+            yield from _filled_in(body.seq, body.payload, takes)
+            filled.append({"seq": body.seq})
+    if filled:
+        topics.update((yield from sql.let_in(filled)))
+    return topics
+
+
+def _why_too_large(seq: int, takes: Takes | None) -> Steps[str | None]:
+    """Return why a job cannot take all results; they are added up before they are read."""
+    if takes is None or takes.most is None:
+        return None
+    [size] = yield from sql.results_size(seq=seq)
+    if size.bytes <= takes.most:
+        return None
+    return (
+        f"the {size.parents} parts of the group returned {size.bytes:,} bytes together; "
+        f"`max_payload` allows {takes.most:,}. Let the parts store their results elsewhere and "
+        "return references, or requeue this job to pass the results all the same"
+    )
+
+
+def fill_in_late(seq: int) -> Steps[None]:
+    """Give a job that was buried the results that it did not take, whatever their size."""
+    for body in (yield from sql.with_all_parents([{"seq": seq}])):
+        takes = known_options(body.options).takes
+        if takes and takes.name not in msgspec.json.decode(body.payload, type=dict[str, Raw]):
+            yield from _filled_in(body.seq, body.payload, takes)
 
 
 def _filled_in(seq: int, body: str, takes: Takes | None) -> Steps[None]:

@@ -98,6 +98,15 @@ select j.seq, j.payload, j.options from towpath.job j
 -- name: results_for
 select result, goes_on, error from towpath.dependency where child = :seq order by nth;
 
+-- name: results_size [sqlite]
+select count(*) as parents,
+       coalesce(sum(length(cast(coalesce(error, result) as blob))), 0) as bytes
+  from towpath.dependency where child = :seq;
+
+-- name: results_size [postgres]
+select count(*) as parents, coalesce(sum(octet_length(coalesce(error, result))), 0) as bytes
+  from towpath.dependency where child = :seq;
+
 -- Unless it was rewritten since it was read.
 -- name: fill_in
 update towpath.job set payload = :payload where seq = :seq and payload = :body;
@@ -127,6 +136,39 @@ postponed as (
     insert into towpath.delayed ({ticket}, run_at)
     select {ticket}, run_at from gone where run_at > {now})
 select topic from gone;
+
+-- Under the same condition. That it failed is noted, so that the jobs that wait for it are told.
+-- name: fail_child [sqlite]
+delete from towpath.blocked where seq = :seq
+   and (select d.child from towpath.dependency d
+         where d.child = :seq and not d.completed limit 1) is null
+returning {ticket};
+delete from towpath.unique_key where topic = @topic and key = @key;
+insert into towpath.buried ({ticket}, buried_at) values ({ticket @}, :now);
+insert into towpath.failure (seq, epoch, failed_at, kind, error)
+values (@seq, @epoch, :now, :kind, :error) on conflict do nothing;
+insert into towpath.ended (parent, completed) select @seq, false where @awaited
+on conflict do nothing;
+select @seq as seq, @awaited as awaited;
+
+-- name: fail_child [postgres]
+with gone as (
+    delete from towpath.blocked b
+     where b.seq = cast(:seq as bigint)
+       and (select d.child from towpath.dependency d
+             where d.child = b.seq and not d.completed limit 1) is null
+    returning {ticket b}),
+unkeyed as (
+    delete from towpath.unique_key k using gone g where k.topic = g.topic and k.key = g.key),
+buried as (
+    insert into towpath.buried ({ticket}, buried_at) select {ticket}, {now} from gone),
+failed as (
+    insert into towpath.failure (seq, epoch, failed_at, kind, error)
+    select seq, epoch, {now}, cast(:kind as text), cast(:error as text) from gone on conflict do nothing),
+told as (
+    insert into towpath.ended (parent, completed) select seq, false from gone where awaited
+    on conflict do nothing)
+select seq, awaited from gone;
 
 -- Only while its end stands in `ended`: a requeue of the parent takes that away. The jobs that fail
 -- here are noted there too, so that the jobs that wait for them are told in any case.
