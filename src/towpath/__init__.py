@@ -7,6 +7,7 @@ from towpath.app.tasks import Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.channels import Channel
+from towpath.model.consumers import Attachment, Consumer
 from towpath.model.event import Event, EventPage, NewEvent
 from towpath.model.flows import PartOutcome
 from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
@@ -17,11 +18,13 @@ from towpath.settings import Settings
 
 __all__ = [
     "App",
+    "Attachment",
     "Backoff",
     "Bury",
     "Cancel",
     "Chain",
     "Channel",
+    "Consumer",
     "Context",
     "Event",
     "EventPage",

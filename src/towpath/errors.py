@@ -21,6 +21,7 @@
     │   │   └── LeaseLost          the lease of the caller has ended
     │   ├── NotBuried              the job is not buried
     │   ├── ChannelClosed          a publish to a channel that has ended
+    │   ├── ConsumerFenced         another reader has attached as the same consumer
     │   ├── CursorReset            a cursor whose events are gone, or never were here
     │   ├── JobFailed              `result` waited for a job that failed
     │   ├── JobCancelled           `result` waited for a job that was cancelled
@@ -192,6 +193,15 @@ class ChannelClosed(Conflict):
     """The channel was closed, so nothing can be added to it."""
 
     code = "channel_closed"
+
+
+class ConsumerFenced(Conflict):
+    """Another reader has attached as this consumer, so acks of this one are refused.
+
+    Stop reading: the other one gets the events from the last ack on.
+    """
+
+    code = "consumer_fenced"
 
 
 class CursorReset(Conflict):

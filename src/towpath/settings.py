@@ -12,7 +12,14 @@ from towpath.names import about_unknown
 
 SHORTEST: Final = 0.001  # seconds
 LONGEST: Final = 10.0**9
-_TIMES: Final = ("dead_after", "beat_every", "poll_interval", "connect_timeout", "busy_timeout")
+_TIMES: Final = (
+    "dead_after",
+    "beat_every",
+    "poll_interval",
+    "connect_timeout",
+    "busy_timeout",
+    "consumer_ttl",
+)
 LEAST_SECRET: Final = 32  # bytes, as RFC 7518 requires for HS256
 REDACTED: Final = "password,passwd,secret,token,api_key,secret_key,private_key,authorization,cookie"
 MOST_SCHEMA: Final = 50  # characters, as longer names are derived from it
@@ -57,6 +64,9 @@ class Settings:
     # sessions
     beat_every: float = 5.0  # the time between two heartbeats of a session
     dead_after: float = 30.0  # the time without a heartbeat after which its leases are taken back
+
+    # events
+    consumer_ttl: float = 7 * 86_400.0  # how long a silent consumer may hold events back
 
     # accounts
     token_lifetime: float = 7 * 86_400.0  # of a token that a login returns

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from towpath.app.checks import at_least_one, headers_of, key_of
+from towpath.app.checks import at_least_one, count, headers_of, key_of
+from towpath.app.consuming import Consuming
 from towpath.app.hub import Hubs
 from towpath.app.subscriptions import (
     NOW,
@@ -18,13 +19,15 @@ from towpath.app.subscriptions import START as FIRST
 from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid
 from towpath.model.channels import Channel, checked_channel, checked_own
+from towpath.model.consumers import Attachment, Consumer, checked_consumer
 from towpath.model.cursor import START, Cursor
 from towpath.model.event import Event, EventPage, NewEvent, event_type
 from towpath.model.ids import uuid7
-from towpath.model.instants import Duration
+from towpath.model.instants import Duration, microseconds
 from towpath.model.payload import encode
 from towpath.operation import answered
-from towpath.store import channels, events
+from towpath.store import channels, consumers, events
+from towpath.store.consumers import Ack
 from towpath.store.events import Append, EventBody, ReadFrom
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_PAGE: Final = 1_000  # events of one page
 MOST_EVENTS: Final = 10_000  # of one call
+MOST_GENERATION: Final = 2**62
 CLOSED: Final = "closed"
 
 
@@ -109,10 +113,25 @@ class Events:
         last: int | None = None,
         since: datetime | None = None,
         types: Sequence[str] | None = None,
+        consumer: str | None = None,
     ) -> Subscription:
-        """Begin a subscription that a task reads page by page; options as for `subscribe`."""
+        """Begin a subscription that a task reads page by page; options as for `subscribe`.
+
+        For a consumer a page is acked when the next one is asked for.
+        """
         place = Place(channel, after, last, since, types)
-        return Subscription(self, self._hubs, place, await self._afirst(place))
+        first, consuming = await self._abegun(place, consumer)
+        return Subscription(self, self._hubs, place, first, consuming)
+
+    async def _abegun(
+        self, place: Place, consumer: str | None
+    ) -> tuple[str | None, Consuming | None]:
+        """Return the cursor behind which a subscription begins, and its consumer, attached."""
+        first = await self._afirst(place)
+        if consumer is None:
+            return first, None
+        attachment = await self.aattach(place.channel, consumer, first)
+        return attachment.cursor, Consuming(self._app, place.channel, consumer, attachment)
 
     async def _afirst(self, place: Place) -> str | None:
         """Return the cursor behind which a subscription begins."""
@@ -143,6 +162,68 @@ class Events:
                 return stored
         return answered((await self._app.arun(events.append([append])))[0])
 
+    async def aattach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
+        """Begin to read as a durable consumer; return its cursor, and the generation for acks.
+
+        A new consumer begins behind the cursor `after`, or at "start" (the default) or "now"; the
+        channel is made if there is none. One that is known goes on from its last ack. Readers
+        that have attached as this consumer before are fenced: ConsumerFenced.
+        """
+        cursor = await self._aplace(checked_channel(channel), after)
+        name = checked_consumer(consumer)
+        return await self._app.arun(consumers.attach(channel, name, cursor))
+
+    async def aack(self, channel: str, consumer: str, cursor: str, generation: int) -> str:
+        """Note that a consumer is done with all events up to a cursor; return where it is now.
+
+        An older cursor changes nothing. ConsumerFenced if another reader has attached since;
+        CursorReset if the channel was made again or restored, or has not so many events.
+        """
+        ack = Ack(
+            checked_channel(channel),
+            checked_consumer(consumer),
+            Cursor.parse(cursor),
+            count(generation, "generation", MOST_GENERATION),
+        )
+        return answered((await self._app.arun(consumers.ack([ack])))[0])
+
+    async def aconsumers(
+        self, channel: str, *, after: str = "", limit: int = 100
+    ) -> list[Consumer]:
+        """List the consumers of a channel and their lags, by name, from behind a name on."""
+        if after:
+            checked_consumer(after)
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        ttl = microseconds(self._app.settings.consumer_ttl)
+        return await self._app.arun(
+            consumers.list_consumers(checked_channel(channel), after, most, ttl)
+        )
+
+    async def amove_consumer(self, channel: str, consumer: str, after: str) -> str:
+        """Let a consumer go on behind a cursor, or from "start" or "now"; return its cursor.
+
+        For a consumer that was reset, or is to read again or to skip. It may move back. Readers
+        that have attached as this consumer are fenced.
+        """
+        cursor = await self._aplace(checked_channel(channel), after)
+        name = checked_consumer(consumer)
+        return await self._app.arun(consumers.move(channel, name, cursor))
+
+    async def aforget_consumer(self, channel: str, consumer: str) -> bool:
+        """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
+        name = checked_consumer(consumer)
+        return await self._app.arun(consumers.forget(checked_channel(channel), name))
+
+    async def _aplace(self, channel: str, after: str | None) -> Cursor | None:
+        """Return the cursor of a place; None: the oldest event."""
+        if after is None or after == FIRST:
+            return None
+        return Cursor.parse(await self.aposition(channel) if after == NOW else after)
+
+    async def arestored(self) -> int:
+        """Begin a new era after a backup was restored: cursors of before are reset."""
+        return await self._app.arun(channels.raise_era())
+
     async def alist(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Channel]:
         """List channels whose names begin with `prefix`, by name, from behind a name on."""
         if prefix:
@@ -151,10 +232,6 @@ class Events:
             checked_channel(after)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         return await self._app.arun(channels.list_channels(prefix, after, most))
-
-    async def arestored(self) -> int:
-        """Begin a new era after a backup was restored: cursors of before are reset."""
-        return await self._app.arun(channels.raise_era())
 
     def subscribe(
         self,
@@ -165,6 +242,7 @@ class Events:
         since: datetime | None = None,
         types: Sequence[str] | None = None,
         timeout: Duration | None = None,
+        consumer: str | None = None,
     ) -> Iterator[Event]:
         """Iterate over the events of a channel: those that it has, then those that come.
 
@@ -172,9 +250,16 @@ class Events:
         with the `last` so many events; or with those published `since` a time. `types` such as
         ["order.*"] choose events by their type. It ends with the channel, or when no event came
         for `timeout`. An outage of the database is waited for. CursorReset if events are missing.
+
+        A durable `consumer` goes on from its last ack, and begins as said above only when it is
+        new. An event is done when the next one is asked for. What is done is acked at the end of
+        each page, so before it waits; within a page once a second; and when the loop is left: the
+        event in hand then comes again. ConsumerFenced, within about a second, if another reader
+        attaches as this consumer.
         """
         place = Place(channel, after, last, since, types)
-        subscription = ThreadSubscription(self, self._hubs, place, self._first(place))
+        first, consuming = self._begun(place, consumer)
+        subscription = ThreadSubscription(self, self._hubs, place, first, consuming)
         return iterate_blocking(subscription, timeout)
 
     def asubscribe(
@@ -186,9 +271,12 @@ class Events:
         since: datetime | None = None,
         types: Sequence[str] | None = None,
         timeout: Duration | None = None,
+        consumer: str | None = None,
     ) -> AsyncIterator[Event]:
         """Iterate over the events of a channel, in an event loop; see `subscribe`."""
-        subscribing = self.follow(channel, after, last=last, since=since, types=types)
+        subscribing = self.follow(
+            channel, after, last=last, since=since, types=types, consumer=consumer
+        )
         return iterate(subscribing, timeout)
 
     def _append(self, channel: str, events: Iterable[NewEvent]) -> Append:
@@ -258,6 +346,14 @@ class Events:
         """Delete a channel and its events; say whether there was one. Its readers are reset."""
         return self._app.run(channels.delete(checked_own(channel)))
 
+    def _begun(self, place: Place, consumer: str | None) -> tuple[str | None, Consuming | None]:
+        """Return the cursor behind which a subscription begins, and its consumer, attached."""
+        first = self._first(place)
+        if consumer is None:
+            return (first, None)
+        attachment = self.attach(place.channel, consumer, first)
+        return (attachment.cursor, Consuming(self._app, place.channel, consumer, attachment))
+
     def _first(self, place: Place) -> str | None:
         """Return the cursor behind which a subscription begins."""
         if place.after == NOW:
@@ -287,6 +383,64 @@ class Events:
                 return stored
         return answered(self._app.run(events.append([append]))[0])
 
+    def attach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
+        """Begin to read as a durable consumer; return its cursor, and the generation for acks.
+
+        A new consumer begins behind the cursor `after`, or at "start" (the default) or "now"; the
+        channel is made if there is none. One that is known goes on from its last ack. Readers
+        that have attached as this consumer before are fenced: ConsumerFenced.
+        """
+        cursor = self._place(checked_channel(channel), after)
+        name = checked_consumer(consumer)
+        return self._app.run(consumers.attach(channel, name, cursor))
+
+    def ack(self, channel: str, consumer: str, cursor: str, generation: int) -> str:
+        """Note that a consumer is done with all events up to a cursor; return where it is now.
+
+        An older cursor changes nothing. ConsumerFenced if another reader has attached since;
+        CursorReset if the channel was made again or restored, or has not so many events.
+        """
+        ack = Ack(
+            checked_channel(channel),
+            checked_consumer(consumer),
+            Cursor.parse(cursor),
+            count(generation, "generation", MOST_GENERATION),
+        )
+        return answered(self._app.run(consumers.ack([ack]))[0])
+
+    def consumers(self, channel: str, *, after: str = "", limit: int = 100) -> list[Consumer]:
+        """List the consumers of a channel and their lags, by name, from behind a name on."""
+        if after:
+            checked_consumer(after)
+        most = min(at_least_one(limit, "limit"), MOST_PAGE)
+        ttl = microseconds(self._app.settings.consumer_ttl)
+        return self._app.run(consumers.list_consumers(checked_channel(channel), after, most, ttl))
+
+    def move_consumer(self, channel: str, consumer: str, after: str) -> str:
+        """Let a consumer go on behind a cursor, or from "start" or "now"; return its cursor.
+
+        For a consumer that was reset, or is to read again or to skip. It may move back. Readers
+        that have attached as this consumer are fenced.
+        """
+        cursor = self._place(checked_channel(channel), after)
+        name = checked_consumer(consumer)
+        return self._app.run(consumers.move(channel, name, cursor))
+
+    def forget_consumer(self, channel: str, consumer: str) -> bool:
+        """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
+        name = checked_consumer(consumer)
+        return self._app.run(consumers.forget(checked_channel(channel), name))
+
+    def _place(self, channel: str, after: str | None) -> Cursor | None:
+        """Return the cursor of a place; None: the oldest event."""
+        if after is None or after == FIRST:
+            return None
+        return Cursor.parse(self.position(channel) if after == NOW else after)
+
+    def restored(self) -> int:
+        """Begin a new era after a backup was restored: cursors of before are reset."""
+        return self._app.run(channels.raise_era())
+
     def list(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[Channel]:
         """List channels whose names begin with `prefix`, by name, from behind a name on."""
         if prefix:
@@ -295,10 +449,6 @@ class Events:
             checked_channel(after)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         return self._app.run(channels.list_channels(prefix, after, most))
-
-    def restored(self) -> int:
-        """Begin a new era after a backup was restored: cursors of before are reset."""
-        return self._app.run(channels.raise_era())
 
 
 def _body(event: Any, most: int) -> EventBody:

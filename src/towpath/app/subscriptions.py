@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from towpath.app.checks import at_least_one
+from towpath.app.consuming import EVERY, Consuming
 from towpath.app.hub import Hubs, SharedPage, ThreadListener, Watched
 from towpath.errors import DatabaseUnavailable, Invalid
 from towpath.model.channels import checked_channel
@@ -52,7 +53,8 @@ class Place:
 class Reader:
     """The position of a subscription."""
 
-    def __init__(self, place: Place, cursor: str | None) -> None:
+    def __init__(self, place: Place, cursor: str | None, consuming: Consuming | None) -> None:
+        self.consuming = consuming  # None: no consumer, so no place is kept
         self.cursor = cursor  # everything up to here is done; None: nothing is read yet
         self.channel = place.channel
         self._wants = place.wants
@@ -82,8 +84,15 @@ class Reader:
 class Subscription(Reader):
     """Reads a channel for a task. Leave it, or close it, to end it."""
 
-    def __init__(self, verbs: "Events", hubs: Hubs, place: Place, cursor: str | None) -> None:
-        super().__init__(place, cursor)
+    def __init__(
+        self,
+        verbs: "Events",
+        hubs: Hubs,
+        place: Place,
+        cursor: str | None,
+        consuming: Consuming | None = None,
+    ) -> None:
+        super().__init__(place, cursor, consuming)
         self._verbs = verbs
         self._hubs = hubs
         self._watched: Watched | None = hubs.watch(place.channel)
@@ -94,22 +103,32 @@ class Subscription(Reader):
             watched = self._open()
             news = watched.news()
             shared = watched.page_after(self.cursor) if self.cursor else None
-            if shared is None and watched.cursor is not None and watched.cursor == self.cursor:
-                await news.wait()  # the hub has read up to here, and reads on
-                continue
-            if shared is None:
-                try:
-                    page = await self._verbs.aread(self.channel, self.cursor)
-                except DatabaseUnavailable as error:
-                    self.check(error)
-                    await asyncio.sleep(PAUSE)
+            try:
+                if self.consuming:
+                    await self.consuming.akeep(self.cursor)
+                if shared is None and watched.cursor is not None and watched.cursor == self.cursor:
+                    await self._wait(news)  # the hub has read up to here, and reads on
                     continue
-                shared = SharedPage(page, {})
+                if shared is None:
+                    page = await self._verbs.aread(self.channel, self.cursor)
+                    shared = SharedPage(page, {})
+            except DatabaseUnavailable as error:
+                self.check(error)
+                await asyncio.sleep(PAUSE)
+                continue
             wanted = self.taken(shared)
             if wanted is not None:
                 return wanted
             if not shared.page.events and watched.may_wait(shared.page.cursor):
-                await news.wait()
+                await self._wait(news)
+
+    async def _wait(self, news: asyncio.Event) -> None:
+        """Wait for news; for a consumer not too long, as another reader may attach."""
+        if self.consuming is None:
+            await news.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), EVERY)
 
     def _open(self) -> Watched:
         self._hubs.check_open()
@@ -139,8 +158,15 @@ class Subscription(Reader):
 class ThreadSubscription(Reader):
     """Reads a channel for a thread."""
 
-    def __init__(self, verbs: "Events", hubs: Hubs, place: Place, cursor: str | None) -> None:
-        super().__init__(place, cursor)
+    def __init__(
+        self,
+        verbs: "Events",
+        hubs: Hubs,
+        place: Place,
+        cursor: str | None,
+        consuming: Consuming | None = None,
+    ) -> None:
+        super().__init__(place, cursor, consuming)
         self._verbs = verbs
         self._hubs = hubs
         self._listener: ThreadListener = hubs.listen([place.channel])
@@ -151,6 +177,8 @@ class ThreadSubscription(Reader):
         while True:
             self._hubs.check_open()
             try:
+                if self.consuming:
+                    self.consuming.keep(self.cursor)
                 page = self._verbs.read(self.channel, self.cursor)
             except DatabaseUnavailable as error:
                 self.check(error)
@@ -164,6 +192,8 @@ class ThreadSubscription(Reader):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return None
+            if self.consuming:  # another reader may attach
+                left = EVERY if left is None else min(left, EVERY)
             self._listener.wait(left)
 
     def close(self) -> None:
@@ -177,26 +207,41 @@ async def iterate(
     """Iterate over the events of a subscription, to the end of the channel."""
     seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
     async with await subscribing as subscription:
-        while True:
-            try:
-                async with asyncio.timeout(seconds):
-                    page = (await subscription.next()).page
-            except TimeoutError:
-                return
-            for event in page.events:
-                yield event
-            if page.ended is not None:
-                return
+        consuming = subscription.consuming
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(seconds):
+                        page = (await subscription.next()).page
+                except TimeoutError:
+                    return
+                for event in page.events:
+                    yield event
+                    if consuming and event.cursor:
+                        await consuming.aupto(event.cursor)
+                if page.ended is not None:
+                    return
+        finally:
+            if consuming:
+                await consuming.aleave()
 
 
 def iterate_blocking(subscription: ThreadSubscription, timeout: Duration | None) -> Iterator[Event]:
     """Iterate over the events of a subscription, to the end of the channel."""
     seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
+    consuming = subscription.consuming
     with contextlib.closing(subscription):
-        while True:
-            shared = subscription.next(seconds)
-            if shared is None:
-                return
-            yield from shared.page.events
-            if shared.page.ended is not None:
-                return
+        try:
+            while True:
+                shared = subscription.next(seconds)
+                if shared is None:
+                    return
+                for event in shared.page.events:
+                    yield event
+                    if consuming and event.cursor:
+                        consuming.upto(event.cursor)
+                if shared.page.ended is not None:
+                    return
+        finally:
+            if consuming:
+                consuming.leave()

@@ -551,6 +551,12 @@ def _reset(each: ReadFrom, reason: str, why: str, oldest: Cursor, head: Cursor) 
     return CursorReset(msg, reason, str(oldest), str(head))
 
 
+def refusal(channel: str, after: Cursor, oldest: Cursor, head: Cursor) -> CursorReset | None:
+    """Return why a reader cannot go on from a cursor, if it cannot."""
+    reason = _why_reset(after, oldest, head)
+    return _reset(ReadFrom(channel), *reason, oldest, head) if reason else None
+
+
 def event_from(channel: str, cursor: Cursor, row: EventRow | ReadRow) -> Event:
     """Return a stored event."""
     return Event(

@@ -1,0 +1,42 @@
+"""Durable consumers: readers of a channel whose places are kept under a name."""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from towpath.errors import Invalid
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+
+
+class Attachment(Struct, frozen=True):
+    """The right to read as a consumer, until another reader attaches under the same name."""
+
+    cursor: str  # everything up to here is acked
+    generation: int  # grows with each attach: the fencing token
+
+
+class Consumer(Struct, frozen=True, kw_only=True):
+    """A reader whose place is kept, as it was when it was read."""
+
+    channel: str
+    name: str
+    cursor: str  # everything up to here is acked
+    lag: int  # events behind it
+    generation: int
+    seen_at: datetime  # of the last attach or ack, or a sign of life of its subscription
+    is_expired: bool  # silent for longer than `consumer_ttl`: it holds no events back
+    is_overtaken: bool  # some events behind its cursor are gone: it is reset when it reads
+
+
+def checked_consumer(name: Any) -> str:
+    """Return the name of a consumer; raise Invalid if it cannot be one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        msg = (
+            f"{name!r} is not a valid consumer; use 1 to 200 letters, digits, "
+            "underscores, hyphens, dots and colons"
+        )
+        raise Invalid(msg)
+    return name

@@ -1,0 +1,71 @@
+-- Durable consumers: readers whose places are kept.
+
+-- An attach holds the row of the channel, and so does retention: a consumer is there before the
+-- low-water mark rises and is counted, or it comes after that and sees the new mark.
+-- name: hold_channel
+select c.id as channel, c.head, c.low, coalesce((select number from towpath.era), 0) as era
+  from towpath.channel c where c.name = :channel {for_update of c};
+
+-- name: place_of
+select acked, generation from towpath.consumer where channel = :channel and name = :name;
+
+-- name: begin_consumer
+insert into towpath.consumer (channel, acked, generation, seen_at, name)
+values (:channel, :acked, 1, {now}, :name);
+
+-- name: move_consumer
+update towpath.consumer set acked = :acked, generation = generation + 1, seen_at = {now}
+ where channel = :channel and name = :name;
+
+-- The rows are locked in one order. What is not answered for is explained by `standing`.
+-- name: ack [sqlite]
+update towpath.consumer set acked = max(acked, :seq), seen_at = :now
+ where name = :name and generation = :generation
+   and channel = (select id from towpath.channel
+                   where name = :channel and head >= :seq
+                     and (id = :number and :era = coalesce((select number from towpath.era), 0)
+                          or :seq = 0))
+returning :nth as nth, channel, acked, coalesce((select number from towpath.era), 0) as era;
+
+-- name: ack [postgres]
+with era as materialized (select coalesce((select number from towpath.era), 0) as number),
+item as materialized (
+    select i.*, c.id from json_to_recordset(cast(:items as json)) as i(
+           nth integer, channel text, name text, generation bigint, era bigint, number bigint,
+           seq bigint)
+      join towpath.channel c on c.name = i.channel
+     where c.head >= i.seq and (c.id = i.number and i.era = (select number from era) or i.seq = 0)),
+held as materialized (
+    select r.channel, r.name, i.nth, i.seq from towpath.consumer r
+      join item i on r.channel = i.id and r.name = i.name and r.generation = i.generation
+     order by r.channel, r.name collate "C" for update of r),
+moved as (
+    update towpath.consumer r set acked = greatest(r.acked, h.seq), seen_at = {now}
+      from (select channel, name, max(seq) as seq from held group by channel, name) as h
+     where r.channel = h.channel and r.name = h.name
+    returning r.channel, r.name, r.acked)
+select h.nth, m.channel, m.acked, (select number from era) as era
+  from held h join moved m on m.channel = h.channel and m.name = h.name;
+
+-- name: standing
+select i.nth, c.id as channel, c.head, c.low, coalesce((select number from towpath.era), 0) as era,
+       r.acked, r.generation, {now} - r.seen_at as silent
+  from {items i(nth integer, channel text, name text)}
+  left join towpath.channel c on c.name = i.channel
+  left join towpath.consumer r on r.channel = c.id and r.name = i.name;
+
+-- name: refresh
+update towpath.consumer set seen_at = {now}
+ where name = :name and generation = :generation
+   and channel = (select id from towpath.channel where name = :channel);
+
+-- name: list_consumers
+select r.name, c.id as channel, c.head, c.low, coalesce((select number from towpath.era), 0) as era,
+       r.acked, r.generation, r.seen_at, {now} - r.seen_at as silent
+  from towpath.channel c join towpath.consumer r on r.channel = c.id
+ where c.name = :channel and r.name > :after order by r.name limit :limit;
+
+-- name: forget_consumer
+delete from towpath.consumer
+ where name = :name and channel = (select id from towpath.channel where name = :channel)
+returning channel;
