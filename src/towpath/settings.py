@@ -12,6 +12,7 @@ from towpath.names import about_unknown
 
 SHORTEST: Final = 0.001  # seconds
 LONGEST: Final = 10.0**9
+MOST_LIMIT: Final = 2**50
 _TIMES: Final = (
     "dead_after",
     "beat_every",
@@ -20,6 +21,11 @@ _TIMES: Final = (
     "busy_timeout",
     "consumer_ttl",
 )
+_LIMITS: Final = {
+    "event_max_age": LONGEST,
+    "event_max_bytes": MOST_LIMIT,
+    "event_max_count": MOST_LIMIT,
+}
 LEAST_SECRET: Final = 32  # bytes, as RFC 7518 requires for HS256
 REDACTED: Final = "password,passwd,secret,token,api_key,secret_key,private_key,authorization,cookie"
 MOST_SCHEMA: Final = 50  # characters, as longer names are derived from it
@@ -65,7 +71,10 @@ class Settings:
     beat_every: float = 5.0  # the time between two heartbeats of a session
     dead_after: float = 30.0  # the time without a heartbeat after which its leases are taken back
 
-    # events
+    # events; a limit of 0 is none
+    event_max_age: float = 7 * 86_400.0  # how long a channel keeps an event
+    event_max_bytes: int = 2**30  # bytes of payloads that a channel keeps
+    event_max_count: int = 1_000_000  # events that a channel keeps
     consumer_ttl: float = 7 * 86_400.0  # how long a silent consumer may hold events back
 
     # accounts
@@ -88,10 +97,7 @@ class Settings:
         if len(self.schema) > MOST_SCHEMA:
             msg = f"schema {self.schema!r} is longer than {MOST_SCHEMA} characters"
             raise Invalid(msg)
-        for name in _TIMES:
-            if not SHORTEST <= getattr(self, name) < LONGEST:  # refuses NaN, too
-                msg = f"{name} must be at least {SHORTEST} seconds, not {getattr(self, name)!r}"
-                raise Invalid(msg)
+        self._check_ranges()
         if not 1 <= self.token_lifetime < LONGEST:
             msg = f"token_lifetime must be at least 1 second, not {self.token_lifetime!r}"
             raise Invalid(msg)
@@ -106,6 +112,16 @@ class Settings:
         if self.lanes < 1 or self.batch_size < 1 or self.batch_bytes < 1:
             msg = "lanes, batch_size and batch_bytes must be at least 1"
             raise Invalid(msg)
+
+    def _check_ranges(self) -> None:
+        for name in _TIMES:
+            if not SHORTEST <= getattr(self, name) < LONGEST:  # refuses NaN, too
+                msg = f"{name} must be at least {SHORTEST} seconds, not {getattr(self, name)!r}"
+                raise Invalid(msg)
+        for name, most in _LIMITS.items():
+            if not 0 <= getattr(self, name) < most:
+                msg = f"{name} must be 0 (no limit) or more, not {getattr(self, name)!r}"
+                raise Invalid(msg)
 
     @classmethod
     def from_environment(cls, **given: object) -> Self:

@@ -18,7 +18,7 @@ from towpath.app.subscriptions import (
 from towpath.app.subscriptions import START as FIRST
 from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid
-from towpath.model.channels import Channel, checked_channel, checked_own
+from towpath.model.channels import JOB, Channel, checked_channel, checked_own
 from towpath.model.consumers import Attachment, Consumer, checked_consumer
 from towpath.model.cursor import START, Cursor
 from towpath.model.event import Event, EventPage, NewEvent, event_type
@@ -26,9 +26,11 @@ from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, microseconds
 from towpath.model.payload import encode
 from towpath.operation import answered
-from towpath.store import channels, consumers, events
+from towpath.settings import MOST_LIMIT
+from towpath.store import channels, consumers, events, trimming
 from towpath.store.consumers import Ack
 from towpath.store.events import Append, EventBody, ReadFrom
+from towpath.store.trimming import ChannelLimits
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -213,6 +215,33 @@ class Events:
         """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
         name = checked_consumer(consumer)
         return await self._app.arun(consumers.forget(checked_channel(channel), name))
+
+    async def alimit(
+        self,
+        channel: str,
+        *,
+        max_age: Duration | None = None,
+        max_bytes: int | None = None,
+        max_count: int | None = None,
+        drop_acked: bool = False,
+    ) -> None:
+        """Set what a channel keeps, instead of what the settings say; 0 is no limit.
+
+        A limit that is not given is that of the settings again. With `drop_acked` an event also
+        goes as soon as all active consumers have acked it. Upkeep deletes what is over a limit,
+        whatever consumers have acked: a reader that it overtakes gets CursorReset. The channel is
+        made if there is none; the stream of a job has no limits.
+        """
+        if checked_channel(channel).startswith(JOB):
+            msg = f"channel {channel!r} is the stream of a job, and is kept as long as the job"
+            raise Invalid(msg)
+        limits = ChannelLimits(
+            max_age=None if max_age is None else microseconds(max_age, "max_age"),
+            max_bytes=None if max_bytes is None else count(max_bytes, "max_bytes", MOST_LIMIT),
+            max_count=None if max_count is None else count(max_count, "max_count", MOST_LIMIT),
+            drop_acked=bool(drop_acked),
+        )
+        await self._app.arun(trimming.limit(channel, limits))
 
     async def _aplace(self, channel: str, after: str | None) -> Cursor | None:
         """Return the cursor of a place; None: the oldest event."""
@@ -430,6 +459,33 @@ class Events:
         """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
         name = checked_consumer(consumer)
         return self._app.run(consumers.forget(checked_channel(channel), name))
+
+    def limit(
+        self,
+        channel: str,
+        *,
+        max_age: Duration | None = None,
+        max_bytes: int | None = None,
+        max_count: int | None = None,
+        drop_acked: bool = False,
+    ) -> None:
+        """Set what a channel keeps, instead of what the settings say; 0 is no limit.
+
+        A limit that is not given is that of the settings again. With `drop_acked` an event also
+        goes as soon as all active consumers have acked it. Upkeep deletes what is over a limit,
+        whatever consumers have acked: a reader that it overtakes gets CursorReset. The channel is
+        made if there is none; the stream of a job has no limits.
+        """
+        if checked_channel(channel).startswith(JOB):
+            msg = f"channel {channel!r} is the stream of a job, and is kept as long as the job"
+            raise Invalid(msg)
+        limits = ChannelLimits(
+            max_age=None if max_age is None else microseconds(max_age, "max_age"),
+            max_bytes=None if max_bytes is None else count(max_bytes, "max_bytes", MOST_LIMIT),
+            max_count=None if max_count is None else count(max_count, "max_count", MOST_LIMIT),
+            drop_acked=bool(drop_acked),
+        )
+        self._app.run(trimming.limit(channel, limits))
 
     def _place(self, channel: str, after: str | None) -> Cursor | None:
         """Return the cursor of a place; None: the oldest event."""

@@ -32,10 +32,12 @@ from towpath.store import (
     sessions,
     stats,
     topics,
+    trimming,
 )
 from towpath.store.leases import Settled
 from towpath.store.schedules import Fired, FirePlan, Move, Owed, ScheduleRow
 from towpath.store.sessions import Adopted
+from towpath.store.trimming import Kept, Trimmed, Visit
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -50,6 +52,7 @@ MANY_TOPICS: Final = 1_000  # with so many topics the empty ones are deleted mor
 MOST_BATCHES: Final = 100  # of one kind in one round
 MOST_ERROR: Final = 1_000  # characters
 CHANNELS_AT_ONCE: Final = 100
+MOST_OF_CHANNEL: Final = 20  # batches of one channel in one round
 NEVER: Final = float("inf")
 
 
@@ -76,6 +79,7 @@ class Upkeep:
         self._fires_at = NEVER  # when the next schedule is due, as far as is known
         self._freed_upto = ""  # the last key of a limit that was checked
         self._adopted_upto = 0  # the last lease whose session was checked
+        self._trimmed_upto = 0  # the last channel that was trimmed
         self._start()
         begin_anew_after_fork(self)
 
@@ -104,6 +108,7 @@ class Upkeep:
         self._adopt()
         self._do(stats.roll_up())
         self._place_posted()
+        self._trim()
         self._repeat(lambda: self._do(channels.drop_deleted()))
         if now is not None:
             self._prune(now)
@@ -203,6 +208,31 @@ class Upkeep:
         names: list[str] = self._do(channels.posted(CHANNELS_AT_ONCE)) or []
         if names:
             self._do(events.place(names))
+
+    def _trim(self) -> None:
+        """Delete the events that channels need not keep: of some channels per round."""
+        kept = Kept.of(self._app.settings)
+        visit: Visit | None = self._do(trimming.visit(self._trimmed_upto, kept))
+        self._trimmed_upto = visit.upto if visit else 0
+        left = MOST_BATCHES
+        for channel, low in visit.left if visit else ():
+            left = self._drop_below(channel, low, left)
+        for channel in visit.channels if visit else ():
+            for _ in range(min(MOST_OF_CHANNEL, left)):
+                trimmed: Trimmed | None = self._do(trimming.trim(channel, kept))
+                if trimmed is None:
+                    break
+                left = self._drop_below(channel, trimmed.low, left)
+                if not trimmed.more:
+                    break
+
+    def _drop_below(self, channel: int, low: int, left: int) -> int:
+        """Delete events below a low-water mark; return how many batches of the round are left."""
+        most = min(MOST_OF_CHANNEL, left)
+        for done in range(1, most + 1):
+            if not self._do(trimming.drop_below(channel, low)):
+                return left - done
+        return left - most
 
     def _adopt(self) -> None:
         """Take back leases whose session does not exist: some leases per round."""

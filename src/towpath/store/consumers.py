@@ -124,7 +124,7 @@ def attach(channel: str, name: str, after: Cursor | None) -> Operation[Attachmen
     """
 
     def steps() -> Steps[Attachment]:
-        held = yield from _held(channel)
+        held = yield from held_channel(channel)
         found = yield from sql.place_of(channel=held.channel, name=name)
         if found:
             [place] = found
@@ -141,7 +141,7 @@ def move(channel: str, name: str, after: Cursor | None) -> Operation[str]:
     """Set the place of a consumer, forward or back; its attachments are refused from now on."""
 
     def steps() -> Steps[str]:
-        held = yield from _held(channel)
+        held = yield from held_channel(channel)
         if not (yield from sql.place_of(channel=held.channel, name=name)):
             raise _unknown(channel, name)
         acked = _begin(channel, after, held)
@@ -151,7 +151,7 @@ def move(channel: str, name: str, after: Cursor | None) -> Operation[str]:
     return Operation("move_consumer", steps, Mode.APPEND, locks=True)
 
 
-def _held(channel: str) -> Steps[HeldPlace]:
+def held_channel(channel: str) -> Steps[HeldPlace]:
     """Hold the row of a channel, which is made if need be; the stream of a job makes itself."""
     for _ in range(TRIES):
         found = yield from sql.hold_channel(channel=channel)

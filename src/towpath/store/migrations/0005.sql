@@ -80,7 +80,8 @@ create table towpath.lifetime (
     expires_at bigint,
     max_age    bigint,
     max_bytes  bigint,
-    max_count  bigint
+    max_count  bigint,
+    drop_acked boolean -- events go as soon as all consumers have acked them
 );
 create index towpath_lifetime_end on towpath.lifetime (expires_at) where expires_at is not null;
 

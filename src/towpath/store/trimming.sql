@@ -1,0 +1,57 @@
+-- What channels keep, and the end of what they do not.
+
+-- name: set_limits
+insert into towpath.lifetime (channel, max_age, max_bytes, max_count, drop_acked)
+values (:channel, :max_age, :max_bytes, :max_count, :drop_acked)
+on conflict (channel) do update
+   set max_age = excluded.max_age, max_bytes = excluded.max_bytes,
+       max_count = excluded.max_count, drop_acked = excluded.drop_acked;
+
+-- Some channels in turn, of whatever kind, so that the number of rows is bounded. Of each channel it
+-- looks at the oldest event, and whether one is left below the low-water mark.
+-- name: visit
+select c.id, c.name,
+       c.job is not null or c.name is null
+       or exists (select 1 from towpath.channel f where f.source = c.id) as is_kept, c.head, c.low, c.bytes,
+       {now} as now, l.max_age, l.max_bytes, l.max_count, l.drop_acked,
+       case when l.drop_acked then (
+            select min(r.acked) from towpath.consumer r
+             where r.channel = c.id and r.seen_at >= {now} - cast(:ttl as bigint)) end as acked,
+       (select e.at from towpath.event e
+         where e.channel = c.id and e.seq > c.low order by e.seq limit 1) as oldest_at,
+       exists (select 1 from towpath.event e where e.channel = c.id and e.seq <= c.low) as is_left
+  from towpath.channel c left join towpath.lifetime l on l.channel = c.id
+ where c.id > :after order by c.id limit :limit;
+
+-- What follows is asked by later statements, which see all that was committed during the wait.
+-- name: hold_to_trim
+select c.id, c.name, c.head, c.low, c.bytes, {now} as now
+  from towpath.channel c where c.id = :channel and c.name is not null and c.job is null
+   {for_update of c};
+
+-- name: limits_of
+select l.max_age, l.max_bytes, l.max_count, l.drop_acked,
+       case when l.drop_acked then (
+            select min(r.acked) from towpath.consumer r
+             where r.channel = :channel and r.seen_at >= {now} - cast(:ttl as bigint)) end as acked,
+       exists (select 1 from towpath.channel f where f.source = :channel) as is_source
+  from (select 1) as one left join towpath.lifetime l on l.channel = :channel;
+
+-- name: oldest
+select seq, at, size from towpath.event
+ where channel = :channel and seq > :low order by seq limit :limit;
+
+-- name: raise_low
+update towpath.channel set low = :low, bytes = bytes - :size where id = :channel;
+
+-- name: drop_below [sqlite]
+delete from towpath.event where channel = :channel and seq in (
+    select seq from towpath.event where channel = :channel and seq <= :low
+     order by seq limit :limit)
+returning seq;
+
+-- name: drop_below [postgres]
+delete from towpath.event where channel = :channel and seq = any(array(
+    select seq from towpath.event where channel = :channel and seq <= :low
+     order by seq limit :limit))
+returning seq;
