@@ -1,10 +1,12 @@
 -- Channels as wholes: where they stand, which there are, and their end.
 
+-- Without `in_items` PostgreSQL may read all channels, as it expects more items than there are.
 -- name: heads
 select i.name, c.id as channel, c.head, c.low, c.ended,
        coalesce((select number from towpath.era), 0) as era,
        exists (select 1 from towpath.posted p where p.name = i.name) as posted
-  from {items i(name text)} left join towpath.channel c on c.name = i.name;
+  from {items i(name text)}
+  left join towpath.channel c on c.name = i.name and c.name {in_items name text};
 
 -- name: list_channels
 select c.name, c.id as channel, c.head, c.low, c.bytes, c.created_at, c.ended,

@@ -47,12 +47,23 @@ moved as (
 select h.nth, m.channel, m.acked, (select number from era) as era
   from held h join moved m on m.channel = h.channel and m.name = h.name;
 
--- name: standing
+-- PostgreSQL expects more items than there are, and would read all channels and consumers.
+-- name: standing [sqlite]
 select i.nth, c.id as channel, c.head, c.low, coalesce((select number from towpath.era), 0) as era,
-       r.acked, r.generation, {now} - r.seen_at as silent
+       r.acked, r.generation, :now - r.seen_at as silent
   from {items i(nth integer, channel text, name text)}
   left join towpath.channel c on c.name = i.channel
   left join towpath.consumer r on r.channel = c.id and r.name = i.name;
+
+-- name: standing [postgres]
+select i.nth, c.id as channel, c.head, c.low, coalesce((select number from towpath.era), 0) as era,
+       r.acked, r.generation, {now} - r.seen_at as silent
+  from {items i(nth integer, channel text, name text)}
+  left join lateral (
+       select * from towpath.channel c where c.name = i.channel offset 0) as c on true
+  left join lateral (
+       select * from towpath.consumer r where r.channel = c.id and r.name = i.name offset 0) as r
+    on true;
 
 -- name: refresh
 update towpath.consumer set seen_at = {now}

@@ -95,7 +95,7 @@ update towpath.channel c
        ended = coalesce(i.ended, c.ended)
   from json_to_recordset(cast(:items as json)) as i(
        channel bigint, head bigint, size bigint, ended text)
- where c.id = i.channel;
+ where c.id = i.channel and c.id {in_items channel bigint};
 
 -- name: forget_posted
 delete from towpath.posted where no {in_items no bigint};
@@ -139,6 +139,8 @@ select :nth as nth, c.id as channel, c.head, c.low, c.ended,
   left join towpath.event e on e.channel = c.id and e.seq = s.seq
  order by e.seq;
 
+-- Without `in_items` and `offset 0` PostgreSQL may read all channels, or the whole of one, to join
+-- them by a hash: it expects more items than there are.
 -- name: read [postgres]
 select i.nth, c.id as channel, c.head, c.low, c.ended,
        coalesce((select number from towpath.era), 0) as era,
@@ -146,7 +148,7 @@ select i.nth, c.id as channel, c.head, c.low, c.ended,
        e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
   from json_to_recordset(cast(:items as json)) as i(
        nth integer, name text, after bigint, most integer, most_bytes bigint)
-  left join towpath.channel c on c.name = i.name
+  left join towpath.channel c on c.name = i.name and c.name {in_items name text}
   left join lateral (
        select max(s.seq) as seq from (
            select n.seq, sum(n.size) over (order by n.seq) - n.size as before

@@ -8,19 +8,23 @@ on conflict (channel) do update
        max_count = excluded.max_count, drop_acked = excluded.drop_acked;
 
 -- Some channels in turn, of whatever kind, so that the number of rows is bounded. Of each channel it
--- looks at the oldest event, and whether one is left below the low-water mark.
+-- looks at the oldest event, and whether one is left below the low-water mark. PostgreSQL may answer an
+-- `exists` by reading the whole table once, and a join by reading limits from the first one on.
 -- name: visit
 select c.id, c.name,
        c.job is not null or c.name is null
-       or exists (select 1 from towpath.channel f where f.source = c.id) as is_kept, c.head, c.low, c.bytes,
+       or (select 1 from towpath.channel f where f.source = c.id limit 1) is not null as is_kept,
+       c.head, c.low, c.bytes,
        {now} as now, l.max_age, l.max_bytes, l.max_count, l.drop_acked,
        case when l.drop_acked then (
             select min(r.acked) from towpath.consumer r
              where r.channel = c.id and r.seen_at >= {now} - cast(:ttl as bigint)) end as acked,
        (select e.at from towpath.event e
          where e.channel = c.id and e.seq > c.low order by e.seq limit 1) as oldest_at,
-       exists (select 1 from towpath.event e where e.channel = c.id and e.seq <= c.low) as is_left
-  from towpath.channel c left join towpath.lifetime l on l.channel = c.id
+       (select 1 from towpath.event e
+         where e.channel = c.id and e.seq <= c.low limit 1) is not null as is_left
+  from towpath.channel c
+  left join towpath.lifetime l on l.channel = c.id and l.channel > :after
  where c.id > :after order by c.id limit :limit;
 
 -- What follows is asked by later statements, which see all that was committed during the wait.
