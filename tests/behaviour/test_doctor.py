@@ -10,11 +10,12 @@ import pytest
 
 from tests.conftest import eventually
 from tests.servers import PostgresServer
-from towpath import App
+from towpath import App, NewEvent
 from towpath.app import doctor, outcomes
 from towpath.errors import NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import events
 from towpath.store.leases import settle
 
 
@@ -47,7 +48,7 @@ def test_a_healthy_database_has_no_problem(live):
     assert "problem" not in {check.verdict for check in checks}
     names = {check.name for check in checks}
     assert names >= {"database", "durability", "clock", "transactions", "schema", "rights"}
-    assert names >= {"workers", "upkeep"}
+    assert names >= {"workers", "upkeep", "channels", "consumers"}
 
 
 @pytest.mark.usefixtures("untouched")
@@ -339,3 +340,79 @@ def test_a_schedule_that_nobody_fires_is_a_problem(app, clock):
 
     app.upkeep.run()
     assert found(app, "upkeep")[0][0] == "ok"
+
+
+# ---------------------------------------------------------------- events
+
+
+ALL_PLACED = ("ok", "all events have their places, and no channel is over its limits")
+
+
+def test_events_that_nobody_gives_a_place_are_a_problem(app, clock):
+    append = app.events._append("chat", [NewEvent(1)])
+    app.run(events.post(append))  # as in a caller's transaction that has just committed
+    clock.advance(60)
+    assert found(app, "channels") == [ALL_PLACED]
+    clock.advance(1)
+
+    told = "published events have no place yet: chat (1, by 1 min)"
+    assert found(app, "channels") == [("problem", told)]
+
+
+def test_deleted_channels_with_rows_are_a_warning(app, clock):
+    app.events.publish("chat", 1)
+    app.events.delete("chat")
+    clock.advance(61)
+    assert found(app, "channels") == [("warning", "1 deleted channels still have rows")]
+
+    app.upkeep.run()
+
+    assert found(app, "channels") == [ALL_PLACED]
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"max_count": 10}, {"max_bytes": 10}, {"max_age": 600}],
+    ids=lambda each: next(iter(each)),
+)
+def test_channels_over_their_limits_are_a_warning(app, clock, limit):
+    app.events.limit("chat", **limit)
+    for _ in range(11):
+        app.events.publish("chat", 1)
+    clock.advance(660)
+    assert found(app, "channels") == [ALL_PLACED]
+    app.events.publish("chat", 1)
+    clock.advance(1)
+
+    assert found(app, "channels") == [("warning", "channels keep more than they may: chat")]
+    app.upkeep.run()
+    assert found(app, "channels") == [ALL_PLACED]
+
+
+def test_consumers_that_fall_behind_are_a_warning(app, clock):
+    app.events.publish("chat", 1)
+    clock.advance(120)
+    cursor = app.events.publish("chat", 2).cursor
+    generation = app.events.attach("chat", "mailer").generation
+    assert found(app, "consumers") == [("warning", "consumers fall behind: chat mailer (2 events)")]
+    app.events.ack("chat", "mailer", cursor, generation)
+
+    told = "no event waits longer than 1 min for a consumer"
+    assert found(app, "consumers") == [("ok", told)]
+
+
+def test_consumers_that_expired_or_missed_events_are_a_warning(app, clock):
+    app.events.publish("chat", 1)
+    app.events.attach("chat", "gone")
+    clock.advance("7d")
+    app.events.attach("chat", "slow")
+    clock.advance("1d")
+    app.upkeep.run()
+
+    assert found(app, "consumers") == [
+        ("warning", "consumers have expired: chat gone (silent for 8 d)"),
+        ("warning", "consumers have missed events: chat slow"),
+    ]
+    app.events.forget_consumer("chat", "gone")
+    app.events.move_consumer("chat", "slow", "start")
+    assert found(app, "consumers")[0][0] == "ok"

@@ -1,4 +1,4 @@
-"""Checks of a database, and of the workers and upkeep of its jobs. They change nothing."""
+"""Checks of a database, of its workers and upkeep, and of its channels. They change nothing."""
 
 import os
 import re
@@ -22,7 +22,8 @@ from towpath.operation import Operation
 from towpath.settings import Settings
 from towpath.store import doctor as facts
 from towpath.store import retention, schema, sessions, stats
-from towpath.store.doctor import Late, PutOff, Transaction
+from towpath.store.doctor import Late, PutOff, Transaction, Troubled
+from towpath.store.trimming import Kept
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ LITTLE_DISK: Final = 2**30  # bytes
 NO_DISK: Final = 100 * 2**20
 LOOKED_AT: Final = 100  # topics, and jobs of each line of a topic
 NAMED: Final = 3  # items of a list that are named; the others are counted
+START_UPKEEP: Final = "start a worker, or call app.upkeep.start() in a long-running process"
 DURABLE: Final = {"on", "local", "remote_write", "remote_apply"}
 
 
@@ -82,6 +84,8 @@ class Doctor:
         yield from self._tried("tasks", self._tasks)
         yield from self._tried("workers", self._workers)
         yield from self._tried("upkeep", self._upkeep)
+        yield from self._tried("channels", self._channels)
+        yield from self._tried("consumers", self._consumers)
 
     def _tried(self, name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         try:
@@ -244,7 +248,7 @@ class Doctor:
             yield ok("tasks", "no job waits for a worker that knows its task and its arguments")
 
     def _upkeep(self) -> Iterator[Check]:
-        advice = "start a worker, or call app.upkeep.start() in a long-running process"
+        advice = START_UPKEEP
         overdue = self._run(facts.overdue(self._patience))
         ended = self._run(facts.ended_leases(self._patience))
         unfired = self._run(facts.late_schedules(self._patience))
@@ -264,6 +268,43 @@ class Doctor:
             yield problem("upkeep", message, advice)
         if not (overdue or ended or unfired or silent):
             yield ok("upkeep", "no due work is late")
+
+    def _channels(self) -> Iterator[Check]:
+        unplaced = self._run(facts.unplaced(self._patience))
+        undeleted = self._run(facts.undeleted(self._patience))
+        over = self._run(facts.over_limits(Kept.of(self._settings)))
+        if unplaced:
+            message = f"published events have no place yet: {some(map(_late, unplaced))}"
+            yield problem("channels", message, START_UPKEEP)
+        if undeleted:
+            message = f"{undeleted[0].jobs} deleted channels still have rows"
+            yield warning("channels", message, START_UPKEEP)
+        if over:
+            message = f"channels keep more than they may: {some(over)}"
+            yield warning("channels", message, START_UPKEEP)
+        if not (unplaced or undeleted or over):
+            yield ok("channels", "all events have their places, and no channel is over its limits")
+
+    def _consumers(self) -> Iterator[Check]:
+        found = self._run(facts.troubled_consumers(self._patience, Kept.of(self._settings)))
+        expired = [each for each in found if each.is_expired]
+        overtaken = [each for each in found if each.is_overtaken and not each.is_expired]
+        behind = [each for each in found if not (each.is_overtaken or each.is_expired)]
+        if expired:
+            names = (f"{_consumer(each)} (silent for {spoken(each.silent)})" for each in expired)
+            message = f"consumers have expired: {some(names)}"
+            advice = "start their readers, or run `towpath events forget CHANNEL CONSUMER`"
+            yield warning("consumers", message, advice)
+        if overtaken:
+            message = f"consumers have missed events: {some(map(_consumer, overtaken))}"
+            advice = "keep events longer, and run `towpath events move CHANNEL CONSUMER start`"
+            yield warning("consumers", message, advice)
+        if behind:
+            names = (f"{_consumer(each)} ({each.lag} events)" for each in behind)
+            message = f"consumers fall behind: {some(names)}"
+            yield warning("consumers", message, "start their readers, or make them faster")
+        if not found:
+            yield ok("consumers", f"no event waits {self._waited} for a consumer")
 
     def _is_silent(self, session: Session) -> bool:
         # Upkeep takes a while to notice that a session is silent.
@@ -317,6 +358,10 @@ def _old(transaction: Transaction) -> Check:
         f"{message}: {query}",
         f"end it, or run `select pg_terminate_backend({transaction.pid})`; it slows down reserve",
     )
+
+
+def _consumer(troubled: Troubled) -> str:
+    return f"{troubled.channel} {troubled.name}"
 
 
 def _late(late: Late) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from towpath.model.instants import as_timedelta
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import Statement, Statements, rows
+from towpath.store.trimming import Kept
+
+MOST: Final = 1_000  # consumers or channels that are found
 
 
 class FactsRow(NamedTuple):
@@ -48,6 +51,17 @@ class PutOffRow(NamedTuple):
     error: str
 
 
+class TroubledRow(NamedTuple):
+    """A consumer that is silent or far behind."""
+
+    channel: str
+    name: str
+    lag: int
+    is_overtaken: bool | int
+    silent: int
+    behind: int | None
+
+
 class sql(Statements):
     """The statements of doctor.sql."""
 
@@ -58,6 +72,10 @@ class sql(Statements):
     late_schedules = rows(LateRow)
     ended_leases = rows(LateRow)
     put_off = rows(PutOffRow)
+    unplaced = rows(LateRow)
+    undeleted = rows(LateRow)
+    troubled_consumers = rows(TroubledRow)
+    over_limits = rows(str)
 
 
 class DatabaseFacts(Struct, frozen=True):
@@ -80,8 +98,19 @@ class Transaction(Struct, frozen=True):
     query: str | None
 
 
+class Troubled(Struct, frozen=True):
+    """A consumer that is silent or far behind."""
+
+    channel: str
+    name: str
+    lag: int
+    is_overtaken: bool  # events that it has not acked are gone
+    silent: timedelta
+    is_expired: bool
+
+
 class Late(Struct, frozen=True):
-    """Jobs of a topic for which something should have happened."""
+    """Jobs of a topic, or events of a channel, for which something should have happened."""
 
     topic: str
     jobs: int
@@ -153,6 +182,54 @@ def put_off(topics: Iterable[str], limit: int) -> Operation[list[PutOff]]:
         return found
 
     return Operation("put_off", steps, Mode.SCAN, autocommit=True)
+
+
+def unplaced(patience: int) -> Operation[list[Late]]:
+    """Count the events of callers' transactions that have no numbers for longer, by channel."""
+    return _late(sql.unplaced, patience)
+
+
+def undeleted(patience: int) -> Operation[list[Late]]:
+    """Count the deleted channels of which rows are left for longer."""
+    return _late(sql.undeleted, patience)
+
+
+def troubled_consumers(patience: int, kept: Kept) -> Operation[list[Troubled]]:
+    """Name consumers that are expired, overtaken, or behind for longer."""
+
+    def steps() -> Steps[list[Troubled]]:
+        found = yield from sql.troubled_consumers(
+            patience=patience, ttl=kept.consumer_ttl, limit=MOST
+        )
+        return [
+            Troubled(
+                row.channel,
+                row.name,
+                row.lag,
+                bool(row.is_overtaken),
+                as_timedelta(row.silent),
+                is_expired=row.silent > kept.consumer_ttl,
+            )
+            for row in found
+        ]
+
+    return Operation("troubled_consumers", steps, Mode.SCAN, autocommit=True)
+
+
+def over_limits(kept: Kept) -> Operation[list[str]]:
+    """Name channels that hold clearly more than they may."""
+
+    def steps() -> Steps[list[str]]:
+        return (
+            yield from sql.over_limits(
+                max_age=kept.max_age,
+                max_bytes=kept.max_bytes,
+                max_count=kept.max_count,
+                limit=MOST,
+            )
+        )
+
+    return Operation("over_limits", steps, Mode.SCAN, autocommit=True)
 
 
 def _late(statement: Statement[LateRow], patience: int) -> Operation[list[Late]]:

@@ -1,4 +1,4 @@
--- What a doctor asks. Nothing here writes, and only the last four need our tables.
+-- What a doctor asks. Nothing here writes; from `overdue` on it needs our tables.
 
 -- name: server [sqlite]
 select sqlite_version() as version, false as standby,
@@ -56,3 +56,38 @@ select f.seq, f.error from (
                              order by priority, seq limit :limit) as found_r) as found
   join towpath.failure f on f.seq = found.seq and f.epoch = found.epoch and f.kind = 'unknown'
  order by f.seq;
+
+-- name: unplaced
+select name as topic, count(*) as jobs, {now} - min(at) as by from towpath.posted
+ where at < {now} - cast(:patience as bigint) group by name order by name;
+
+-- A channel that was closed before is counted from then on: when it was deleted is not known.
+-- name: undeleted
+select 'deleted channels' as topic, count(*) as jobs, {now} - min(closed_at) as by
+  from towpath.channel where name is null and closed_at < {now} - cast(:patience as bigint)
+having count(*) > 0;
+
+-- name: troubled_consumers
+select c.name as channel, r.name, c.head - r.acked as lag, r.acked < c.low as is_overtaken,
+       {now} - r.seen_at as silent, {now} - e.at as behind
+  from towpath.consumer r join towpath.channel c on c.id = r.channel and c.name is not null
+  left join towpath.event e on e.channel = r.channel and e.seq = r.acked + 1
+ where r.seen_at < {now} - cast(:ttl as bigint) or r.acked < c.low
+    or e.at < {now} - cast(:patience as bigint)
+ order by c.name, r.name limit :limit;
+
+-- By more than a tenth, as upkeep visits channels in turn.
+-- name: over_limits
+select c.name
+  from towpath.channel c left join towpath.lifetime l on l.channel = c.id
+ where c.name is not null and c.job is null
+   and not exists (select 1 from towpath.channel f where f.source = c.id)
+   and (coalesce(l.max_count, cast(:max_count as bigint)) > 0
+        and (c.head - c.low) * 10 > coalesce(l.max_count, cast(:max_count as bigint)) * 11
+     or coalesce(l.max_bytes, cast(:max_bytes as bigint)) > 0
+        and c.bytes * 10 > coalesce(l.max_bytes, cast(:max_bytes as bigint)) * 11
+     or coalesce(l.max_age, cast(:max_age as bigint)) > 0
+        and ({now} - (select e.at from towpath.event e
+                       where e.channel = c.id and e.seq > c.low order by e.seq limit 1)) * 10
+            > coalesce(l.max_age, cast(:max_age as bigint)) * 11)
+ order by c.name limit :limit;
