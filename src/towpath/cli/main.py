@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "worker": "run the tasks of an app until SIGTERM or Ctrl-C",
     "jobs": "list, show, enqueue, requeue, kick, cancel and delete jobs",
     "topics": "list topics; pause, resume and purge them",
+    "events": "list channels; publish, read and follow events; list consumers",
     "schedules": "list and set schedules; pause, resume, run and delete them",
     "users": "create, list, show, update and delete users of the HTTP API",
     "superuser": "create, list and delete superusers; set their passwords",
@@ -38,6 +39,7 @@ COMMANDS: Final = {
     "workers": "list the live workers and their leases",
     "doctor": "look for problems, and say how to solve them",
     "backup": "copy the SQLite file while it is in use",
+    "restored": "reset cursors of before, after a backup was restored",
     "migrate": "create Towpath's tables, or bring them up to date",
 }
 INTERRUPTED: Final = 130
