@@ -20,7 +20,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
 from towpath import errors
@@ -28,6 +28,7 @@ from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Retry
 from towpath.app.tasks import CallOptions, Calls, Task
 from towpath.errors import Invalid, JobFailed
+from towpath.model.event import Event
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
 from towpath.model.job import Job, Lease
 from towpath.operation import Mode, Operation, Steps
@@ -59,7 +60,8 @@ _USED: Final[Statement[Any]] = Statement(
     "used",
     {
         "any": "select 1 from towpath.job union all select 1 from towpath.schedule union all "
-        "select 1 from towpath.account union all select 1 from towpath.api_key limit 1"
+        "select 1 from towpath.account union all select 1 from towpath.api_key union all "
+        "select 1 from towpath.channel union all select 1 from towpath.posted limit 1"
     },
 )
 
@@ -254,6 +256,43 @@ class IsolatedJobs:
             lines = [count, *(f"  {_shown(job)}" for job in waiting)]
             raise AssertionError("\n".join(lines))
 
+    def published(self, channel: str) -> list[Event]:
+        """Return the events of a channel that are kept, oldest first."""
+        events: list[Event] = []
+        cursor: str | None = None
+        while True:
+            page = self.app.events.read(channel, cursor)
+            events += page.events
+            cursor = page.cursor
+            if page.is_current:
+                return events
+
+    def assert_published(
+        self, channel: str, payload: object = ..., *, type: str | None = None
+    ) -> Event:
+        """Return the first event of a channel with this payload and type, as far as given.
+
+        If the payload is a dict, the event's may have other keys.
+        """
+        __tracebackhide__ = True
+        events = self.published(channel)
+        for event in events:
+            if type in {None, event.type} and (payload is ... or _has_payload(event, payload)):
+                return event
+        wanted = [] if payload is ... else [f"the payload {payload!r}"]
+        wanted += [] if type is None else [f"the type {type!r}"]
+        lines = [f"no event of {channel!r} has {' and '.join(wanted) or 'come'}; its events:"]
+        lines += [f"  {event.type or '-'} {event.body}" for event in events] or ["  none"]
+        raise AssertionError("\n".join(lines))
+
+    def assert_nothing_published(self, channel: str) -> None:
+        """Fail if a channel has an event."""
+        __tracebackhide__ = True
+        if events := self.published(channel):
+            lines = [f"{channel!r} has {len(events)} events"]
+            lines += [f"  {event.type or '-'} {event.body}" for event in events]
+            raise AssertionError("\n".join(lines))
+
 
 @contextlib.contextmanager
 def isolated(
@@ -304,7 +343,7 @@ def isolated(
 def _refuse_used(app: App) -> None:
     """Refuse a file in use: `run` would run its jobs, and the end of the test delete all."""
     if app.run(Operation("is_used", _is_used, Mode.READ)):
-        msg = f"{app.database} has jobs, schedules or accounts; give a new file, or no URL"
+        msg = f"{app.database} has jobs, events, schedules or accounts; give a new file, or no URL"
         raise Invalid(msg)
 
 
@@ -483,6 +522,13 @@ def _arguments(task: Task[Any], job: Job) -> dict[str, Any]:
 
 def _has_options(job: Job, options: CallOptions) -> bool:
     return all(_OPTIONS[name](job, value) for name, value in options.items() if name in _OPTIONS)
+
+
+def _has_payload(event: Event, wanted: object) -> bool:
+    found = event.payload
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return cast("dict[str, object]", found) | wanted == found
+    return bool(found == wanted)
 
 
 def _stored_option(name: str) -> Callable[[Job, Any], bool]:

@@ -670,3 +670,59 @@ def test_a_blocking_task_past_its_time_limit_is_interrupted(app, jobs):
 
     assert "TimeLimitExceeded" in app.jobs.get(job).last_error
     assert signal.getsignal(signal.SIGUSR1) is before
+
+
+# ---------------------------------------------------------------- events
+
+
+def test_published_events_are_found_by_payload_and_type(jobs):
+    paid = jobs.app.events.publish("orders", {"id": 7, "by": "ada"}, type="order.paid")
+    sent = jobs.app.events.publish("orders", {"id": 7}, type="order.sent")
+    jobs.app.events.publish("orders", b"raw")
+
+    assert jobs.assert_published("orders") == paid
+    assert jobs.assert_published("orders", {"id": 7}) == paid
+    assert jobs.assert_published("orders", {"id": 7}, type="order.sent") == sent
+    assert jobs.assert_published("orders", type="order.sent") == sent
+    assert jobs.assert_published("orders", b"raw").type is None
+    assert [event.type for event in jobs.published("orders")] == ["order.paid", "order.sent", None]
+
+
+def test_an_event_that_was_not_published_is_told_with_those_that_were(jobs):
+    jobs.app.events.publish("orders", {"id": 7}, type="order.paid")
+
+    for wanted, told in (
+        (({"id": 8},), "no event of 'orders' has the payload {'id': 8}; its events:"),
+        (({"id": 7, "by": "ada"},), "no event of 'orders' has the payload"),
+        ((None,), "no event of 'orders' has the payload None"),
+    ):
+        with pytest.raises(AssertionError) as failed:
+            jobs.assert_published("orders", *wanted)
+        assert str(failed.value).startswith(told)
+        assert str(failed.value).endswith('  order.paid {"id":7}')
+    with pytest.raises(AssertionError, match=r"the type 'order\.sent'"):
+        jobs.assert_published("orders", type="order.sent")
+    with pytest.raises(AssertionError, match="has come; its events:\n  none"):
+        jobs.assert_published("nothing")
+    jobs.assert_nothing_published("nothing")
+    with pytest.raises(AssertionError, match="'orders' has 1 events"):
+        jobs.assert_nothing_published("orders")
+
+
+def test_the_clock_ends_the_retention_of_events_and_consumers(jobs):
+    jobs.app.events.publish("orders", 1)
+    jobs.app.events.attach("orders", "mailer")
+    jobs.clock.advance("8d")
+    assert jobs.app.events.consumers("orders")[0].is_expired
+
+    jobs.app.upkeep.run()
+
+    jobs.assert_nothing_published("orders")
+
+
+def test_a_file_with_events_is_not_used_for_tests(app, tmp_path):
+    with App(f"sqlite:///{tmp_path}/other.db") as other:
+        other.events.publish("chat", 1)
+
+    with pytest.raises(Invalid, match="has jobs, events, schedules or accounts"):
+        isolated(app, f"sqlite:///{tmp_path}/other.db").__enter__()
