@@ -13,7 +13,7 @@ from towpath.server.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [ROOT / "docs" / "transactions.md", ROOT / "docs" / "events.md"]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("transactions", "events", "consumers")]
 SNIPPETS = [
     (page.name, snippet)
     for page in PAGES

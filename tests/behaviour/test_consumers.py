@@ -5,6 +5,7 @@ import pytest
 from tests.behaviour.test_subscriptions import Following
 from tests.conftest import InLoop, eventually
 from towpath import App, NewEvent
+from towpath.app import consuming
 from towpath.errors import ConsumerFenced, CursorReset, Invalid, InvalidCursor, NotFound
 
 
@@ -322,6 +323,26 @@ def test_an_event_whose_handler_fails_comes_again(live, loop):
 
     eventually(lambda: the_consumer(live).lag == 2)
     assert Following(live, "chat", consumer="mailer", timeout=0.05).payloads(2) == [1, 2]
+
+
+@pytest.mark.both_colours
+def test_a_slow_handler_acks_within_a_page(live, loop, monkeypatch):
+    """Else a page of slow events would come again as a whole after a crash."""
+    monkeypatch.setattr(consuming, "EVERY", 0)
+    live.events.publish_many("chat", [NewEvent(n) for n in range(3)])
+    events = plain(live).events
+
+    class Handler:
+        async def alags(self):
+            subscribed = events.asubscribe("chat", consumer="mailer", timeout=0.01)
+            return [(await events.aconsumers("chat"))[0].lag async for _ in subscribed]
+
+        def lags(self):
+            subscribed = events.subscribe("chat", consumer="mailer", timeout=0.01)
+            return [events.consumers("chat")[0].lag for _ in subscribed]
+
+    handler = InLoop(Handler(), loop) if isinstance(live, InLoop) else Handler()
+    assert handler.lags() == [3, 2, 1]
 
 
 def test_events_of_other_types_are_acked_in_passing(live):
