@@ -245,8 +245,10 @@ def test_a_subscription_acks_what_it_has_handed_over_before_it_waits(live):
 def test_a_subscription_of_a_consumer_goes_on_behind_its_ack(live):
     """EV-3, EV-6"""
     published(live, 3)
-    first = Following(live, "chat", consumer="mailer", timeout=0.05)
+    first = Following(live, "chat", consumer="mailer")
     assert first.payloads(3) == [0, 1, 2]
+    eventually(lambda: acked(live))
+    live.events.attach("chat", "mailer")
     eventually(lambda: first.ended)
     live.events.publish_many("chat", [NewEvent(3), NewEvent(4)])
     live.events.close("chat")
@@ -308,12 +310,12 @@ def test_an_event_whose_handler_fails_comes_again(live, loop):
 
     class Handler:
         async def afail_at(self, payload):
-            async for event in events.asubscribe("chat", consumer="mailer", timeout=0.01):
+            async for event in events.asubscribe("chat", consumer="mailer"):
                 if event.payload == payload:
                     raise RuntimeError
 
         def fail_at(self, payload):
-            for event in events.subscribe("chat", consumer="mailer", timeout=0.01):
+            for event in events.subscribe("chat", consumer="mailer"):
                 if event.payload == payload:
                     raise RuntimeError
 
@@ -322,7 +324,7 @@ def test_an_event_whose_handler_fails_comes_again(live, loop):
         handler.fail_at(1)
 
     eventually(lambda: the_consumer(live).lag == 2)
-    assert Following(live, "chat", consumer="mailer", timeout=0.05).payloads(2) == [1, 2]
+    assert Following(live, "chat", consumer="mailer").payloads(2) == [1, 2]
 
 
 @pytest.mark.both_colours
@@ -330,15 +332,16 @@ def test_a_slow_handler_acks_within_a_page(live, loop, monkeypatch):
     """Else a page of slow events would come again as a whole after a crash."""
     monkeypatch.setattr(consuming, "EVERY", 0)
     live.events.publish_many("chat", [NewEvent(n) for n in range(3)])
+    live.events.close("chat")
     events = plain(live).events
 
     class Handler:
         async def alags(self):
-            subscribed = events.asubscribe("chat", consumer="mailer", timeout=0.01)
+            subscribed = events.asubscribe("chat", consumer="mailer")
             return [(await events.aconsumers("chat"))[0].lag async for _ in subscribed]
 
         def lags(self):
-            subscribed = events.subscribe("chat", consumer="mailer", timeout=0.01)
+            subscribed = events.subscribe("chat", consumer="mailer")
             return [events.consumers("chat")[0].lag for _ in subscribed]
 
     handler = InLoop(Handler(), loop) if isinstance(live, InLoop) else Handler()
