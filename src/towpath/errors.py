@@ -14,7 +14,8 @@
     │   └── InvalidUrl             a database URL that cannot be read
     ├── LoginRefused               unknown account or wrong password
     ├── InvalidToken               a token or API key that is wrong, expired or revoked
-    ├── NotFound                   no such job or topic
+    ├── NotFound                   no such job, topic or channel
+    │   └── ChannelGone            a channel that was deleted, and that others were forked from
     ├── Conflict                   the current state does not allow the request
     │   ├── InvalidState           the job is in another state
     │   ├── NotReserved            the job is not reserved
@@ -22,6 +23,10 @@
     │   ├── NotBuried              the job is not buried
     │   ├── ChannelClosed          a publish to a channel that has ended
     │   ├── ConsumerFenced         another reader has attached as the same consumer
+    │   ├── ChannelExists          a channel that was made in another way
+    │   ├── WrongMedia             an append of another media type than the channel's
+    │   ├── OutOfOrder             an append behind a later one, or ahead of a missing one
+    │   ├── ProducerFenced         an append of a producer that has started again
     │   ├── CursorReset            a cursor whose events are gone, or never were here
     │   ├── JobFailed              `result` waited for a job that failed
     │   ├── JobCancelled           `result` waited for a job that was cancelled
@@ -151,9 +156,15 @@ class InvalidToken(TowpathError):
 
 
 class NotFound(TowpathError):
-    """The job or topic does not exist, or no longer exists."""
+    """The job, topic or channel does not exist, or no longer exists."""
 
     code = "not_found"
+
+
+class ChannelGone(NotFound):
+    """The channel was deleted; its name is free again when its last fork is deleted, too."""
+
+    code = "channel_gone"
 
 
 class Conflict(TowpathError):
@@ -193,6 +204,49 @@ class ChannelClosed(Conflict):
     """The channel was closed, so nothing can be added to it."""
 
     code = "channel_closed"
+
+    def __init__(self, message: str, head: str | None = None) -> None:
+        super().__init__(message)
+        self.head = head  # the cursor of its last event, if that is known
+
+
+class ChannelExists(Conflict):
+    """The channel exists and was made in another way; use another name, or delete it before."""
+
+    code = "channel_exists"
+
+
+class WrongMedia(Conflict):
+    """The channel has another media type; send what it was made for."""
+
+    code = "wrong_media"
+
+
+class OutOfOrder(Conflict):
+    """A later append was stored before this one, or one is missing in between.
+
+    `expected` is the number of the producer's next append, `received` the number of this one; they
+    are None where the application gave the order itself.
+    """
+
+    code = "out_of_order"
+
+    def __init__(
+        self, message: str, expected: int | None = None, received: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.received = received
+
+
+class ProducerFenced(Conflict):
+    """The same producer has started again; `epoch` is that of the one that may append."""
+
+    code = "producer_fenced"
+
+    def __init__(self, message: str, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
 
 
 class ConsumerFenced(Conflict):

@@ -30,6 +30,7 @@ are spelled for each database:
     {in_items seq bigint}       whether what stands before is in one column of the items
     {for_update} {skip_locked}  row locks, which SQLite does not need; {for_update of o}: of a table
     {index name}                the index that SQLite has to use
+    {alive c}                   whether the time of a channel c is not over
     {forget}                    forgets the jobs `gone`: all that is known of them but tickets
 
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
@@ -102,10 +103,19 @@ _BUCKET: Final = (
     + " ".join(f"when {{}} <= {most} then {most}" for most in BUCKETS)
     + f" else {BEYOND} end"
 )
+# Stable, so an index condition may use it; tests pass their own.
+_POSTGRES_NOW: Final = (
+    "coalesce(cast(:now as bigint), "
+    "cast(extract(epoch from statement_timestamp()) * 1000000 as bigint))"
+)
+_ALIVE: Final = (
+    "not exists (select 1 from towpath.lifetime x where x.channel = {}.id and x.expires_at <= "
+)
 _COLUMNS: Final = {"ticket": TICKET, "located": LOCATED}
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
         "now": ":now",
+        "alive": f"{_ALIVE}:now)",
         "like": "like",
         "identity": "integer primary key autoincrement",
         "number": "integer",  # just so a primary key is the row's own place, not an index beside it
@@ -127,11 +137,8 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         ),
     },
     "postgres": {
-        # Stable, so an index condition may use it; tests pass their own.
-        "now": (
-            "coalesce(cast(:now as bigint), "
-            "cast(extract(epoch from statement_timestamp()) * 1000000 as bigint))"
-        ),
+        "now": _POSTGRES_NOW,
+        "alive": f"{_ALIVE}{_POSTGRES_NOW})",
         "like": "ilike",
         "identity": "bigint generated always as identity primary key",
         "number": "bigint",

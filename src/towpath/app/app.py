@@ -18,6 +18,7 @@ from towpath.app.checks import EnqueueOptions
 from towpath.app.connect import open_database, without_driver, without_password
 from towpath.app.delay_queue import Queue, Queues
 from towpath.app.doctor import Check, Doctor
+from towpath.app.durable_streams import DurableStreams
 from towpath.app.enqueueing import Enqueueing
 from towpath.app.events import Events
 from towpath.app.jobs import Jobs
@@ -113,6 +114,7 @@ class App:
         self.jobs = Jobs(self, self._room, self._marks)
         self.topics = Topics(self)
         self.events = Events(self, self._wakeups)
+        self.durable_streams = DurableStreams(self)
         self.queues = Queues(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)

@@ -17,8 +17,8 @@ from towpath.app.subscriptions import (
 )
 from towpath.app.subscriptions import START as FIRST
 from towpath.database.wakeups import Wakeups
-from towpath.errors import Invalid
-from towpath.model.channels import JOB, Channel, checked_channel, checked_own
+from towpath.errors import ChannelGone, Invalid
+from towpath.model.channels import CLOSED, JOB, Channel, checked_channel, checked_own
 from towpath.model.consumers import Attachment, Consumer, checked_consumer
 from towpath.model.cursor import START, Cursor
 from towpath.model.event import Event, EventPage, NewEvent, event_type
@@ -29,7 +29,7 @@ from towpath.operation import answered
 from towpath.settings import MOST_LIMIT
 from towpath.store import channels, consumers, events, trimming
 from towpath.store.consumers import Ack
-from towpath.store.events import Append, EventBody, ReadFrom
+from towpath.store.events import Append, EventBody, Found, ReadFrom
 from towpath.store.trimming import ChannelLimits
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 MOST_PAGE: Final = 1_000  # events of one page
 MOST_EVENTS: Final = 10_000  # of one call
 MOST_GENERATION: Final = 2**62
-CLOSED: Final = "closed"
 
 
 class Events:
@@ -83,12 +82,18 @@ class Events:
         """
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         cursor = START if after is None else Cursor.parse(after)
-        read = ReadFrom(checked_channel(channel), cursor, most)
+        found = await self.afind(ReadFrom(checked_channel(channel), cursor, most))
+        return answered(found.page)
+
+    async def afind(self, read: ReadFrom) -> Found:
+        """Read events, and what else is known of their channel: for doors."""
         [found] = await self._app.arun(events.read([read]))
         if found.posted:
-            await self._app.arun(events.place([channel]))
+            await self._app.arun(events.place([read.channel]))
             [found] = await self._app.arun(events.read([read]))
-        return answered(found.page)
+        if found.renews:
+            await self._app.arun(channels.renew([read.channel]))
+        return found
 
     async def aposition(self, channel: str) -> str:
         """Return the cursor of the newest event: what is read after it is published later."""
@@ -105,7 +110,10 @@ class Events:
 
     async def adelete(self, channel: str) -> bool:
         """Delete a channel and its events; say whether there was one. Its readers are reset."""
-        return await self._app.arun(channels.delete(checked_own(channel)))
+        try:
+            return await self._app.arun(channels.delete(checked_own(channel)))
+        except ChannelGone:
+            return False
 
     async def follow(
         self,
@@ -162,7 +170,7 @@ class Events:
             [stored] = await self._app.arun(events.publish([append]))
             if stored is not None:
                 return stored
-        return answered((await self._app.arun(events.append([append])))[0])
+        return list(answered((await self._app.arun(events.append([append])))[0]).events)
 
     async def aattach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
         """Begin to read as a durable consumer; return its cursor, and the generation for acks.
@@ -351,12 +359,18 @@ class Events:
         """
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         cursor = START if after is None else Cursor.parse(after)
-        read = ReadFrom(checked_channel(channel), cursor, most)
+        found = self.find(ReadFrom(checked_channel(channel), cursor, most))
+        return answered(found.page)
+
+    def find(self, read: ReadFrom) -> Found:
+        """Read events, and what else is known of their channel: for doors."""
         [found] = self._app.run(events.read([read]))
         if found.posted:
-            self._app.run(events.place([channel]))
+            self._app.run(events.place([read.channel]))
             [found] = self._app.run(events.read([read]))
-        return answered(found.page)
+        if found.renews:
+            self._app.run(channels.renew([read.channel]))
+        return found
 
     def position(self, channel: str) -> str:
         """Return the cursor of the newest event: what is read after it is published later."""
@@ -373,7 +387,10 @@ class Events:
 
     def delete(self, channel: str) -> bool:
         """Delete a channel and its events; say whether there was one. Its readers are reset."""
-        return self._app.run(channels.delete(checked_own(channel)))
+        try:
+            return self._app.run(channels.delete(checked_own(channel)))
+        except ChannelGone:
+            return False
 
     def _begun(self, place: Place, consumer: str | None) -> tuple[str | None, Consuming | None]:
         """Return the cursor behind which a subscription begins, and its consumer, attached."""
@@ -410,7 +427,7 @@ class Events:
             [stored] = self._app.run(events.publish([append]))
             if stored is not None:
                 return stored
-        return answered(self._app.run(events.append([append]))[0])
+        return list(answered(self._app.run(events.append([append]))[0]).events)
 
     def attach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
         """Begin to read as a durable consumer; return its cursor, and the generation for acks.

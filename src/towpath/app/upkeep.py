@@ -109,6 +109,7 @@ class Upkeep:
         self._do(stats.roll_up())
         self._place_posted()
         self._trim()
+        self._repeat(lambda: self._do(channels.expire(CHANNELS_AT_ONCE)))
         self._repeat(lambda: self._do(channels.drop_deleted()))
         if now is not None:
             self._prune(now)

@@ -10,6 +10,7 @@ from towpath.errors import InvalidChannel
 
 SYSTEM: Final = "system"
 JOB: Final = "job:"
+CLOSED: Final = "closed"  # how a channel has ended that was closed by a caller
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _RESERVED: Final = "__ds"  # the subscriptions of the Durable Streams protocol

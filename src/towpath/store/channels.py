@@ -12,7 +12,7 @@ from towpath.model.cursor import START, Cursor
 from towpath.model.instants import as_datetime
 from towpath.operation import Batch, Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
-from towpath.store.events import wakeups
+from towpath.store.events import GONE, gone, hold, wakeups
 
 AT_ONCE: Final = 1_000  # events that one statement deletes
 DELETED_AT_ONCE: Final = 10  # channels of which one round deletes events
@@ -44,14 +44,26 @@ class ChannelRow(NamedTuple):
     era: int
 
 
+class DeletedChannel(NamedTuple):
+    """A channel without a name, and the one that it was forked from."""
+
+    channel: int
+    source: int | None
+
+
 class sql(Statements):
     """The statements of channels.sql."""
 
     heads = rows(HeadRow)
     list_channels = rows(ChannelRow)
-    delete_channel = rows(int)
+    renew = no_rows()
+    forks = rows(int)
     forget_posted_of = rows(int)
-    deleted_channels = rows(int)
+    delete_channel = no_rows()
+    keep_for_forks = no_rows()
+    free_name = rows(int)
+    expired = rows(str)
+    deleted_channels = rows(DeletedChannel)
     drop_events = rows(int)
     drop_channel = no_rows()
     posted_names = rows(str)
@@ -133,15 +145,55 @@ def list_channels(prefix: str, after: str, limit: int) -> Operation[list[Channel
     return Operation("list_channels", steps, Mode.READ, autocommit=True)
 
 
+def renew(names: Sequence[str]) -> Operation[None]:
+    """Prolong the lives of channels that expire when they are not used."""
+
+    def steps() -> Steps[None]:
+        yield sql.renew([{"name": name} for name in dict.fromkeys(names)])
+
+    return Operation("renew_channels", steps, Mode.APPEND, autocommit=True, locks=True)
+
+
 def delete(name: str) -> Operation[bool]:
-    """Delete a channel with all of its events; say whether there was one."""
+    """Delete a channel with all of its events; say whether there was one.
+
+    A channel that others were forked from keeps its name and its events until its forks are
+    deleted, but is not read or written any more: ChannelGone.
+    """
 
     def steps() -> Steps[Changed[bool]]:
-        gone = yield from sql.delete_channel(name=name)
-        posted = yield from sql.forget_posted_of(name=name)
-        return Changed(bool(gone or posted), others=wakeups([name]))
+        held = (yield from hold([name])).get(name)
+        if held is None:
+            posted = yield from sql.forget_posted_of(name=name)
+            return Changed(bool(posted), others=wakeups([name]))
+        if held.ended == GONE:
+            raise gone(name)
+        if (yield from sql.forks(channel=held.id)):
+            yield sql.keep_for_forks(channel=held.id, name=name, ended=GONE)
+            return Changed(True, others=wakeups([name]))
+        yield sql.delete_channel(channel=held.id, name=name)
+        yield from _free_names(held.source)
+        return Changed(True, others=wakeups([name]))
 
     return Operation("delete_channel", steps, Mode.APPEND, locks=True)
+
+
+def _free_names(source: int | None) -> Steps[None]:
+    """Free the names of deleted channels whose last fork is gone, up the line."""
+    while source is not None:
+        freed = yield from sql.free_name(channel=source, ended=GONE)
+        source = freed[0] if freed else None
+
+
+def expire(limit: int) -> Operation[list[str]]:
+    """Take the names of some channels whose time is over, and return these names."""
+
+    def steps() -> Steps[Changed[list[str]]]:
+        names = yield from sql.expired(limit=limit)
+        yield from hold(names)
+        return Changed(names, others=wakeups(names))
+
+    return Operation("expire", steps, Mode.APPEND, locks=True)
 
 
 def drop_deleted() -> Operation[bool]:
@@ -149,12 +201,14 @@ def drop_deleted() -> Operation[bool]:
 
     def steps() -> Steps[bool]:
         more = False
-        for channel in (yield from sql.deleted_channels(limit=DELETED_AT_ONCE)):
-            gone = yield from sql.drop_events(channel=channel, limit=AT_ONCE)
-            if len(gone) == AT_ONCE:
+        for channel, source in (yield from sql.deleted_channels(limit=DELETED_AT_ONCE)):
+            dropped = yield from sql.drop_events(channel=channel, limit=AT_ONCE)
+            if len(dropped) == AT_ONCE:
                 more = True
             else:
+                yield from _free_names(source)
                 yield sql.drop_channel(channel=channel)
+                more = more or source is not None  # it may be the next one
         return more
 
     return Operation("drop_deleted", steps, autocommit=True)

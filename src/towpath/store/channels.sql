@@ -6,24 +6,60 @@ select i.name, c.id as channel, c.head, c.low, c.ended,
        coalesce((select number from towpath.era), 0) as era,
        exists (select 1 from towpath.posted p where p.name = i.name) as posted
   from {items i(name text)}
-  left join towpath.channel c on c.name = i.name and c.name {in_items name text};
+  left join towpath.channel c on c.name = i.name and c.name {in_items name text} and {alive c};
 
 -- name: list_channels
 select c.name, c.id as channel, c.head, c.low, c.bytes, c.created_at, c.ended,
        coalesce((select number from towpath.era), 0) as era
   from towpath.channel c
- where c.name > :after and c.name >= :first and c.name < :beyond order by c.name limit :limit;
+ where c.name > :after and c.name >= :first and c.name < :beyond and {alive c}
+ order by c.name limit :limit;
 
--- Its events go later, some at a time.
--- name: delete_channel
-update towpath.channel set name = null, closed_at = coalesce(closed_at, {now}) where name = :name
-returning id;
+-- name: renew
+update towpath.lifetime set expires_at = {now} + ttl
+ where ttl is not null and expires_at > {now}
+   and channel in (select c.id from towpath.channel c where c.name {in_items name text});
+
+-- name: forks
+select id from towpath.channel where source = :channel and name is not null limit 1;
 
 -- name: forget_posted_of
 delete from towpath.posted where name = :name returning no;
 
+-- Its events go later, some at a time. What is posted for it goes with it.
+-- name: delete_channel [sqlite]
+delete from towpath.posted where name = :name;
+update towpath.channel set name = null, closed_at = coalesce(closed_at, :now) where id = :channel;
+
+-- name: delete_channel [postgres]
+with forgotten as (delete from towpath.posted where name = :name)
+update towpath.channel set name = null, closed_at = coalesce(closed_at, {now}) where id = :channel;
+
+-- name: keep_for_forks [sqlite]
+delete from towpath.posted where name = :name;
+delete from towpath.lifetime where channel = :channel;
+update towpath.channel set ended = :ended, closed_at = coalesce(closed_at, :now) where id = :channel;
+
+-- name: keep_for_forks [postgres]
+with forgotten as (delete from towpath.posted where name = :name),
+unlimited as (delete from towpath.lifetime where channel = :channel)
+update towpath.channel set ended = :ended, closed_at = coalesce(closed_at, {now}) where id = :channel;
+
+-- name: free_name
+update towpath.channel set name = null
+ where id = :channel and ended = :ended and name is not null
+   and not exists (select 1 from towpath.channel f where f.source = :channel and f.name is not null)
+returning source;
+
+-- name: expired
+select c.name from towpath.lifetime l join towpath.channel c on c.id = l.channel
+ where l.expires_at <= {now} and c.name is not null limit :limit;
+
+-- The events of a channel that others were forked from are read by these.
 -- name: deleted_channels
-select id from towpath.channel where name is null order by id limit :limit;
+select c.id as channel, c.source from towpath.channel c
+ where c.name is null and not exists (select 1 from towpath.channel f where f.source = c.id)
+ order by c.id limit :limit;
 
 -- name: drop_events [sqlite]
 delete from towpath.event where channel = :channel and seq in (
@@ -56,4 +92,10 @@ on conflict (id) do update set number = e.number + 1
 returning number;
 
 -- name: time_of
-select at from towpath.event where channel = :channel and seq = :seq;
+with recursive line as (
+    select id, source, coalesce(fork_at, 0) as since from towpath.channel where id = :channel
+    union all
+    select s.id, s.source, coalesce(s.fork_at, 0)
+      from line l join towpath.channel s on s.id = l.source where l.since >= :seq)
+select e.at from line l join towpath.event e on e.channel = l.id and e.seq = :seq
+ where l.since < :seq;

@@ -18,8 +18,19 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from towpath.errors import ChannelClosed, CursorReset, NotFound, TowpathError
+from towpath.errors import (
+    ChannelClosed,
+    ChannelGone,
+    CursorReset,
+    Invalid,
+    NotFound,
+    OutOfOrder,
+    ProducerFenced,
+    TowpathError,
+    WrongMedia,
+)
 from towpath.model.cursor import START, Cursor
+from towpath.model.durable import Appended, Producer, media_type
 from towpath.model.event import Event, EventPage
 from towpath.model.instants import as_datetime
 from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps, Wakeup
@@ -27,6 +38,7 @@ from towpath.statement import Statements, no_rows, pairs, rows
 from towpath.store.rows import uuid_from
 
 TRIES: Final = 5  # to hold a channel that others delete
+GONE: Final = "gone"  # how a channel has ended that was deleted, but whose forks need its events
 NEWEST_AT_ONCE: Final = 1_000
 SLACK: Final = 60.0  # seconds by which clocks may differ when a lost publish is searched for
 
@@ -68,12 +80,16 @@ class Append(Struct, frozen=True, kw_only=True):
     events: Sequence[EventBody] = ()
     ended: str | None = None  # closes the channel, behind the events
     create: bool = True  # the channel if there is none
+    media: str | None = None  # refused if the channel has another one
+    producer: Producer | None = None
+    order_key: str | None = None  # refused unless it is greater than that of the append before
     began: float = msgspec.field(default_factory=time.monotonic)  # after a lost answer: since when
 
     @property
     def is_plain(self) -> bool:
         """Whether its events need no look at what the channel has."""
-        return self.ended is None and all(event.key is None for event in self.events)
+        asks = (self.ended, self.media, self.producer, self.order_key)
+        return asks == (None,) * 4 and all(event.key is None for event in self.events)
 
 
 class NumberedEvent(NamedTuple):
@@ -93,8 +109,28 @@ class HeldChannel(NamedTuple):
     name: str
     head: int
     closed_at: int | None
+    ended: str | None
+    media: str
+    order_key: str | None
+    source: int | None
+    fork_at: int | None
+    ttl: int | None
+    expires_at: int | None
     now: int
     era: int
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= self.now
+
+
+class ProducerRow(NamedTuple):
+    """What a producer has appended last."""
+
+    name: str
+    epoch: int
+    said: int
 
 
 class EventRow(NamedTuple):
@@ -140,6 +176,11 @@ class ReadRow(NamedTuple):
     head: int | None
     low: int | None
     ended: str | None
+    media: str
+    fork_at: int | None
+    ttl: int | None
+    expires_at: int | None
+    now: int
     era: int
     posted: bool
     seq: int | None
@@ -161,12 +202,17 @@ class sql(Statements):
     hold = rows(HeldChannel)
     waiting = rows(PostedRow)
     keyed = pairs("channel", EventRow)
+    producers = pairs("channel", ProducerRow)
     newest = rows(RecentEvent)
     append = no_rows()
     raise_heads = no_rows()
+    note_producers = no_rows()
+    renew = no_rows()
+    retire = no_rows()
     forget_posted = no_rows()
     post = rows(int)
     read = pairs("nth", ReadRow)
+    read_fork = pairs("upto", ReadRow)
 
 
 def wakeups(names: Iterable[str]) -> set[Wakeup]:
@@ -201,7 +247,7 @@ def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
 
     def again() -> Steps[Changed[list[list[Event] | None]]]:
         answers, changed = yield from _appended(appends, again=True)
-        value = [None if isinstance(each, TowpathError) else each for each in answers]
+        value = [None if isinstance(each, TowpathError) else list(each.events) for each in answers]
         return Changed(value, others=wakeups(changed))
 
     return Operation(
@@ -215,13 +261,13 @@ def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
     )
 
 
-def append(appends: Sequence[Append]) -> Operation[list[Answer[list[Event]]]]:
+def append(appends: Sequence[Append]) -> Operation[list[Answer[Appended]]]:
     """Add events to channels, which are made if need be; an event whose key is there is not added.
 
     What is posted for a channel is placed before.
     """
 
-    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[list[Event]]]]]:
+    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[Appended]]]]:
         answers, changed = yield from _appended(appends, again=again)
         return Changed(answers, others=wakeups(changed))
 
@@ -235,7 +281,7 @@ def append(appends: Sequence[Append]) -> Operation[list[Answer[list[Event]]]]:
     )
 
 
-def place(names: Sequence[str]) -> Operation[list[Answer[list[Event]]]]:
+def place(names: Sequence[str]) -> Operation[list[Answer[Appended]]]:
     """Give numbers to what is posted for these channels."""
     return append([Append(channel=name) for name in names])
 
@@ -280,6 +326,9 @@ class HeldLog:
         self.size = 0
         self.ended: str | None = None
         self.is_closed = row.closed_at is not None
+        self.order_key = row.order_key
+        self.producers: dict[str, tuple[int, int]] = {}  # epoch and newest number, by name
+        self.producing: set[str] = set()  # the producers that have appended just now
         self.items: list[dict[str, Any]] = []
         self.by_key: dict[str, Event] = {}
         self.by_id: dict[UUID, tuple[int, int]] = {}  # the numbers and times of lost answers
@@ -312,6 +361,43 @@ class HeldLog:
         if row.key is not None:
             self.by_key[row.key] = known
 
+    def has(self, events: Sequence[EventBody]) -> bool:
+        """Say whether all of these events are there: by their keys, or since an answer was lost."""
+        return all(
+            event.id in self.by_id or (event.key is not None and event.key in self.by_key)
+            for event in events
+        )
+
+    def take(self, each: Append) -> Appended:
+        """Add all of an append."""
+        events = [self.add(event) for event in each.events]
+        if each.producer is not None:
+            self.producers[each.producer.name] = each.producer.epoch, each.producer.seq
+            self.producing.add(each.producer.name)
+        if each.order_key is not None:
+            self.order_key = each.order_key
+        if each.ended is not None:
+            self.ended, self.is_closed = each.ended, True
+        return self.answer(each, events)
+
+    def answer(
+        self, each: Append, events: Sequence[Event] = (), *, is_repeated: bool = False
+    ) -> Appended:
+        """Say how the channel stands after an append."""
+        said = self.producers.get(each.producer.name) if each.producer is not None else None
+        return Appended(
+            events=events,
+            head=str(self.cursor),
+            ended=self.ended or self.row.ended,
+            said=None if said is None else said[1],
+            is_repeated=is_repeated,
+        )
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of the newest event."""
+        return self._cursor(self.head)
+
     def _cursor(self, seq: int) -> Cursor:
         return Cursor(self.row.era, self.row.id, seq)
 
@@ -323,11 +409,12 @@ class HeldLog:
 
 def _appended(
     appends: Sequence[Append], *, again: bool
-) -> Steps[tuple[list[Answer[list[Event]]], list[str]]]:
+) -> Steps[tuple[list[Answer[Appended]], list[str]]]:
     """Add events; answer for each append, and name the channels that have changed."""
     held = yield from _held(appends)
     posted = yield from sql.waiting([{"name": name} for name in held])
     yield from _look_for_keys(appends, posted, held)
+    yield from _look_for_producers(appends, held)
     if again:
         yield from _look_for_ids(appends, held)
     for row in posted:
@@ -338,12 +425,7 @@ def _appended(
     if items:
         yield sql.append(items)
     if changed:
-        yield sql.raise_heads(
-            [
-                {"channel": each.row.id, "head": each.head, "size": each.size, "ended": each.ended}
-                for each in changed
-            ]
-        )
+        yield from _write_channels(changed)
     if posted:
         yield sql.forget_posted([{"no": row.no} for row in posted])
     return answers, [each.row.name for each in changed]
@@ -362,14 +444,62 @@ def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
         if wanted:
             yield sql.open_channels(wanted)
         # All of them again: the rows have to be locked in one order.
-        found = yield from sql.hold([{"name": name} for name in names])
-        held = {row.name: HeldLog(row) for row in found}
+        found = yield from hold(names)
+        held = {name: HeldLog(row) for name, row in found.items()}
         missing = [{"name": name} for name in names if name not in held]
         if missing:
             made |= {row.name: None for row in (yield from sql.waiting(missing))}
         if held.keys() >= made.keys():
             break
     return held
+
+
+def hold(names: Iterable[str]) -> Steps[dict[str, HeldChannel]]:
+    """Hold the rows of channels; those whose time is over lose their names."""
+    found = yield from sql.hold([{"name": name} for name in names])
+    expired = [row for row in found if row.has_expired]
+    if expired:
+        yield sql.retire([{"channel": row.id} for row in expired])
+    return {row.name: row for row in found if not row.has_expired}
+
+
+def _write_channels(changed: Sequence[HeldLog]) -> Steps[None]:
+    yield sql.raise_heads(
+        [
+            {
+                "channel": each.row.id,
+                "head": each.head,
+                "size": each.size,
+                "ended": each.ended,
+                "order_key": each.order_key,
+            }
+            for each in changed
+        ]
+    )
+    producers = [
+        {"channel": each.row.id, "name": name, "epoch": epoch, "said": said}
+        for each in changed
+        for name, (epoch, said) in each.producers.items()
+        if name in each.producing
+    ]
+    if producers:
+        yield sql.note_producers(producers)
+    lasting = [{"channel": each.row.id} for each in changed if each.row.ttl is not None]
+    if lasting:
+        yield sql.renew(lasting)
+
+
+def _look_for_producers(appends: Sequence[Append], held: dict[str, HeldLog]) -> Steps[None]:
+    wanted = {
+        (held[each.channel].row.id, each.producer.name)
+        for each in appends
+        if each.producer is not None and each.channel in held
+    }
+    if wanted:
+        by_number = {each.row.id: each for each in held.values()}
+        items = [{"channel": channel, "name": name} for channel, name in wanted]
+        for channel, row in (yield from sql.producers(items)):
+            by_number[channel].producers[row.name] = row.epoch, row.said
 
 
 def _look_for_keys(
@@ -408,25 +538,64 @@ def _look_for_ids(appends: Sequence[Append], held: dict[str, HeldLog]) -> Steps[
             before = found[-1].seq
 
 
-def _answer(each: Append, held: HeldLog | None) -> Answer[list[Event]]:
+def _answer(each: Append, held: HeldLog | None) -> Answer[Appended]:
     if held is None:
         return NotFound(f"there is no channel {each.channel!r}")
-    is_stored = all(
-        event.id in held.by_id or (event.key is not None and event.key in held.by_key)
-        for event in each.events
+    return gone(each.channel) if held.row.ended == GONE else _taken(each, held)
+
+
+def _taken(each: Append, held: HeldLog) -> Answer[Appended]:
+    if each.events and held.has(each.events) and (held.is_closed or each.ended is None):
+        return held.answer(each, [held.add(event) for event in each.events])
+    known = held.producers.get(each.producer.name) if each.producer is not None else None
+    if each.producer is not None and known is not None:
+        if each.producer.epoch < known[0]:
+            return _fenced(each.channel, each.producer, known[0])
+        if each.producer.epoch == known[0] and each.producer.seq <= known[1]:
+            return held.answer(each, is_repeated=True)
+    if held.is_closed:
+        if each.events or each.producer is not None:
+            return _closed(each.channel, str(held.cursor))
+        return held.answer(each)
+    return _why_refused(each, held.row.media, known, held.order_key) or held.take(each)
+
+
+def _why_refused(
+    each: Append, media: str, known: tuple[int, int] | None, order_key: str | None
+) -> TowpathError | None:
+    """Say why the state of an open channel does not allow an append."""
+    if each.media is not None and each.events and media_type(each.media) != media_type(media):
+        return WrongMedia(f"channel {each.channel!r} has media type {media!r}, not {each.media!r}")
+    if each.producer is not None:
+        seq = each.producer.seq
+        is_new = known is None or known[0] < each.producer.epoch
+        if is_new and known is not None and seq:
+            return Invalid(f"the first append of a new epoch has Producer-Seq 0, not {seq}")
+        expected = 0 if is_new or known is None else known[1] + 1
+        if seq != expected:
+            msg = f"append {expected} of producer {each.producer.name!r} is missing before {seq}"
+            return OutOfOrder(msg, expected, seq)
+    if each.order_key is not None and order_key is not None and each.order_key <= order_key:
+        msg = f"Stream-Seq {each.order_key!r} is not greater than {order_key!r}, the one before"
+        return OutOfOrder(msg)
+    return None
+
+
+def _fenced(name: str, producer: Producer, epoch: int) -> ProducerFenced:
+    msg = (
+        f"producer {producer.name!r} of channel {name!r} has started again with epoch {epoch}; "
+        f"epoch {producer.epoch} may not append any more"
     )
-    if held.is_closed and not (is_stored and each.events):
-        if each.events:
-            return _closed(each.channel)
-        return []
-    answer = [held.add(event) for event in each.events]
-    if each.ended is not None:
-        held.ended, held.is_closed = each.ended, True
-    return answer
+    return ProducerFenced(msg, epoch)
 
 
-def _closed(name: str) -> ChannelClosed:
-    return ChannelClosed(f"channel {name!r} was closed; publish to another one")
+def _closed(name: str, head: str | None = None) -> ChannelClosed:
+    return ChannelClosed(f"channel {name!r} was closed; publish to another one", head)
+
+
+def gone(name: str) -> ChannelGone:
+    """Return the error of a channel that was deleted and has forks."""
+    return ChannelGone(f"channel {name!r} was deleted; its name is in use until its forks are too")
 
 
 def _body(row: PostedRow) -> EventBody:
@@ -475,6 +644,9 @@ class Found(Struct, frozen=True):
 
     page: Answer[EventPage]
     posted: bool = False  # events wait for their numbers: place them and read again
+    media: str | None = None  # None: there is no channel
+    renews: bool = False  # to read it prolongs its life
+    ttl: int | None = None
 
 
 def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
@@ -494,29 +666,57 @@ def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
         found: dict[int, list[ReadRow]] = {}
         for nth, row in (yield from sql.read(items)):
             found.setdefault(nth, []).append(row)
-        return [_found(each, found[nth]) for nth, each in enumerate(reads)]
+        answers: list[Found] = []
+        for nth, each in enumerate(reads):
+            is_inherited = _is_inherited(each.after, found[nth][0])
+            answers.append(
+                (yield from _read_fork(each)) if is_inherited else _found(each, found[nth])
+            )
+        return answers
 
     return Operation("read", steps, Mode.READ, autocommit=True, batch=Batch(reads, read))
+
+
+def _is_inherited(after: Cursor, row: ReadRow) -> bool:
+    """Say whether a fork is read from before its own events, which are those of its source."""
+    return row.fork_at is not None and (after.channel != row.channel or after.seq < row.fork_at)
+
+
+def _read_fork(each: ReadFrom) -> Steps[Found]:
+    found = yield from sql.read_fork(
+        name=each.channel,
+        channel=each.after.channel,
+        after=each.after.seq,
+        most=each.most,
+        most_bytes=each.most_bytes,
+    )
+    if not found:  # it was deleted just now
+        return Found(_not_there(each))
+    # A cursor of the source fits, up to where the fork begins.
+    upto, first = found[0]
+    after = each.after
+    if first.channel is not None and after.seq <= upto:
+        after = after._replace(channel=first.channel)
+    return _found(msgspec.structs.replace(each, after=after), [row for _, row in found])
+
+
+def _not_there(each: ReadFrom) -> Answer[EventPage]:
+    if each.after != START:
+        return _reset(each, "channel", "was deleted", START, START)
+    start = str(START)
+    return EventPage(events=[], after=start, cursor=start, oldest=start, head=start, ended=None)
 
 
 def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
     first = rows[0]
     if first.channel is None or first.head is None or first.low is None:
-        page: Answer[EventPage] = EventPage(
-            events=[],
-            after=str(START),
-            cursor=str(START),
-            oldest=str(START),
-            head=str(START),
-            ended=None,
-        )
-        if each.after != START:
-            page = _reset(each, "channel", "was deleted", START, START)
-        return Found(page, bool(first.posted))
+        return Found(_not_there(each), bool(first.posted))
+    if first.ended == GONE:
+        return Found(gone(each.channel))
     at = partial(Cursor, first.era, first.channel)
     oldest, head = at(first.low), at(first.head)
     if reason := _why_reset(each.after, oldest, head):
-        return Found(_reset(each, *reason, oldest, head), bool(first.posted))
+        return Found(_reset(each, *reason, oldest, head), bool(first.posted), first.media)
     events = [event_from(each.channel, at(row.seq), row) for row in rows if row.seq is not None]
     # The beginning may be behind the first number.
     after = str(oldest if each.after == START else each.after)
@@ -529,7 +729,14 @@ def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
         head=str(head),
         ended=first.ended if cursor == str(head) else None,
     )
-    return Found(page, bool(first.posted))
+    return Found(page, bool(first.posted), first.media, _renews(first), first.ttl)
+
+
+def _renews(row: ReadRow) -> bool:
+    """Say whether a read prolongs the life of a channel enough to be worth a write."""
+    if row.ttl is None or row.expires_at is None:
+        return False
+    return row.expires_at - row.now < row.ttl - row.ttl // 20
 
 
 def _why_reset(after: Cursor, oldest: Cursor, head: Cursor) -> tuple[str, str] | None:
