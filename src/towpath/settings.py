@@ -20,6 +20,8 @@ _TIMES: Final = (
     "connect_timeout",
     "busy_timeout",
     "consumer_ttl",
+    "stream_wait",
+    "stream_lifetime",
 )
 _LIMITS: Final = {
     "event_max_age": LONGEST,
@@ -66,6 +68,10 @@ class Settings:
     max_touches: int = 10  # of one lease
     max_touch_duration: float = 600.0  # from the reservation to the last touch
     min_touch_interval: float = 5.0  # between two touches
+
+    # streams
+    stream_wait: float = 30.0  # how long a long poll waits for events
+    stream_lifetime: float = 60.0  # after which server-sent events end, for the client to reconnect
 
     # sessions
     beat_every: float = 5.0  # the time between two heartbeats of a session

@@ -12,12 +12,13 @@ from typing import Any, Final
 from towpath import App
 from towpath.server import accounts, channels, jobs, system, topics, work
 from towpath.server.bodies import Receive, Scope, Send
-from towpath.server.endpoint import Endpoint, Written, refused, write
+from towpath.server.endpoint import Endpoint, Streamed, Written, refused, write
 from towpath.server.errors import Refusal
 from towpath.server.live.session import LiveSession
 from towpath.server.openapi import document_of
 from towpath.server.routes import Route, Routes
 from towpath.server.shared import Shared
+from towpath.server.streams import METHODS, PATH, StreamEndpoint
 
 GROUPS: Final[tuple[Routes, ...]] = (
     jobs.routes,
@@ -65,10 +66,11 @@ class Api:
         else:
             await _answer_other(scope, receive, send)
 
-    async def answer(self, scope: Scope, receive: Receive) -> Written:
+    async def answer(self, scope: Scope, receive: Receive) -> Written | Streamed:
         """Return the answer to one request; an error is answered too, never raised."""
         started = time.perf_counter()
         path = "other"
+        written: Written | Streamed
         try:
             endpoint, parameters = self.paths.find(scope)
             path = endpoint.path
@@ -80,7 +82,8 @@ class Api:
             written = refused(Refusal(503, "unavailable", message), scope)
         except Exception as error:  # noqa: BLE001 - the client gets an answer to every error
             written = refused(error, scope)
-        self.shared.metrics.count(path, scope["method"], written[0], time.perf_counter() - started)
+        status = written.status if isinstance(written, Streamed) else written[0]
+        self.shared.metrics.count(path, scope["method"], status, time.perf_counter() - started)
         return written
 
 
@@ -90,17 +93,22 @@ class Paths:
     def __init__(self, shared: Shared, routes: Iterable[Route]) -> None:
         self._root: dict[str, Any] = {}
         for route in routes:
-            node = self._root
-            names: list[str] = []
-            for part in route.path.split("/"):
-                is_parameter = part.startswith("{")
-                if is_parameter:
-                    names.append(part[1:-1])
-                node = node.setdefault(PARAMETER if is_parameter else part, {})
-            methods = node.setdefault("", ({}, names))[0]
-            methods[route.method] = Endpoint(shared, route)
+            self._add(route.path, route.method, Endpoint(shared, route))
+        for method in METHODS:
+            self._add(PATH, method, StreamEndpoint(shared, method))
 
-    def find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
+    def _add(self, path: str, method: str, endpoint: Endpoint | StreamEndpoint) -> None:
+        node = self._root
+        names: list[str] = []
+        for part in path.split("/"):
+            is_parameter = part.startswith("{")
+            if is_parameter:
+                names.append(part[1:-1])
+            node = node.setdefault(PARAMETER if is_parameter else part, {})
+        methods = node.setdefault("", ({}, names))[0]
+        methods[method] = endpoint
+
+    def find(self, scope: Scope) -> tuple[Endpoint | StreamEndpoint, dict[str, str]]:
         """Return the endpoint and the path parameters of a request."""
         path, root = path_of(scope), scope.get("root_path", "")
         node: Any = self._root
@@ -117,7 +125,7 @@ class Paths:
         if methods is None:
             raise _unknown_path(root)
         method: str = scope["method"]
-        endpoint = methods.get("GET" if method == "HEAD" else method)
+        endpoint = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
         if endpoint is None:
             allow = ", ".join(sorted({*methods} | ({"HEAD"} if "GET" in methods else set())))
             message = f"this path does not allow {method[:20]}; it allows {allow}"

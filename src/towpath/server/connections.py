@@ -221,6 +221,12 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        """Bound the time in which the client reads nothing of an answer that goes on."""
+        super().pause_writing()
+        if self._unread_timer is None:
+            self._watch_unread()
+
     def _set_timer(self, seconds: float, then: Callable[[], Any]) -> None:
         self._cancel_timer()
         self._timer = self.loop.call_later(seconds, then)

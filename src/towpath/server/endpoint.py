@@ -1,5 +1,6 @@
 """One route: reads a request, calls its handler and writes the answer."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -14,6 +15,14 @@ from towpath.server.shared import Shared
 Headers = tuple[tuple[bytes, bytes], ...]
 Written = tuple[int, bytes, bytes, Headers]
 """Status, media type, body, and additional headers."""
+
+
+class Streamed(msgspec.Struct, frozen=True):
+    """An answer whose body is sent piece by piece; `send` sends all of it, from its head on."""
+
+    status: int
+    send: Callable[[Send], Awaitable[None]]
+
 
 NO_HEADERS: Final[Headers] = ()
 JSON: Final = b"application/json"
@@ -113,8 +122,11 @@ def _opens_page(scope: Scope) -> bool:
     return scope["method"] in {"GET", "HEAD"} and b"text/html" in accepted and JSON not in accepted
 
 
-async def write(send: Send, written: Written) -> None:
+async def write(send: Send, written: Written | Streamed) -> None:
     """Write an answer."""
+    if isinstance(written, Streamed):
+        await written.send(send)
+        return
     status, media, body, headers = written
     sent = [*ALWAYS, *headers]
     if media:

@@ -5,7 +5,7 @@
 403  the caller may not do this          500  a fault of the server
 404  it does not exist, or is hidden     503  the database is not available
 409  the state does not allow it         507  the database is full
-410  the cursor's events are gone
+410  it was there, and is gone
 """
 
 import logging
@@ -25,6 +25,9 @@ STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.Invalid: 400,
     errors.PayloadTooLarge: 413,  # as a body that is too large to be read
     errors.NotFound: 404,
+    errors.ChannelGone: 410,
+    errors.CursorReset: 410,
+    errors.ProducerFenced: 403,
     errors.Conflict: 409,
     errors.CursorReset: 410,
     errors.LimitReached: 429,

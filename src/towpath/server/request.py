@@ -280,7 +280,7 @@ class Request:
         task = asyncio.ensure_future(waiting)
         others = [
             asyncio.ensure_future(each)
-            for each in (self._disconnected(), self.shared.closing.wait())
+            for each in (self.disconnected(), self.shared.closing.wait())
         ]
         try:
             await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
@@ -292,7 +292,8 @@ class Request:
             for each in (task, *others):
                 each.cancel()
 
-    async def _disconnected(self) -> None:
+    async def disconnected(self) -> None:
+        """Wait until the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 

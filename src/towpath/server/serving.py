@@ -22,6 +22,7 @@ from towpath.model.accounts import Collection
 from towpath.server.api import Api
 from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.connections import HttpConnection, Patience
+from towpath.server.streams import SENT, TOLD
 from towpath.server.system import is_loopback
 from towpath.worker import Worker
 
@@ -231,9 +232,9 @@ def with_origins(api: Api, origins: Sequence[str]) -> Any:
     return CORSMiddleware(
         api,
         allow_origins=origins,
-        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=["authorization", "content-type", "idempotency-key"],
-        expose_headers=["retry-after"],
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "idempotency-key", *SENT],
+        expose_headers=["retry-after", *TOLD],
         max_age=CORS_MAX_AGE,
     )
 
