@@ -27,6 +27,7 @@ from towpath.store.events import Append, EventBody, ReadFrom
 if TYPE_CHECKING:
     from towpath.app.app import App
 
+MOST_BYTES: Final = 2**20  # of a page, which ends with the event that exceeds this
 LONG: Final = 2**16  # bytes; a longer body is read in a thread
 _messages: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -87,10 +88,11 @@ class DurableStreams:
         """Read how a stream stands; NotFound if there is none."""
         return await self._app.arun(creating.look(checked_channel(name)))
 
-    async def read(self, name: str, after: str | None) -> StreamPage:
+    async def read(self, name: str, after: str | None, most_bytes: int = MOST_BYTES) -> StreamPage:
         """Read the messages behind a cursor; NotFound if there is no stream."""
         cursor = START if after is None else Cursor.parse(after)
-        found = await self._app.events.afind(ReadFrom(checked_channel(name), cursor, MOST_PAGE))
+        read = ReadFrom(checked_channel(name), cursor, MOST_PAGE, most_bytes)
+        found = await self._app.events.afind(read)
         if found.media is None:
             await self.look(name)  # raises what is wrong
             msg = f"channel {name!r} was made just now; try again"

@@ -12,12 +12,15 @@ from msgspec.structs import replace
 
 from towpath.app.checks import at_least_one
 from towpath.app.consuming import EVERY, Consuming
-from towpath.app.hub import Hubs, SharedPage, ThreadListener, Watched
+from towpath.app.hub import KEPT, MOST_EVENTS, Hubs, SharedPage, ThreadListener, Watched
 from towpath.errors import DatabaseUnavailable, Invalid
 from towpath.model.channels import checked_channel
+from towpath.model.cursor import START as FIRST
 from towpath.model.cursor import Cursor
-from towpath.model.event import Event, TypeFilter
+from towpath.model.event import Event, EventPage, TypeFilter
 from towpath.model.instants import Duration, instant, microseconds
+from towpath.operation import answered
+from towpath.store.events import ReadFrom
 
 if TYPE_CHECKING:
     from towpath.app.events import Events
@@ -110,8 +113,7 @@ class Subscription(Reader):
                     await self._wait(news)  # the hub has read up to here, and reads on
                     continue
                 if shared is None:
-                    page = await self._verbs.aread(self.channel, self.cursor)
-                    shared = SharedPage(page, {})
+                    shared = SharedPage(await self._read(), {})
             except DatabaseUnavailable as error:
                 self.check(error)
                 await asyncio.sleep(PAUSE)
@@ -129,6 +131,12 @@ class Subscription(Reader):
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), EVERY)
+
+    async def _read(self) -> EventPage:
+        """Read a page that is no larger than those of the hub: it may stay until it is sent."""
+        cursor = FIRST if self.cursor is None else Cursor.parse(self.cursor)
+        found = await self._verbs.afind(ReadFrom(self.channel, cursor, MOST_EVENTS, KEPT))
+        return answered(found.page)
 
     def _open(self) -> Watched:
         self._hubs.check_open()

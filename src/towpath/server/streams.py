@@ -13,10 +13,13 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from msgspec import Struct
 
+from towpath.app.durable_streams import MOST_BYTES
+from towpath.app.hub import KEPT
 from towpath.errors import (
     ChannelClosed,
     CursorReset,
     Invalid,
+    InvalidChannel,
     OutOfOrder,
     ProducerFenced,
 )
@@ -180,6 +183,8 @@ async def post(request: Request, name: str) -> Written:
         appended = await request.app.durable_streams.append(
             name, media, body, producer=producer, order_key=order_key, closes=closes
         )
+    except InvalidChannel:
+        raise
     except (Invalid, Refusal):
         await _refuse_by_state(request, name, headers)
         raise
@@ -233,7 +238,8 @@ async def get(request: Request, name: str) -> Written | Streamed:
     after = last or query.offset
     if after == NOW:
         after = (await streams.look(name)).head
-    found = await streams.read(name, after)
+    # A page of events that are sent one after the other may wait for its client.
+    found = await streams.read(name, after, KEPT if query.live == "sse" else MOST_BYTES)
     page = found.page
     if query.live == "sse":
         if last is not None and page.ended is not None and not page.events:
