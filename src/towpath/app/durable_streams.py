@@ -82,6 +82,10 @@ class DurableStreams:
             producer=producer,
             order_key=order_key,
         )
+        if bodies and append.is_plain:
+            [stored] = await self._app.arun(events.publish([append]))
+            if stored is not None:
+                return Appended(events=stored, head=str(stored[-1].cursor), ended=None)
         return answered((await self._app.arun(events.append([append])))[0])
 
     async def look(self, name: str) -> StreamState:

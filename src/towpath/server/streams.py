@@ -260,7 +260,7 @@ async def get(request: Request, name: str) -> Written | Streamed:
         return 204, b"", b"", tuple(told)
     etag = f'"{page.after}:{page.cursor}:{page.ended or ""}"'.encode()
     told.append((b"etag", etag))
-    if request.headers.get(b"if-none-match") == etag:
+    if etag in re.split(rb"\s*,\s*", request.headers.get(b"if-none-match", b"")):
         return 304, b"", b"", tuple(told)
     return 200, found.media.encode(), body_of_page(found.media, page), tuple(told)
 

@@ -88,8 +88,8 @@ class Append(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Whether its events need no look at what the channel has."""
-        asks = (self.ended, self.media, self.producer, self.order_key)
-        return asks == (None,) * 4 and all(event.key is None for event in self.events)
+        asks = (self.ended, self.producer, self.order_key)
+        return asks == (None,) * 3 and all(event.key is None for event in self.events)
 
 
 class NumberedEvent(NamedTuple):
@@ -231,7 +231,7 @@ def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
 
     def steps() -> Steps[Changed[list[list[Event] | None]]]:
         items = [
-            event.as_item(nth=nth, place=place, name=each.channel)
+            event.as_item(nth=nth, place=place, name=each.channel, media=each.media)
             for place, (nth, each, event) in enumerate(
                 (nth, each, event) for nth, each in enumerate(appends) for event in each.events
             )

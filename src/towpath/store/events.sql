@@ -1,12 +1,13 @@
 -- The log. A publish holds the row of its channel, so numbers are dense and follow the order of
 -- commits; a reader that knows a number has missed nothing before it.
 
--- The usual case in one statement: channels that are open, for which nothing is posted, and that do not
--- expire. A channel that is not answered for is left to `hold` and what follows. PostgreSQL locks the rows in one order,
+-- The usual case in one statement: channels that are open, for which nothing is posted, that do not
+-- expire, and whose media type is written as the caller writes it. A channel that is not answered for is
+-- left to `hold` and what follows. PostgreSQL locks the rows in one order,
 -- and reads `head` after the wait; an update alone would lock in any order.
 -- name: publish [sqlite]
 update towpath.channel set head = head + 1, bytes = bytes + :size
- where name = :name and closed_at is null
+ where name = :name and closed_at is null and (:media is null or media = :media)
    and not exists (select 1 from towpath.posted p where p.name = :name)
    and not exists (select 1 from towpath.lifetime l
                     where l.channel = towpath.channel.id and l.expires_at is not null)
@@ -19,10 +20,10 @@ values (@channel, @seq, :now, :size, :id, :type, :headers, :encoding, :body);
 with clock as materialized (select {now} as now),
 item as materialized (
     select * from json_to_recordset(cast(:items as json)) as i(
-           nth integer, place integer, name text, size bigint, id uuid, type text, headers text,
-           encoding text, body text)),
+           nth integer, place integer, name text, media text, size bigint, id uuid, type text,
+           headers text, encoding text, body text)),
 held as materialized (
-    select c.id, c.name, c.head from towpath.channel c
+    select c.id, c.name, c.head, c.media from towpath.channel c
      where c.name = any(array(select name from item)) and c.closed_at is null
        and not exists (select from towpath.posted p where p.name = c.name)
        and not exists (
@@ -31,7 +32,7 @@ held as materialized (
 numbered as materialized (
     select i.*, h.id as channel,
            h.head + row_number() over (partition by h.id order by i.place) as seq
-      from item i join held h on h.name = i.name),
+      from item i join held h on h.name = i.name and coalesce(i.media, h.media) = h.media),
 raised as (
     update towpath.channel c set head = n.head, bytes = c.bytes + n.size
       from (select channel, max(seq) as head, sum(size) as size from numbered group by channel) as n
