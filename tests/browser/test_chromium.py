@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.node import install, installed, run
-from tests.clients.serving import serving
+from tests.clients.serving import serving, with_superuser
 
 HERE = Path(__file__).parent
 
@@ -35,6 +35,13 @@ def test_the_client_runs_in_a_page(durable_place, tmp_path):
         named = {"URL": started["url"], "SETUP": started["setup"], "OTHER_PORT": str(port)}
         given = {f"TOWPATH_{name}": value for name, value in named.items()}
         run("--test", "sdk.test.ts", cwd=HERE, TOWPATH_SDK=str(tmp_path / "sdk"), **given)
+
+
+@pytest.mark.one_database
+def test_an_event_source_reads_a_stream_to_its_end(durable_place, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWPATH_STREAM_LIFETIME", "1")
+    with serving(durable_place, tmp_path) as started:
+        run("--test", "streams.test.ts", cwd=HERE, **with_superuser(started))
 
 
 @pytest.mark.one_database
