@@ -54,9 +54,8 @@ def sent_events(text):
 # ---------------------------------------------------------------- access and names
 
 
-def test_only_superusers_use_the_door(web, root, ada):
-    _, key = web.app.keys.create("k", scopes=["enqueue", "manage", "work"])
-    web.app.access.set(access_rule="", manage_rule="")
+def test_without_rules_the_door_is_for_superusers_and_keys(web, root, ada):
+    _, key = web.app.keys.create("k", scopes=["enqueue", "work"])
     web("PUT", CHAT, as_=root)
 
     for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
@@ -64,6 +63,36 @@ def test_only_superusers_use_the_door(web, root, ada):
         for caller in (ada, key):
             assert web(method, CHAT, as_=caller).status_code == 403, method
     assert web("HEAD", CHAT, as_=root).status_code == 200
+
+
+def test_rules_of_channels_hold_at_this_door(web, root, ada, bob):
+    web("PUT", CHAT, as_=root, headers={"content-type": "application/json"}, content=b"[1]")
+    web.app.access.set(
+        channels={
+            "chat": {"subscribe_rule": "@request.auth.email ~ 'ada'"},
+            "mine": {"publish_rule": "true"},
+        }
+    )
+
+    assert [web("GET", CHAT, as_=as_).status_code for as_ in (ada, bob)] == [200, 403]
+    assert web("POST", CHAT, as_=ada, content=b"[2]").status_code == 403
+    # A fork needs the right to read its source, or it would be a way around the rule.
+    fork = {"stream-forked-from": "/v1/stream/chat"}
+    assert web("PUT", "/v1/stream/mine:b", as_=bob, headers=fork).status_code == 403
+    assert web("PUT", "/v1/stream/mine:a", as_=ada, headers=fork).status_code == 201
+
+
+def test_a_pass_lets_a_browser_read_once(web, root, ada):
+    web("PUT", CHAT, as_=root, headers={"content-type": "application/json"}, content=b"[1]")
+    web.app.access.set(channels={"chat": {"subscribe_rule": "@request.auth.id != ''"}})
+    made = web.app.accounts.issue_pass(ada, ["chat"])
+
+    assert web("GET", f"{CHAT}?pass={made}").json() == [1]
+    assert web("GET", f"{CHAT}?pass={made}").status_code == 401
+    other = web.app.accounts.issue_pass(root, ["other"])
+    assert web("GET", f"{CHAT}?pass={other}").status_code == 403
+    unused = web.app.accounts.issue_pass(root, ["chat"])
+    assert web("POST", f"{CHAT}?pass={unused}", content=b"[2]").status_code == 401
 
 
 @pytest.mark.parametrize("name", ["__ds", "a%20b", "%C3%A4", "a%0A", "x" * 201, "a%00"])
@@ -233,7 +262,7 @@ def test_an_offset_of_another_stream_is_reset(ask, chat):
 
     for live in ("", "&live=long-poll", "&live=sse"):
         answer = ask("GET", f"{CHAT}?offset={other}{live}")
-        assert refused(answer) == (410, "reset")
+        assert refused(answer) == (410, "cursor_reset")
         assert answer.json()["details"] == {
             "reason": "channel", "oldest": chat[0][:-1] + "0", "head": chat[1],
         }  # fmt: skip
@@ -246,7 +275,7 @@ def test_an_offset_whose_events_are_gone_is_reset(ask, chat, web):
     web.app.run(Operation("trim", steps))
 
     answer = ask("GET", f"{CHAT}?offset={chat[0]}")
-    assert refused(answer) == (410, "reset")
+    assert refused(answer) == (410, "cursor_reset")
     assert answer.json()["details"]["reason"] == "retention"
     assert ask("GET", f"{CHAT}?offset={answer.json()['details']['oldest']}").text == ""
     assert ask("GET").text == ""  # the beginning is where it is

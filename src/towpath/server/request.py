@@ -8,6 +8,7 @@ others      may do what a rule allows: the topic's rule, or the general one if i
 import asyncio
 import base64
 import contextlib
+import time
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -33,6 +34,7 @@ T = TypeVar("T")
 Verb = Literal["enqueue", "manage", "work"]
 ChannelVerb = Literal["publish", "subscribe", "manage"]
 
+CHECKED_FOR: Final = 1.0  # seconds for which a right counts as checked
 parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 
 
@@ -40,8 +42,8 @@ class Request:
     """One request and its caller."""
 
     __slots__ = (
-        "_rule_fields", "access", "app", "body", "caller", "headers", "is_disconnected",
-        "pass_channels", "receive", "scope", "shared",
+        "_checked_until", "_rule_fields", "access", "app", "body", "caller", "headers",
+        "is_disconnected", "pass_channels", "receive", "scope", "shared",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - called only by `Shared`, for every request
@@ -64,6 +66,7 @@ class Request:
         self.pass_channels: tuple[str, ...] | None = None  # the only ones, if it came with a pass
         self.is_disconnected = False  # the client does not read the answer any more
         self._rule_fields: dict[str, Any] | None = None
+        self._checked_until = 0.0
 
     @property
     def client(self) -> str:
@@ -154,6 +157,21 @@ class Request:
         ):
             return
         raise self._refusal(verb, "channels")
+
+    async def check_again(self, verb: ChannelVerb, name: str) -> None:
+        """Refuse a caller that has lost a right since its request came; look once a second.
+
+        It may have logged out, or the rules may have changed.
+        """
+        current = await self.app.access.current()
+        if current.version == self.access.version and time.monotonic() < self._checked_until:
+            return
+        fresh = await self.shared.request(self.scope, self.receive, is_open=False)
+        fresh.pass_channels = self.pass_channels
+        fresh.refuse_if_closed()
+        await fresh.require_channel(verb, name)
+        self.access, self.caller, self._rule_fields = fresh.access, fresh.caller, None
+        self._checked_until = time.monotonic() + CHECKED_FOR
 
     async def _may_watch(self, name: str) -> bool:
         try:

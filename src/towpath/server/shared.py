@@ -1,12 +1,13 @@
 """What all requests share: the bounds, the current access rules and the authentication."""
 
 import asyncio
+import re
 from typing import Any, Final
 
 from towpath import App
 from towpath.model.access import Access
 from towpath.server.authentication import ANONYMOUS, Authentication
-from towpath.server.bodies import Bodies, Receive, Scope, query_of
+from towpath.server.bodies import Bodies, Receive, Scope
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
@@ -45,10 +46,10 @@ class Shared:
 
         Without a pass in its query, the scope stays as it is.
         """
-        text = query_of(scope).get("pass")
-        if text is None:
+        found = re.search(rb"(?:^|&)pass=([^&]*)", scope["query_string"])
+        if found is None:
             return scope, None
-        redeemed = await self.app.accounts.aredeem_pass(text)
+        redeemed = await self.app.accounts.aredeem_pass(str(found[1], "latin-1"))
         kept = [pair for pair in scope["headers"] if pair[0] not in {b"authorization", b"cookie"}]
         headers = [*kept, (b"authorization", b"Bearer " + redeemed.token.encode())]
         return {**scope, "headers": headers}, redeemed.channels

@@ -17,12 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from towpath.app.durable_streams import StreamPage
-from towpath.errors import AppClosed, CursorReset, NotFound, TowpathError
+from towpath.errors import AppClosed, CursorReset, InvalidToken, NotFound, TowpathError
 from towpath.model.durable import is_json, is_text
 from towpath.model.event import Event, EventPage
 from towpath.model.payload import Encoding, raw_bytes
 from towpath.server.bodies import Send
 from towpath.server.endpoint import Streamed
+from towpath.server.errors import Refusal, refusal
 from towpath.server.request import Request
 
 log: Final = logging.getLogger("towpath")
@@ -114,6 +115,8 @@ class EventStream:
                 await self._run(send)
             except CursorReset as error:
                 await _send(send, _reset(error))
+            except (Refusal, InvalidToken) as error:
+                await _send(send, _lost(refusal(error).code))
             except (NotFound, AppClosed):
                 pass
             except Exception:  # the head is sent: there is no other way to say it
@@ -151,7 +154,8 @@ class EventStream:
                         await _send(send, b":\n\n")
                         continue
                     shared = following.result()
-                    data = shared.as_bytes("sse", self._data)
+                    await request.check_again("subscribe", self._name)
+                    data = shared.encoded_by("sse", self._data)
                     await _send(send, data + self._control(shared.page))
                     if shared.page.ended is not None:
                         return
@@ -189,6 +193,11 @@ def _base64(body: bytes) -> str:
 def _reset(error: CursorReset) -> bytes:
     told = {"reason": error.reason, "oldest": error.oldest, "head": error.head}
     return f"event: reset\ndata:{json.dumps(told, separators=(',', ':'))}\n\n".encode()
+
+
+def _lost(code: str) -> bytes:
+    """Say that the client may not read on."""
+    return f"event: reset\ndata:{json.dumps({'reason': code})}\n\n".encode()
 
 
 async def _send(send: Send, piece: bytes) -> None:

@@ -6,7 +6,7 @@ Each method reads its headers and its query, makes one call, and says the result
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
@@ -55,12 +55,6 @@ SAFE: Final[Headers] = (
     (b"cross-origin-resource-policy", b"cross-origin"),
     (b"content-security-policy", b"sandbox; default-src 'none'"),
 )
-ChannelVerb = Literal["publish", "subscribe", "manage"]
-
-
-async def allow_channel(request: Request, verb: ChannelVerb, name: str) -> None:  # noqa: ARG001 - rules will ask
-    """Refuse a caller that may not do this to a channel: for now, all but superusers."""
-    request.require_superuser()
 
 
 class StreamQuery(Struct, frozen=True):
@@ -104,9 +98,13 @@ class StreamEndpoint:
     ) -> Written | Streamed:
         """Return the answer to a request; `parameters` are those of its path."""
         try:
+            channels: tuple[str, ...] | None = None
+            if self._handler is get:
+                scope, channels = await self._shared.redeemed(scope)
             request = self._shared.cached_request(scope, receive) or await self._shared.request(
                 scope, receive, is_open=self._handler is options
             )
+            request.pass_channels = channels
             if self._handler is not options:
                 request.refuse_if_closed()
             written = await self._handler(request, parameters["channel"])
@@ -149,11 +147,11 @@ async def options(_request: Request, _name: str) -> Written:
 
 async def put(request: Request, name: str) -> Written:
     """Make a stream."""
-    await allow_channel(request, "publish", name)
+    await request.require_channel("publish", name)
     headers = SentHeaders(request)
     new = headers.new_stream()
     if new.fork is not None:
-        await allow_channel(request, "subscribe", new.fork.source)
+        await request.require_channel("subscribe", new.fork.source)
     created = await request.app.durable_streams.create(name, new, await headers.body())
     state = created.state
     told = [(b"location", _location(request.scope, name)), *_told_of(state)]
@@ -162,7 +160,7 @@ async def put(request: Request, name: str) -> Written:
 
 async def post(request: Request, name: str) -> Written:
     """Add to a stream, close it, or both."""
-    await allow_channel(request, "publish", name)
+    await request.require_channel("publish", name)
     headers = SentHeaders(request)
     try:
         producer, order_key = headers.producer(), headers.text("stream-seq")
@@ -202,7 +200,7 @@ async def _refuse_by_state(request: Request, name: str, headers: SentHeaders) ->
 
 async def delete(request: Request, name: str) -> Written:
     """Delete a stream."""
-    await allow_channel(request, "manage", name)
+    await request.require_channel("manage", name)
     await request.app.durable_streams.delete(name)
     return 204, b"", b"", ()
 
@@ -212,7 +210,7 @@ async def delete(request: Request, name: str) -> Written:
 
 async def head(request: Request, name: str) -> Written:
     """Say how a stream stands."""
-    await allow_channel(request, "subscribe", name)
+    await request.require_channel("subscribe", name)
     state = await request.app.durable_streams.look(name)
     media = (b"content-type", state.media.encode())
     return 200, b"", b"", (media, *_told_of(state))
@@ -220,7 +218,7 @@ async def head(request: Request, name: str) -> Written:
 
 async def get(request: Request, name: str) -> Written | Streamed:
     """Read a stream: what it has, and with `live` what comes."""
-    await allow_channel(request, "subscribe", name)
+    await request.require_channel("subscribe", name)
     query = StreamQuery.of(request.scope)
     streams = request.app.durable_streams
     last = SentHeaders(request).text("last-event-id") if query.live == "sse" else None

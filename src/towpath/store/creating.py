@@ -195,7 +195,9 @@ def _make(
     if not made:
         return None
     [row] = made
-    items = [body.as_item(channel=row.id, seq=seq) for seq, body in enumerate(own, first)]
+    items = [
+        body.as_item(channel=row.id, seq=seq, at=row.now) for seq, body in enumerate(own, first)
+    ]
     if items:
         yield events.sql.append(items)
     expires_at = new.expires_at if new.ttl is None else row.now + new.ttl

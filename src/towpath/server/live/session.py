@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 BEAT: Final = 25.0  # seconds between two signs of life
 LIFETIME: Final = 600.0  # seconds after which a client is asked to connect again
 SPREAD: Final = 0.1  # the share by which that differs, so that not all come back at once
-CHECKED_FOR: Final = 1.0  # seconds for which a right counts as checked
 MOST_CHANNELS: Final = 1_000
 DOOR: Final = "ws"
 
@@ -57,7 +56,6 @@ class LiveSession:
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._request: Request | None = None
         self._pass_channels: tuple[str, ...] | None = None  # the only ones, if it has a pass
-        self._checked: dict[str, tuple[int, float]] = {}  # access version and time of each right
 
     async def run(self) -> None:
         """Serve the client until it goes, or is told to come back."""
@@ -227,13 +225,14 @@ class LiveSession:
     async def _feed(self, name: str, subscription: Subscription, *, is_current: bool) -> None:
         """Send what a channel has, then what comes, to its end."""
         encode: Callable[[EventPage], str] = lambda page: frames.events(name, page)  # noqa: E731
+        checking = await self._authenticated()  # of its own: each channel is checked in its turn
         with contextlib.closing(subscription), contextlib.suppress(OSError):  # it is gone
             try:
                 if is_current:
                     await self._tell_current(name, subscription.cursor)
                 while True:
                     shared = await subscription.next()
-                    await self._check_again(name)
+                    await checking.check_again("subscribe", name)
                     page = shared.page
                     if page.events:
                         await self._text(shared.encoded_by(DOOR, encode))
@@ -254,16 +253,6 @@ class LiveSession:
 
     async def _tell_current(self, name: str, cursor: str | None) -> None:
         await self._text(frames.written(current={"channel": name, "cursor": cursor}))
-
-    async def _check_again(self, name: str) -> None:
-        """Refuse further events to a client that has lost its right to them."""
-        access = await self._shared.app.access.current()
-        version, at = self._checked.get(name, (-1, 0.0))
-        if version == access.version and time.monotonic() - at < CHECKED_FOR:
-            return
-        self._request = await self._authenticated()
-        await self._require("subscribe", name)
-        self._checked[name] = access.version, time.monotonic()
 
     async def _require(self, verb: ChannelVerb, name: str) -> None:
         """Refuse a client that may not do this to a channel."""
