@@ -26,7 +26,7 @@ ABOVE_APP = ("cli", "demo", "integrations", "server", "testing")  # these call t
 BELOW_APP = ("database", "store")
 BESIDE_APP = {  # the files that reach below the app all the same
     # It ends runs one at a time, writes their output, and buries sessions by the test's clock.
-    "testing.py": {"store.job_output", "store.leases", "store.sessions"},
+    "testing.py": {"store.job_output", "store.leases", "store.sessions", "store.streams"},
     # The reservations of its connections gather as the calls of operations do.
     "server/beanstalkd/server.py": {"database.group_commit", "database.task_lanes"},
 }

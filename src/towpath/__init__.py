@@ -8,9 +8,9 @@ from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.channels import Channel
 from towpath.model.consumers import Attachment, Consumer
-from towpath.model.event import Event, EventPage, NewEvent
+from towpath.model.event import Event, EventPage, NewEvent, StreamEnd
 from towpath.model.flows import PartOutcome
-from towpath.model.job import Job, JobEvent, Lease, LogLine, UnreadableJob
+from towpath.model.job import Job, Lease, LogLine, Said, UnreadableJob
 from towpath.model.limits import Limit
 from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
@@ -30,18 +30,19 @@ __all__ = [
     "EventPage",
     "Group",
     "Job",
-    "JobEvent",
     "Lease",
     "Limit",
     "LogLine",
     "NewEvent",
     "PartOutcome",
     "Retry",
+    "Said",
     "Schedule",
     "Settings",
     "State",
     "Status",
     "Step",
+    "StreamEnd",
     "Task",
     "TaskJob",
     "TowpathError",

@@ -27,12 +27,14 @@
     │   ├── WrongMedia             an append of another media type than the channel's
     │   ├── OutOfOrder             an append behind a later one, or ahead of a missing one
     │   ├── ProducerFenced         an append of a producer that has started again
+    │   ├── WordsMissing           words of a run that came before those that go before them
     │   ├── CursorReset            a cursor whose events are gone, or never were here
     │   ├── JobFailed              `result` waited for a job that failed
     │   ├── JobCancelled           `result` waited for a job that was cancelled
     │   ├── JobExists              the same id with other content
     │   ├── AccountExists          the same e-mail address
     │   └── KeyTaken               another unfinished job has this key
+    ├── StreamBehind               a run that says more than can be written
     ├── LimitReached               a limit of the settings
     │   ├── MaxTopicsReached       more topics than `max_topics`
     │   ├── MaxJobsReached         more jobs than `max_jobs_per_topic`
@@ -258,6 +260,16 @@ class ConsumerFenced(Conflict):
     code = "consumer_fenced"
 
 
+class WordsMissing(Conflict):
+    """Words before these are not stored: send all from `said` on again, in order."""
+
+    code = "words_missing"
+
+    def __init__(self, message: str, said: int) -> None:
+        super().__init__(message)
+        self.said = said  # words of the run that are stored
+
+
 class CursorReset(Conflict):
     """The reader cannot go on from its cursor: it has missed events, or the channel is another one.
 
@@ -303,6 +315,12 @@ class KeyTaken(Conflict):
     """Another unfinished job of the topic has this key; finish or cancel that job first."""
 
     code = "key_taken"
+
+
+class StreamBehind(TowpathError):
+    """The words of this run wait to be written, and are too many: await `apublish` or `astream`."""
+
+    code = "stream_behind"
 
 
 class LimitReached(TowpathError):

@@ -31,7 +31,8 @@ are spelled for each database:
     {for_update} {skip_locked}  row locks, which SQLite does not need; {for_update of o}: of a table
     {index name}                the index that SQLite has to use
     {alive c}                   whether the time of a channel c is not over
-    {forget}                    forgets the jobs `gone`: all that is known of them but tickets
+    {forget}                    forgets the jobs `gone`: all that is known of them but tickets;
+                                the events of their streams go later, some at a time
 
 On PostgreSQL a text is one statement, usually a chain of CTEs. SQLite has no writes in CTEs, so
 there a text may be a chain of statements, which run in order. `@seq` is the column `seq` of the row
@@ -62,6 +63,7 @@ _COMMENT: Final = re.compile(r"--.*")
 TICKET: Final = (
     "seq", "topic", "priority", "epoch", "key",
     "retries", "crashes", "timeouts", "releases", "buries", "kicks", "limit_key", "awaited",
+    "streamed",
 )  # fmt: skip
 LOCATED: Final = (  # what the view `located` tells of a job
     "seq", "id", "topic", "state", "priority", "key", "payload", "encoding", "ttr", "options",
@@ -81,6 +83,11 @@ _RESERVED: Final = (
     " then (select e.error from towpath.failure e where e.seq = {l}.seq"
     " order by e.epoch desc limit 1) end as last_error,"
     " {l}.session, null as progress, null as progress_message"
+)
+# Stable, so an index condition may use it; tests pass their own.
+_POSTGRES_NOW: Final = (
+    "coalesce(cast(:now as bigint), "
+    "cast(extract(epoch from statement_timestamp()) * 1000000 as bigint))"
 )
 _FORGOTTEN: Final = (  # the tables that know a job, and the column that names it
     ("failure", "seq"),
@@ -102,11 +109,6 @@ _BUCKET: Final = (
     "case "
     + " ".join(f"when {{}} <= {most} then {most}" for most in BUCKETS)
     + f" else {BEYOND} end"
-)
-# Stable, so an index condition may use it; tests pass their own.
-_POSTGRES_NOW: Final = (
-    "coalesce(cast(:now as bigint), "
-    "cast(extract(epoch from statement_timestamp()) * 1000000 as bigint))"
 )
 _ALIVE: Final = (
     "not exists (select 1 from towpath.lifetime x where x.channel = {}.id and x.expires_at <= "
@@ -134,7 +136,9 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "bucket": _BUCKET,
         "forget": "; ".join(
             f"delete from towpath.{table} where {column} = @seq" for table, column in _FORGOTTEN
-        ),
+        )
+        + "; update towpath.channel set name = null, closed_at = coalesce(closed_at, :now)"
+        " where job = @seq and name is not null",
     },
     "postgres": {
         "now": _POSTGRES_NOW,
@@ -164,7 +168,10 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
             f"forgotten_{table} as (delete from towpath.{table} t using gone g"
             f" where t.{column} = g.seq)"
             for table, column in _FORGOTTEN
-        ),
+        )
+        + ", forgotten_stream as (update towpath.channel set name = null,"
+        f" closed_at = coalesce(closed_at, {_POSTGRES_NOW})"
+        " where job = any(array(select seq from gone)) and job is not null and name is not null)",
     },
 }
 

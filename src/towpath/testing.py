@@ -31,10 +31,10 @@ from towpath.errors import Invalid, JobFailed
 from towpath.model.event import Event
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
 from towpath.model.job import Job, Lease
-from towpath.operation import Mode, Operation, Steps
+from towpath.operation import Mode, Operation, Steps, answered
 from towpath.settings import Settings
 from towpath.statement import Statement
-from towpath.store import job_output, leases, sessions
+from towpath.store import job_output, leases, sessions, streams
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes
@@ -191,6 +191,8 @@ class IsolatedJobs:
         try:
             loop = asyncio.get_running_loop()
             run = TaskRun(self.app, lease, threads, lambda _: None, loop)
+            if run.context.speech is not None:
+                run.context.speech.is_bounded = False  # it is written when the run has ended
             ended = await run.end(watched.task, Sandboxes())
         finally:
             threads.close()
@@ -202,6 +204,10 @@ class IsolatedJobs:
             raise watched.raised  # the user wants to stop the tests
         if run.context.notes:
             await self.app.arun(job_output.write(run.context.notes.take()))
+        speech = run.context.speech
+        while speech is not None and (say := speech.next()):
+            [answer] = await self.app.arun(streams.say([say]))
+            speech.written(answered(answer))
         if isinstance(ended, Completion):
             await self.app.arun(leases.complete([ended]))
             error = None

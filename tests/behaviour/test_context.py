@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.workers import ended, working
-from towpath import Cancel, Context, Retry
+from towpath import Cancel, Context, NewEvent, Retry
 from towpath.app.context import Notes
 from towpath.errors import Conflict, DatabaseUnavailable, Invalid, LeaseLost, NotFound
 from towpath.operation import Operation
@@ -69,7 +69,12 @@ def test_an_async_task_says_the_same(app):
 
     assert app.jobs.get(job).progress == 0.5
     assert [line.text for line in app.jobs.logs(job)] == ["a line"]
-    assert [event.payload for event in app.jobs.events(job)] == [{"n": 1}]
+    assert streamed(app, job) == [{"n": 1}]
+
+
+def streamed(app, job):
+    """What the stream of a job has."""
+    return [event.payload for event in app.events.read(f"job:{job.id}").events]
 
 
 def test_a_chatty_job_is_written_a_few_times_and_its_last_word_holds(app, monkeypatch):
@@ -215,24 +220,6 @@ def test_a_line_is_text_and_not_endless(app):
 # ---------------------------------------------------------------- events
 
 
-def test_events_are_read_from_behind_a_cursor_on(app, colour):
-    @app.task()
-    async def work(ctx: Context) -> None:
-        for n in range(5):
-            ctx.publish({"token": n})
-
-    with working(app):
-        job = work.enqueue()
-        job.result(20)
-
-    jobs = colour(app).jobs
-    first, *rest = jobs.events(job)
-    assert [event.payload["token"] for event in [first, *rest]] == [0, 1, 2, 3, 4]
-    assert jobs.events(job, after=first.cursor) == rest
-    assert jobs.events(job, after=rest[-1].cursor) == []
-    assert app.jobs.logs(job) == []
-
-
 def test_what_is_no_json_is_not_published(app):
     with pytest.raises(Invalid):
         Context(app).publish(object())
@@ -246,9 +233,7 @@ def test_of_an_unknown_job_nothing_is_read(app, colour):
     with pytest.raises(NotFound):
         colour(app).jobs.logs(unknown)
     with pytest.raises(NotFound):
-        colour(app).jobs.events(unknown)
-    with pytest.raises(Invalid, match="after"):
-        colour(app).jobs.events(unknown, after=-1)
+        colour(app).events.read(f"job:{unknown}")
 
 
 # ---------------------------------------------------------------- fenced, and gone with the job
@@ -314,10 +299,9 @@ def test_the_same_word_twice_is_kept_once(app):
     [lease] = app.jobs.reserve("mail")
 
     for _ in range(2):
-        app.run(job_output.write([said(lease, text="once"), said(lease, Kind.EVENT, text="1")]))
+        app.run(job_output.write([said(lease, text="once")]))
 
     assert [line.text for line in app.jobs.logs(job)] == ["once"]
-    assert [event.payload for event in app.jobs.events(job)] == [1]
 
 
 def rows(app):
@@ -372,7 +356,7 @@ def heard(app, job):
     """What a job has said, and how far it is."""
     return (
         [line.text for line in app.jobs.logs(job)],
-        [event.payload for event in app.jobs.events(job)],
+        streamed(app, job),
         app.jobs.get(job).progress,
         app.jobs.get(job).progress_message,
     )
@@ -381,10 +365,11 @@ def heard(app, job):
 def test_who_holds_a_lease_says_what_a_task_can(app, colour, lease):
     jobs = colour(app).jobs
 
-    jobs.say(lease, said=0, progress=0.5, message="half", lines=["a", "b"], events=[{"n": 1}])
+    half = {"progress": 0.5, "message": "half"}
+    jobs.say(lease, said=0, lines=["a", "b"], logged=0, events=[{"n": 1}], **half)
     assert heard(app, lease.job) == (["a", "b"], [{"n": 1}], 0.5, "half")
-    jobs.say(lease, said=3, events=[None], lines=["c"])
-    jobs.say(lease, said=5, progress=1)
+    jobs.say(lease, said=1, events=[None], lines=["c"], logged=2)
+    jobs.say(lease, said=2, progress=1)
 
     assert heard(app, lease.job) == (["a", "b", "c"], [{"n": 1}, None], 1, None)
 
@@ -394,16 +379,16 @@ def test_a_call_that_is_repeated_keeps_nothing_twice(app, colour, lease):
     jobs = colour(app).jobs
 
     for _ in range(2):
-        jobs.say(lease, said=0, lines=["a", "b"], events=[1])
+        jobs.say(lease, said=0, lines=["a", "b"], logged=0, events=[1])
     for _ in range(2):
-        jobs.say(lease, said=3, lines=["c"], events=[2, 3])
+        jobs.say(lease, said=1, lines=["c"], logged=2, events=[2, 3])
 
     assert heard(app, lease.job)[:2] == (["a", "b", "c"], [1, 2, 3])
 
 
 def test_the_same_call_twice_at_once_keeps_nothing_twice(app, loop, lease):
     async def repeat():
-        words = {"said": 0, "progress": 0.5, "lines": ["a"], "events": [1]}
+        words = {"said": 0, "progress": 0.5, "lines": ["a"], "logged": 0, "events": [1]}
         await asyncio.gather(*(app.jobs.asay(lease, **words) for _ in range(3)))
 
     asyncio.run_coroutine_threadsafe(repeat(), loop).result()
@@ -420,11 +405,11 @@ def test_of_twins_in_one_statement_the_later_one_holds(app, lease):
 
 def test_each_run_counts_for_itself(app, colour, lease):
     jobs = colour(app).jobs
-    jobs.say(lease, said=0, lines=["a", "b"])
+    jobs.say(lease, said=0, lines=["a", "b"], logged=0)
     jobs.release(lease)
     [again] = jobs.reserve("mail")
 
-    jobs.say(again, said=0, lines=["c"])
+    jobs.say(again, said=0, lines=["c"], logged=0)
 
     assert heard(app, lease.job)[0] == ["a", "b", "c"]
 
@@ -434,9 +419,10 @@ def test_without_its_lease_nothing_is_kept(app, colour, lease, end):
     getattr(app.jobs, end)(lease)
 
     with pytest.raises(LeaseLost):
-        colour(app).jobs.say(lease, said=0, progress=0.5, lines=["late"], events=["late"])
+        colour(app).jobs.say(lease, said=0, progress=0.5, lines=["late"], logged=0, events=["x"])
 
     assert rows(app) == 0
+    assert streamed(app, lease.job) == []
 
 
 @pytest.mark.parametrize(
@@ -459,13 +445,19 @@ def test_without_its_lease_nothing_is_kept(app, colour, lease, end):
         ({"said": 2**31, "lines": ["good"]}, "is not a whole number from 0"),
         ({"said": 0.5, "lines": ["good"]}, "is not a whole number from 0"),
         ({"said": -1, "progress": 0.5}, "is not a whole number from 0"),
+        ({"logged": -1}, "logged -1 is not a whole number from 0"),
+        ({"logged": None}, "`lines` requires `logged`"),
+        ({"events": [NewEvent(1, key="a")]}, "no key and no headers"),
+        ({"events": [NewEvent(1, type="towpath.try")]}, "belongs to Towpath"),
         ({}, "nothing to add; pass `progress`, `lines` or `events`"),
     ],
 )
 @pytest.mark.one_database
 def test_what_makes_no_sense_is_refused_and_nothing_is_kept(app, colour, lease, words, complaint):
+    good = {"lines": ["good"], "logged": 0} if words else {}
+
     with pytest.raises(Invalid, match=complaint):
-        colour(app).jobs.say(lease, **{"said": 0, "lines": ["good"] if words else [], **words})
+        colour(app).jobs.say(lease, **{"said": 0, **good, **words})
 
     assert rows(app) == 0
 
@@ -482,9 +474,9 @@ def test_what_is_said_with_a_lease_is_within_the_same_bounds(make_app, monkeypat
     [lease] = app.jobs.reserve("mail")
 
     app.jobs.say(lease, said=0, progress=1, message="\0" + "x" * 10_000)
-    app.jobs.say(lease, said=0, lines=["y" * 10_000, "b", "c", "\ud800", "d" * 10_000])
+    app.jobs.say(lease, said=0, lines=["y" * 10_000, "b", "c", "\ud800", "d" * 10_000], logged=0)
     with pytest.raises(Invalid, match="at most 100 are allowed"):
-        app.jobs.say(lease, said=5, events=["x" * 99])
+        app.jobs.say(lease, said=0, events=["x" * 99])
 
     lines, events, _, message = heard(app, lease.job)
     assert (message[:2], len(message)) == ("\N{REPLACEMENT CHARACTER}x", 8_000)
@@ -524,7 +516,7 @@ def test_what_could_not_be_written_is_written_later(app, monkeypatch, steps):
 
 def test_what_waits_to_be_written_is_bounded(app, monkeypatch):
     """However long the database is away."""
-    monkeypatch.setitem(job_output.MOST_BYTES, Kind.EVENT, 100)
+    monkeypatch.setitem(job_output.MOST_BYTES, Kind.LINE, 6_000)
     app.jobs.enqueue("mail", {})
     [lease] = app.jobs.reserve("mail")
     news = []
@@ -533,16 +525,13 @@ def test_what_waits_to_be_written_is_bounded(app, monkeypatch):
     for n in range(1_000):
         waiting.add(Kind.LINE, f"{n}")
         waiting.add(Kind.LINE, f"{n}")
-        waiting.add(Kind.EVENT, "x" * 30)
         waiting.add(Kind.PROGRESS, None, n / 1_000)
     taken = waiting.take()
     waiting.add(Kind.PROGRESS, None, 1.0)
     waiting.put_back(taken)
 
     kinds = [note.kind for note in waiting.take()]
-    assert (kinds.count(Kind.LINE), kinds.count(Kind.EVENT), kinds.count(Kind.PROGRESS)) == (
-        1_000, 3, 1,
-    )  # fmt: skip
+    assert (kinds.count(Kind.LINE), kinds.count(Kind.PROGRESS)) == (1_000, 1)
     assert len(news) == 2
 
 

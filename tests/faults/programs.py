@@ -242,7 +242,7 @@ def hold(app: App, topic: str) -> None:
         "release later": lambda lease: app.jobs.release(lease, delay=60, priority=7),
         "bury": app.jobs.bury,
         "touch": app.jobs.touch,
-        "say": lambda lease: app.jobs.say(lease, said=0, progress=1, lines=["too late"]),
+        "say": lambda lease: app.jobs.say(lease, said=0, progress=1, lines=["too late"], logged=0),
         "delete": app.jobs.delete,
     }
     for line in sys.stdin:
@@ -265,7 +265,7 @@ async def ahold(app: App, topic: str) -> None:
         "release later": lambda lease: app.jobs.arelease(lease, delay=60, priority=7),
         "bury": app.jobs.abury,
         "touch": app.jobs.atouch,
-        "say": lambda lease: app.jobs.asay(lease, said=0, progress=1, lines=["too late"]),
+        "say": lambda lease: app.jobs.asay(lease, said=0, progress=1, lines=["too late"], logged=0),
         "delete": app.jobs.adelete,
     }
     while line := await asyncio.to_thread(sys.stdin.readline):

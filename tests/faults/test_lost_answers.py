@@ -31,9 +31,9 @@ MAIL, POST = Wakeup("topic", "mail"), Wakeup("topic", "post")
 ENQUEUE = "made as ("
 STANDING = "select i.nth, s.seq"
 RESERVE = "leased as ("
-COMPLETE = "'completed' as goal from gone"
+COMPLETE = "'completed' as goal, c.name"
 SETTLE = "left_behind as ("
-DISCARD = "'gone' as goal from gone"
+DISCARD = "'gone' as goal, case"
 TOUCH = "set until = case"
 
 
@@ -238,11 +238,12 @@ def test_what_was_said_is_kept_once_though_the_answer_is_lost(app, proxy, lose):
     [lease] = app.jobs.reserve("mail")
     getattr(proxy, lose)(COMMIT)
 
-    app.jobs.say(lease, said=0, progress=0.5, lines=["once"], events=[1])
+    app.jobs.say(lease, said=0, progress=0.5, lines=["once"], logged=0, events=[1])
 
     assert proxy.happened.is_set()
     assert [line.text for line in app.jobs.logs(lease.job)] == ["once"]
-    assert [event.payload for event in app.jobs.events(lease.job)] == [1]
+    stream = app.events.read(f"job:{lease.job.id}")
+    assert [event.payload for event in stream.events] == [1]
     assert app.jobs.get(lease.job).progress == 0.5
 
 

@@ -29,7 +29,7 @@ on_postgres = pytest.mark.parametrize("kind", ["postgres"])
 # Words that only this statement has.
 RESERVE = "leased as ("
 BEAT = "set beat_at ="
-COMPLETE = "'completed' as goal from gone"
+COMPLETE = "'completed' as goal, c.name"
 
 TAKE_TURNS = schema.sql.take_turns.text("postgres")
 

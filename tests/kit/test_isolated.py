@@ -641,7 +641,7 @@ def test_the_output_of_a_task_is_kept(app, jobs, run):
 
     assert app.jobs.get(job).progress == 0.5
     assert [line.text for line in app.jobs.logs(job)] == ["a line"]
-    assert [event.payload for event in app.jobs.events(job)] == [{"token": 1}]
+    assert [event.payload for event in app.events.read(f"job:{job.id}").events] == [{"token": 1}]
 
 
 def test_schedules_are_declared_in_each_isolated_app(app):

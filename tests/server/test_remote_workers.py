@@ -56,7 +56,7 @@ def test_a_stale_epoch_is_refused_and_changes_nothing(web, key, clock):
     clock.advance(11)
     [new] = reserved(web, key)
 
-    more = {"fail": {"error": "x"}, "notes": {"said": 0, "progress": 1, "lines": ["late"]}}
+    more = {"fail": {"error": "x"}, "notes": {"said": 0, "progress": 1}}
     for word in ("complete", "fail", "release", "bury", "touch", "notes"):
         body = {"epoch": old["epoch"], **more.get(word, {})}
         assert refused(web.post(f"/api/jobs/{id}/{word}", body, as_=key)) == (409, "lease_lost")
@@ -148,20 +148,34 @@ def test_touch_tells_of_a_cancel_that_arrives_after_the_job_is_read(web, key, mo
 def test_what_a_run_says_is_kept_once_and_can_be_read(web, key, root):
     id = web.app.jobs.enqueue("mail", {}).id
     [lease] = reserved(web, key)
-    begun = {"said": 0, "progress": 0.25, "message": "begun", "lines": ["a"], "events": [{"n": 1}]}
-    later = {"said": 2, "progress": 0.5, "message": None, "lines": ["b \0", "c"], "events": [None]}
+    begun = {"said": 0, "progress": 0.25, "message": "begun", "lines": ["a"], "logged": 0}
+    later = {"said": 1, "progress": 0.5, "message": None, "lines": ["b \0", "c"], "logged": 1}
+    begun["events"], later["events"] = [{"payload": {"n": 1}, "type": "n"}], [{}]
 
     messages = []
     for words in (begun, begun, later, later):
         said = web.post(f"/api/jobs/{id}/notes", {"epoch": lease["epoch"], **words}, as_=key)
-        assert (said.status_code, said.text) == (204, "")
+        stored = 1 if words is begun and not messages[1:] else 2
+        assert said.json() == {"said": stored, "cancelRequested": False}
         messages.append(web.app.jobs.get(id).progress_message)
 
     lines = web.get(f"/api/jobs/{id}/logs", as_=root).json()["items"]
-    events = web.get(f"/api/jobs/{id}/events", as_=root).json()["items"]
+    stream = web.get(f"/api/jobs/{id}/stream", as_=root).json()
+    events = stream["events"]
     shown = web.get(f"/api/jobs/{id}", as_=root).json()
     assert [line["text"] for line in lines] == ["a", "b \N{REPLACEMENT CHARACTER}", "c"]
-    assert [event["payload"] for event in events] == [{"n": 1}, None]
+    assert [(event["type"], event["payload"]) for event in events] == [
+        ("n", {"n": 1}),
+        (None, None),
+    ]
+    assert (stream["cursor"], stream["current"], stream["ended"]) == (
+        events[1]["cursor"],
+        True,
+        None,
+    )
+    web.post(f"/api/jobs/{id}/complete", {"epoch": lease["epoch"]}, as_=key)
+    rest = web.get(f"/api/jobs/{id}/stream?after={events[1]['cursor']}", as_=root).json()
+    assert (rest["events"], rest["ended"]) == ([], "completed")
     assert (shown["progress"], messages) == (0.5, ["begun", "begun", None, None])
 
 
@@ -180,8 +194,9 @@ def test_what_a_run_says_is_kept_once_and_can_be_read(web, key, root):
         ({"lines": ["a", 1]}, "invalid"),
         ({"lines": ["a"] * 1_001}, "invalid"),
         ({"events": {"a": 1}}, "invalid"),
-        ({"events": [1] * 1_001}, "invalid"),
-        ({"events": ["x" * 2**20]}, "payload_too_large"),
+        ({"events": [1]}, "invalid"),
+        ({"events": [{}] * 1_001}, "invalid"),
+        ({"events": [{"payload": "x" * 2**20}]}, "payload_too_large"),
         ({"share": 0.5}, "invalid"),
     ],
     ids=lambda given: str(given)[:40],
@@ -193,25 +208,47 @@ def test_what_makes_no_sense_is_not_said(web, key, words, code):
     said = web.post(f"/api/jobs/{id}/notes", {"epoch": 1, "said": 0, **words}, as_=key)
 
     assert refused(said) == (413 if code == "payload_too_large" else 400, code)
-    assert (web.app.jobs.logs(id), web.app.jobs.events(id)) == ([], [])
+    assert (web.app.jobs.logs(id), web.app.events.read(f"job:{id}").events) == ([], [])
 
 
 def test_very_much_is_said_in_several_requests(web, key):
     id = web.app.jobs.enqueue("mail", {}).id
     reserved(web, key)
 
-    most = {"lines": ["a"] * 1_000, "events": ["x" * (2**20 - 2)]}
+    most = {"lines": ["a"] * 1_000, "logged": 0, "events": [{"payload": "x" * (2**20 - 2)}]}
     said = web.post(f"/api/jobs/{id}/notes", {"epoch": 1, "said": 0, **most}, as_=key)
-    assert said.status_code == 204
-    words = {"epoch": 1, "said": 1_001, "lines": ["x" * 2**21]}
+    assert said.status_code == 200
+    words = {"epoch": 1, "said": 1, "logged": 1_000, "lines": ["x" * 2**21]}
     said = web.post(f"/api/jobs/{id}/notes", words, as_=key)
     assert refused(said) == (413, "body_too_large")
     assert len(web.app.jobs.logs(id)) == 1_000
 
 
+def test_words_that_come_too_early_are_refused_with_the_number_that_is_stored(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    reserved(web, key)
+
+    words = {"epoch": 1, "said": 2, "events": [{"payload": 3}]}
+    said = web.post(f"/api/jobs/{id}/notes", words, as_=key)
+
+    assert refused(said) == (409, "words_missing")
+    assert said.json()["details"] == {"said": 0}
+
+
+def test_the_answer_to_words_says_that_the_job_was_cancelled(web, key):
+    id = web.app.jobs.enqueue("mail", {}).id
+    reserved(web, key)
+    web.app.jobs.cancel(id)
+
+    words = {"epoch": 1, "said": 0, "events": [{"payload": 1}]}
+    said = web.post(f"/api/jobs/{id}/notes", words, as_=key)
+
+    assert said.json() == {"said": 1, "cancelRequested": True}
+
+
 def test_an_epoch_that_no_job_can_have_is_no_fault_of_ours(web, key):
     id = web.app.jobs.enqueue("mail", {}).id
-    more = {"fail": {"error": "x"}, "notes": {"said": 0, "lines": ["late"]}}
+    more = {"fail": {"error": "x"}, "notes": {"said": 0, "lines": ["late"], "logged": 0}}
 
     for word in ("complete", "fail", "release", "bury", "touch", "notes"):
         for epoch, expected in (
@@ -411,11 +448,11 @@ def test_only_who_may_work_works(web, ada):
     [lease] = web.app.jobs.reserve("mail")
     said = web.post(f"/api/jobs/{id}/complete", {"epoch": lease.epoch}, as_=elsewhere)
     assert refused(said) == (404, "not_found")
-    words = {"epoch": lease.epoch, "said": 0, "lines": ["a"]}
+    words = {"epoch": lease.epoch, "said": 0, "events": [{"payload": "a"}]}
     said = web.post(f"/api/jobs/{id}/notes", words, as_=elsewhere)
     assert refused(said) == (404, "not_found")
     web.app.access.set(work_rule="@request.auth.role = 'editor'")
-    assert web.post(f"/api/jobs/{id}/notes", words, as_=ada).status_code == 204
+    assert web.post(f"/api/jobs/{id}/notes", words, as_=ada).status_code == 200
     assert web.post(f"/api/jobs/{id}/complete", {"epoch": 1}, as_=ada).status_code == 204
 
 

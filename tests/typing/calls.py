@@ -9,10 +9,13 @@ from towpath import (
     Backoff,
     Chain,
     Context,
+    Event,
     Group,
     Job,
     Lease,
     LogLine,
+    Said,
+    StreamEnd,
     Task,
     TaskJob,
     group,
@@ -267,7 +270,9 @@ def chatty(ctx: Context, number: int) -> int:
     ctx.progress(0.4, "message")
     ctx.progress("half")  # wrong
     ctx.log(number)  # wrong
-    ctx.publish({"number": number})
+    ctx.publish({"number": number}, type="number")
+    ctx.stream("text")
+    ctx.stream(number)  # wrong
     ctx.touch()
     return number
 
@@ -305,10 +310,11 @@ def blocking(ctx: Context) -> Iterator[None]:
 def read(job: Job) -> None:
     assert_type(job.progress, float | None)
     assert_type(app.jobs.logs(job), list[LogLine])
-    assert_type([event.cursor for event in app.jobs.events(job)], list[int])
+    assert_type(next(app.jobs.stream(job)), Event | StreamEnd)
 
 
 def speak(lease: Lease) -> None:
-    app.jobs.say(lease, said=0, progress=0.5, lines=["a"], events=[{"n": 1}])
+    words = app.jobs.say(lease, said=0, progress=0.5, lines=["a"], logged=0, events=[{"n": 1}])
+    assert_type(words, Said)
     app.jobs.say(lease, progress=0.5)  # wrong
     app.jobs.say(lease, said=0, lines=[1])  # wrong

@@ -139,6 +139,11 @@ export function isLost(error: unknown): boolean {
   return error instanceof LeaseLost || error instanceof NotFound;
 }
 
+/** Why the run of a job stops that was cancelled. */
+export function cancelled(): TowpathError {
+  return new TowpathError("the job was cancelled", { code: "job_cancelled" });
+}
+
 const PASSING = new Set([401, 403, 408, 429]); // a token that has ended says nothing of the word
 
 /** Whether it is the word itself that is wrong, not only the moment or the line. */

@@ -15,7 +15,7 @@ export {
   Unavailable,
 } from "./errors.ts";
 export { Jobs, type EnqueueOptions, type ListOptions, type ReserveOptions } from "./jobs.ts";
-export { type BuryOptions, Lease, type ReleaseOptions, type Said } from "./lease.ts";
+export { type BuryOptions, Lease, type ReleaseOptions, type Said, type Word } from "./lease.ts";
 export { withJobs, type PocketBaseLike } from "./pocketbase.ts";
 export type { CallOptions } from "./transport.ts";
 export type * from "./types.ts";

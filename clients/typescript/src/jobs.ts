@@ -7,7 +7,6 @@ import type {
   Instant,
   Job,
   JobChange,
-  JobEvent,
   JobOptions,
   LeaseShown,
   LogLine,
@@ -16,6 +15,7 @@ import type {
   Page,
   Run,
   Stats,
+  StreamPage,
   Status,
 } from "./types.ts";
 
@@ -148,13 +148,13 @@ export class Jobs {
     return this.#items(path`/api/jobs/${id}/logs`, options);
   }
 
-  /** The events of a job after a cursor, oldest first, at most 1,000 at once. */
-  events(
+  /** What the runs of a job say after a cursor, oldest first, at most 1,000 events at once. */
+  stream(
     id: string,
-    options: CallOptions & { after?: number | undefined } = {},
-  ): Promise<JobEvent[]> {
+    options: CallOptions & { after?: string | undefined } = {},
+  ): Promise<StreamPage> {
     const { signal, ...query } = options;
-    return this.#items(path`/api/jobs/${id}/events`, { query, signal });
+    return this.#transport.get(path`/api/jobs/${id}/stream`, { query, signal });
   }
 
   /** The runs of a job that chooses its workers. */

@@ -1,6 +1,6 @@
 import { decoded } from "./payloads.ts";
 import { type Call, type CallOptions, type Transport, path } from "./transport.ts";
-import type { Job, LeaseShown, Touched } from "./types.ts";
+import type { Heard, Job, LeaseShown, Touched } from "./types.ts";
 
 const DEEPEST_CAUSE = 5; // an error may be its own cause
 
@@ -16,6 +16,13 @@ export interface BuryOptions {
   error?: string | undefined;
 }
 
+/** An event of a job's stream. */
+export interface Word {
+  payload?: unknown;
+  /** `text` for a piece of text. */
+  type?: string | undefined;
+}
+
 /** The output of a run. */
 export interface Said {
   /** How far the job is, from 0 to 1. */
@@ -24,9 +31,11 @@ export interface Said {
   message?: string | undefined;
   /** Log lines, stored with the job; at most 1,000 at once. */
   lines?: readonly string[] | undefined;
-  /** Events, as JSON; at most 1,000 at once. */
-  events?: readonly unknown[] | undefined;
-  /** How many lines and events were sent before; default `lease.said`. */
+  /** How many lines were sent before; default `lease.logged`. */
+  logged?: number | undefined;
+  /** Events of the job's stream; at most 1,000 at once. */
+  events?: readonly Word[] | undefined;
+  /** How many events were sent before; default `lease.said`. */
   said?: number | undefined;
 }
 
@@ -41,8 +50,11 @@ export class Lease<Payload = unknown> {
   readonly epoch: number;
   /** When the lease ends, unless it is touched. */
   until: string | null;
-  /** How many lines and events were sent with it. */
+  /** How many events were sent with it. */
   said = 0;
+  /** How many log lines were sent with it. */
+  logged = 0;
+  #speaking: Promise<unknown> = Promise.resolve();
   readonly #transport: Transport;
 
   constructor(transport: Transport, shown: LeaseShown) {
@@ -95,15 +107,21 @@ export class Lease<Payload = unknown> {
   }
 
   /**
-   * Store progress, log lines and events with the job.
+   * Store progress and log lines with the job, and events in its stream.
    *
-   * If no answer came, the call may have been done or not: repeated with the same `said`, it is
-   * stored once.
+   * If no answer came, the call may have been done or not: repeated with the same `said` and
+   * `logged`, it is stored once. Events whose predecessors are not stored are refused
+   * (`words_missing`). The answer says whether a cancel was requested.
    */
-  async say(words: Said, options: CallOptions = {}): Promise<void> {
-    const { said = this.said, lines = [], events = [] } = words;
-    this.said = Math.max(this.said, said + lines.length + events.length);
-    await this.#say("notes", { ...words, said }, options);
+  async say(words: Said, options: CallOptions = {}): Promise<Heard> {
+    const { said = this.said, logged = this.logged, lines = [], events = [] } = words;
+    this.said = Math.max(this.said, said + events.length);
+    this.logged = Math.max(this.logged, logged + lines.length);
+    // One call after the other, so that no event arrives before its predecessor.
+    const before = this.#speaking.catch(() => undefined);
+    const saying = before.then(() => this.#say<Heard>("notes", { ...words, said, logged }, options));
+    this.#speaking = saying;
+    return saying;
   }
 
   #say<T>(word: string, said: object, call: Call): Promise<T> {

@@ -1,6 +1,6 @@
 /** One run of a job, from its lease to its outcome. */
 
-import { LeaseLost, TowpathError, isLost, isRefusal } from "./errors.ts";
+import { LeaseLost, TowpathError, cancelled, isLost, isRefusal } from "./errors.ts";
 import type { Lease, ReleaseOptions } from "./lease.ts";
 import { Notes } from "./notes.ts";
 import { sleep, waitAfter } from "./transport.ts";
@@ -22,14 +22,20 @@ export interface Context {
   /**
    * Report the progress of the job, from 0 to 1.
    *
-   * The output of a job is sent about ten times a second and before its outcome. A run that dies
-   * loses its last output; output that cannot be sent does not hold up the outcome.
+   * The output of a job is sent many times a second and before its outcome. A run that dies loses
+   * its last output; output that cannot be sent does not hold up the outcome.
    */
   progress(this: void, share: number, message?: string): void;
   /** Store a line with the job, for `jobs.logs`; of very many, the oldest are dropped. */
   log(this: void, line: string): void;
-  /** Store an event with the job, for `jobs.events`; of very many, the oldest are dropped. */
-  publish(this: void, payload: unknown): void;
+  /**
+   * Add an event to the stream of the job.
+   *
+   * Await it where there may be very many: it resolves when there is room for more.
+   */
+  publish(this: void, payload: unknown, type?: string): Promise<void>;
+  /** Add text to the stream of the job, as `publish`; pieces in a row are joined. */
+  stream(this: void, text: string): Promise<void>;
 }
 
 /** Thrown by a handler to give its job back, uncounted: `throw new Release({ delay: 30 })`. */
@@ -102,7 +108,8 @@ export class Run {
       lease: this.#lease,
       progress: (share, message) => notes.progress(share, message),
       log: (line) => notes.log(line),
-      publish: (payload) => notes.publish(payload),
+      publish: (payload, type) => notes.publish(payload, type),
+      stream: (text) => notes.stream(text),
     };
   }
 
@@ -178,9 +185,7 @@ export class Run {
         losing = setTimeout(lose, Math.min(heldUntil - performance.now(), LONGEST_TIMER));
         wait = interval;
         failed = 0;
-        if (touched.cancelRequested) {
-          this.#stop.abort(new TowpathError("the job was cancelled", { code: "job_cancelled" }));
-        }
+        if (touched.cancelRequested) this.#stop.abort(cancelled());
       } catch (error) {
         if (over.aborted) return;
         if (isLost(error)) return this.#stop.abort(error);

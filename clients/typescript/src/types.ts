@@ -48,7 +48,12 @@ export type Minute = Schemas["Minute"];
 export type Failure = Schemas["Failure"];
 export type FailureKind = Schemas["FailureKind"];
 export type LogLine = Schemas["Line"];
-export type JobEvent = Schemas["Event"];
+/** An event of a job's stream. */
+export type JobEvent = Schemas["Word"];
+/** Some events of a job's stream; read on from `cursor`. */
+export type StreamPage = Schemas["Stream"];
+/** The answer to the output of a run. */
+export type Heard = Schemas["Said"];
 export type Run = Schemas["Run"];
 export type Touched = Schemas["TouchedLease"];
 export type LeaseShown = Schemas["Lease"];

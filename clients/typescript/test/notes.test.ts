@@ -11,7 +11,9 @@ import {
   LeaseLost,
   type Said,
   Towpath,
+  TowpathError,
   type TowpathOptions,
+  type Word,
 } from "../src/index.ts";
 import { Transport } from "../src/transport.ts";
 import { type Answer, type Received, cutTheLine, hang, json, refusal, serve } from "./server.ts";
@@ -25,13 +27,13 @@ const busy = refusal(503, "unavailable", { "Retry-After": "0" });
 /** What a server has kept, by number: the same number again is the same thing. */
 class Kept {
   readonly #lines = new Map<number, string>();
-  readonly #events = new Map<number, unknown>();
+  readonly words: Word[] = [];
   progress: unknown[] = [];
 
-  keep({ said, lines = [], events = [], progress, message }: Said): void {
-    let number = said ?? 0;
-    for (const line of lines) this.#lines.set(number++, line);
-    for (const event of events) this.#events.set(number++, event);
+  keep({ said = 0, logged = 0, lines = [], events = [], progress, message }: Said): void {
+    for (const line of lines) this.#lines.set(logged++, line);
+    assert.ok(said <= this.words.length, `${said} said, ${this.words.length} kept`);
+    this.words.push(...events.slice(this.words.length - said));
     if (progress !== undefined) this.progress = message ? [progress, message] : [progress];
   }
 
@@ -40,7 +42,11 @@ class Kept {
   }
 
   get events(): unknown[] {
-    return inOrder(this.#events);
+    return this.words.map(({ payload }) => payload);
+  }
+
+  get text(): string {
+    return this.words.map(({ type, payload }) => (type === "text" ? payload : `<${type}>`)).join("");
   }
 }
 
@@ -294,18 +300,91 @@ test("a worker that stops does not wait for a server that takes no notes", async
   assert.deepEqual(words, ["notes", "release"]);
 });
 
-test("of very much the oldest is dropped, and no call is too large", async (t) => {
+test("of very many lines the oldest are dropped, of events none; no call is too large", async (t) => {
   const handler: Handler = (_, { log, publish }) => {
     for (let n = 0; n < 3_000; n += 1) log(`${n}`);
-    for (let n = 0; n < 12_000; n += 1) publish(n);
+    for (let n = 0; n < 12_000; n += 1) void publish(n);
   };
   const { outcome, server, calls } = await run(t, handler);
 
   await outcome;
   assert.deepEqual(server.lines, Array.from({ length: 1_000 }, (_, n) => `${n + 2_000}`));
-  assert.deepEqual(server.events, Array.from({ length: 10_000 }, (_, n) => n + 2_000));
+  assert.deepEqual(server.events, Array.from({ length: 12_000 }, (_, n) => n));
   assert.ok(calls.every(({ body }) => body.lines.length <= 1_000 && body.events.length <= 1_000));
-  assert.equal(calls.length, 10);
+  assert.equal(calls.length, 12);
+});
+
+test("adjacent text is joined, also where a piece ends within a character", async (t) => {
+  const { outcome, server } = await run(t, async (_, { publish, stream }) => {
+    for (const piece of ["He", "llo ", "\ud83d"]) void stream(piece);
+    await pause(100); // the half is not sent alone
+    void stream("\ude00!");
+    void publish(1, "call");
+    for (const piece of ["bye", "\ud83d"]) void stream(piece);
+  });
+
+  await outcome;
+  assert.equal(server.text, "Hello 😀!<call>bye?");
+  assert.ok(server.words.length <= 5, `${server.words.length}`);
+});
+
+test("where very much waits, publish waits for room and then throws", async (t) => {
+  let isFull = false;
+  const piece = "x".repeat(2 ** 18);
+  const away = [cutTheLine, cutTheLine, fine];
+  const { outcome, server } = await run(
+    t,
+    async (_, { publish, stream }) => {
+      for (let n = 0; n < 4; n += 1) void publish(piece);
+      await Promise.race([stream("waits"), pause(20).then(() => (isFull = true))]);
+      assert.throws(() => {
+        for (let n = 0; n < 40; n += 1) void publish(piece);
+      }, { code: "stream_behind" });
+      await publish("last");
+    },
+    { notes: away },
+  );
+
+  await outcome;
+  assert.ok(isFull);
+  assert.equal(server.events.at(4), "waits");
+  assert.equal(server.events.at(-1), "last");
+});
+
+test("a cancel stops the job by the answer to what it says", async (t) => {
+  let reason: unknown;
+  const told = kept(json(200, { said: 1, cancelRequested: true }));
+  const handler: Handler = async (_, { signal, publish }) => {
+    void publish(1);
+    await once(signal, "abort");
+    reason = signal.reason;
+  };
+  const { outcome } = await run(t, handler, { notes: [told] });
+
+  await outcome;
+  assert.ok(reason instanceof TowpathError && reason.code === "job_cancelled");
+});
+
+test("events after some that the server refuses go on with the next number", async (t) => {
+  const arrived = new EventEmitter();
+  const picky: Trouble = (response, request, keep) => {
+    arrived.emit("request");
+    const takes = !request.body.events.some((word: Word) => word.payload === "refused");
+    return (takes ? fine : refusal(413, "payload_too_large"))(response, request, keep);
+  };
+  const { outcome, server, errors } = await run(
+    t,
+    async (_, { publish }) => {
+      void publish("refused");
+      await once(arrived, "request");
+      void publish("fine");
+    },
+    { notes: [picky] },
+  );
+
+  await outcome;
+  assert.deepEqual(server.events, ["fine"]);
+  assert.equal(errors.length, 1);
 });
 
 test("what is large goes in calls that the server takes", async (t) => {
@@ -318,7 +397,7 @@ test("what is large goes in calls that the server takes", async (t) => {
 
   await outcome;
   assert.deepEqual(server.lines, Array(16).fill("é".repeat(16_000)));
-  assert.deepEqual(server.events, [2, 3, 4].map(event));
+  assert.deepEqual(server.events, [0, 1, 2, 3, 4].map(event));
   const sizes = calls.map(({ body }) => Buffer.byteLength(JSON.stringify(body)));
   assert.ok(Math.max(...sizes) < 2 ** 20, `${sizes}`);
 });
@@ -338,7 +417,7 @@ test("what is published is kept as it was then", async (t) => {
 test("what makes no sense is refused where it is said, and the rest is sent", async (t) => {
   const cycle: unknown[] = [];
   cycle.push(cycle);
-  const { outcome, server, errors } = await run(t, (_, { progress, log, publish }) => {
+  const { outcome, server, errors } = await run(t, (_, { progress, log, publish, stream }) => {
     for (const share of [-0.1, 1.1, Number.NaN, "half", Symbol("half"), undefined]) {
       assert.throws(() => progress(share as number), Invalid);
     }
@@ -351,6 +430,7 @@ test("what makes no sense is refused where it is said, and the rest is sent", as
     assert.throws(() => publish("x".repeat(2 ** 20)), { code: "payload_too_large" });
     assert.throws(() => publish({ "\ud800": 1 }), { code: "invalid_payload" });
     assert.throws(() => publish("\\\udfff"), { code: "invalid_payload" });
+    assert.throws(() => stream(7 as never), Invalid);
     publish("\\ud800 \\\\ud800 😀");
     log("half a pair \ud83d, a whole one 😀");
     progress(1, "\udc00");
@@ -369,21 +449,21 @@ test("a lease counts what is said with it, and repeats it with the same count", 
   const { url, received } = await serve(t, cutTheLine, json(204));
   const lease = new Lease(new Transport(url, () => ""), LEASE as never);
 
-  await lease.say({ progress: 0.5, lines: ["a", "b"], events: [1] });
-  await lease.say({ lines: ["c"] });
-  await lease.say({ said: 3, lines: ["c"] });
+  await lease.say({ progress: 0.5, lines: ["a", "b"], events: [{ payload: 1 }] });
+  await lease.say({ lines: ["c"], events: [{ payload: 2 }] });
+  await lease.say({ said: 1, logged: 2, lines: ["c"], events: [{ payload: 2 }] });
   await lease.say({ progress: 1, message: "done" });
 
-  assert.equal(lease.said, 4);
+  assert.deepEqual([lease.said, lease.logged], [2, 3]);
   assert.equal(received[0]?.url, `/api/jobs/${ID}/notes`);
   assert.deepEqual(
-    received.map(({ body }) => [body.epoch, body.said, body.lines, body.progress]),
+    received.map(({ body }) => [body.epoch, body.said, body.logged, body.lines, body.progress]),
     [
-      [7, 0, ["a", "b"], 0.5],
-      [7, 0, ["a", "b"], 0.5],
-      [7, 3, ["c"], undefined],
-      [7, 3, ["c"], undefined],
-      [7, 4, undefined, 1],
+      [7, 0, 0, ["a", "b"], 0.5],
+      [7, 0, 0, ["a", "b"], 0.5],
+      [7, 1, 2, ["c"], undefined],
+      [7, 1, 2, ["c"], undefined],
+      [7, 2, 3, undefined, 1],
     ],
   );
 });
@@ -405,16 +485,21 @@ test("types say what may be said", () => {
     context.progress("half"),
     // @ts-expect-error -- a line is text
     context.log(7),
+    // @ts-expect-error -- a stream takes text
+    context.stream(7),
+    // @ts-expect-error -- an event is an object with a payload
+    lease.say({ events: [7] }),
     // @ts-expect-error -- lines are text
     lease.say({ lines: [7] }),
     // @ts-expect-error -- there is no such word
     lease.say({ share: 0.5 }),
   ];
-  const right = ({ progress, log, publish }: Context, lease: Lease) => [
+  const right = ({ progress, log, publish, stream }: Context, lease: Lease) => [
     [0.1, 0.2].forEach((share) => progress(share)),
     ["a", "b"].forEach(log),
-    [{ n: 1 }, null].forEach(publish),
-    lease.say({ progress: 1, message: undefined, lines: ["a"], events: [1] }),
+    [{ n: 1 }, null].map((payload) => publish(payload, "n")),
+    ["a", "b"].map((text) => stream(text)),
+    lease.say({ progress: 1, message: undefined, lines: ["a"], events: [{ payload: 1 }] }),
   ];
 
   assert.notEqual(wrong, right); // they are only looked at

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from towpath.app.checks import count, refuse_unknown
 from towpath.app.outcomes import job_of
+from towpath.app.speech import Speech, text_size, word_of
 from towpath.app.transactions import JobTransaction
 from towpath.errors import Conflict, Invalid, LeaseLost
+from towpath.model.channels import stream_of
+from towpath.model.event import Event, NewEvent
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
-from towpath.model.payload import clean_text, encode_json
+from towpath.model.payload import clean_text
+from towpath.store.events import EventBody
 from towpath.store.job_output import MOST, MOST_BYTES, Kind, Note
 from towpath.store.leases import Completion
+from towpath.store.streams import Say
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -99,18 +104,20 @@ class Notes:
 class Context:
     """Passed to a task whose first parameter is annotated with it.
 
-    Progress, log lines and events are written in batches, ten times a second and before the
-    outcome, so a task may add many of them. A run that crashes loses its last batch.
+    Progress, log lines and the words of the job's stream are written in batches, several times a
+    second and before the outcome, so a task may add many. A run that crashes loses its last batch.
     """
 
     def __init__(
         self,
         app: "App",
         lease: Lease | None = None,
-        on_news: Callable[[Notes], object] = lambda _: None,
+        on_news: Callable[[Notes | Speech], object] = lambda _: None,
     ) -> None:
         self.app = app
         self.notes = None if lease is None else Notes(lease, on_news)
+        most = app.settings.max_payload
+        self.speech = None if lease is None else Speech(lease, most, on_news)
         self.lease = lease
         self.is_ending = False  # a transaction that ends the job is open, or committed
         self.completion: Completion | None = None  # what that transaction has committed
@@ -168,14 +175,62 @@ class Context:
         self.log(text)
         await asyncio.sleep(0)
 
-    def publish(self, payload: object) -> None:
-        """Add an event for `app.jobs.events`; beyond a limit the oldest events are dropped."""
-        self._add(Kind.EVENT, _event(payload, self.app.settings.max_payload))
+    def publish(self, payload: object, type: str | None = None) -> None:
+        """Add an event to the stream of the job, which `app.jobs.stream` reads.
 
-    async def apublish(self, payload: object) -> None:
-        """Add an event, and let the event loop run other tasks."""
-        self.publish(payload)
+        In a thread it waits while too much is unwritten; on an event loop it raises StreamBehind.
+        """
+        if self.speech is None:
+            word_of(payload, type, self.app.settings.max_payload)
+        else:
+            self.speech.publish(payload, type)
+
+    async def apublish(self, payload: object, type: str | None = None) -> None:
+        """Add an event to the stream of the job; wait while too much is unwritten."""
+        await self._room()
+        self.publish(payload, type)
+
+    def stream(self, text: str) -> None:
+        """Add text to the stream of the job, as `publish`; pieces in a row are joined."""
+        if self.speech is None:
+            text_size(text, self.app.settings.max_payload)
+        else:
+            self.speech.stream(text)
+
+    async def astream(self, text: str) -> None:
+        """Add text to the stream of the job; wait while too much is unwritten."""
+        await self._room()
+        self.stream(text)
+
+    def said(self) -> list[Event]:
+        """Read the stream of the job: what earlier tries said, and what this one has by now."""
+        if self.lease is None:
+            return []
+        name, after, found = stream_of(self.lease.job.id), None, list[Event]()
+        while True:
+            page = self.app.events.read(name, after)
+            found += page.events
+            if page.is_current:
+                return found
+            after = page.cursor
+
+    async def asaid(self) -> list[Event]:
+        """Read the stream of the job, as `said`."""
+        if self.lease is None:
+            return []
+        name, after, found = stream_of(self.lease.job.id), None, list[Event]()
+        while True:
+            page = await self.app.events.aread(name, after)
+            found += page.events
+            if page.is_current:
+                return found
+            after = page.cursor
+
+    async def _room(self) -> None:
+        """Wait for room in the stream, and let the event loop run other tasks."""
         await asyncio.sleep(0)
+        if self.speech is not None:
+            await self.speech.room()
 
     def touch(self) -> None:
         """Extend the lease; LeaseLost if it has ended."""
@@ -202,19 +257,32 @@ class Words(TypedDict, total=False):
     progress: float | None  # from 0 to 1
     message: str | None  # about the progress
     lines: Iterable[str]  # stored with the job, for `logs`
-    events: Iterable[object]  # stored with the job, for `events`
+    logged: int | None  # lines that the run has sent before; required with `lines`
+    events: Iterable[object]  # payloads, or NewEvent with a type: words of the job's stream
 
 
-def notes_of(lease: Lease, said: int, words: Words, max_payload: int) -> list[Note]:
-    """Check the output of a run; `said` lines and events of it have been sent before."""
+def say_of(lease: Lease, said: int, words: Words, max_payload: int) -> Say:
+    """Check the output of a run; `said` words of it have been sent before."""
     refuse_unknown(words.keys(), Words.__optional_keys__)
-    lines, events = words.get("lines", ()), words.get("events", ())
-    texts = [(Kind.LINE, _line(line)) for line in _several(lines, "lines")]
-    texts += [(Kind.EVENT, _event(event, max_payload)) for event in _several(events, "events")]
+    job, said = job_of(lease), count(said, "said")
+    notes = _notes_of(lease, words)
+    events = [_word(event, max_payload) for event in _several(words.get("events", ()), "events")]
+    if not notes and not events:
+        msg = "nothing to add; pass `progress`, `lines` or `events`"
+        raise Invalid(msg)
+    return Say(seq=job.seq, epoch=lease.epoch, said=said, words=events, notes=notes)
+
+
+def _notes_of(lease: Lease, words: Words) -> list[Note]:
+    lines = [_line(line) for line in _several(words.get("lines", ()), "lines")]
+    logged = words.get("logged")
+    if lines and logged is None:
+        msg = "`lines` requires `logged`, the number of lines that the run has sent before"
+        raise Invalid(msg)
     note = partial(Note, seq=job_of(lease).seq, epoch=lease.epoch)
     notes = [
-        note(kind=kind, no=_number(lease.epoch, nth), text=text)
-        for nth, (kind, text) in enumerate(texts, count(said, "said") + 1)
+        note(kind=Kind.LINE, no=_number(lease.epoch, nth), text=line)
+        for nth, line in enumerate(lines, count(logged or 0, "logged") + 1)
     ]
     progress, message = words.get("progress"), words.get("message")
     if progress is not None:
@@ -223,10 +291,16 @@ def notes_of(lease: Lease, said: int, words: Words, max_payload: int) -> list[No
     elif message is not None:
         msg = "`message` requires `progress`"
         raise Invalid(msg)
-    if not notes:
-        msg = "nothing to add; pass `progress`, `lines` or `events`"
-        raise Invalid(msg)
     return notes
+
+
+def _word(event: object, max_payload: int) -> EventBody:
+    if not isinstance(event, NewEvent):
+        return word_of(event, None, max_payload)
+    if event.key is not None or event.headers:
+        msg = f"an event of a job has a payload and a type, no key and no headers: {event!r}"
+        raise Invalid(msg)
+    return word_of(event.payload, event.type, max_payload)
 
 
 def _number(epoch: int, nth: int) -> int:
@@ -254,10 +328,6 @@ def _line(text: Any) -> str:
         msg = f"a line or message must be text, not {text!r}"
         raise Invalid(msg)
     return clean_text(text, MOST_LINE)
-
-
-def _event(payload: object, max_payload: int) -> str:
-    return encode_json(payload, min(max_payload, MOST_BYTES[Kind.EVENT]))
 
 
 class Retry(Exception):

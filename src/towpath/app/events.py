@@ -12,8 +12,10 @@ from towpath.app.subscriptions import (
     Place,
     Subscription,
     ThreadSubscription,
+    events_of,
     iterate,
     iterate_blocking,
+    pieces_of,
 )
 from towpath.app.subscriptions import START as FIRST
 from towpath.database.wakeups import Wakeups
@@ -21,7 +23,7 @@ from towpath.errors import ChannelGone, Invalid
 from towpath.model.channels import CLOSED, JOB, Channel, checked_channel, checked_own
 from towpath.model.consumers import Attachment, Consumer, checked_consumer
 from towpath.model.cursor import START, Cursor
-from towpath.model.event import Event, EventPage, NewEvent, event_type
+from towpath.model.event import Event, EventPage, NewEvent, StreamEnd, event_type
 from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, microseconds
 from towpath.model.payload import encode
@@ -297,7 +299,7 @@ class Events:
         place = Place(channel, after, last, since, types)
         first, consuming = self._begun(place, consumer)
         subscription = ThreadSubscription(self, self._hubs, place, first, consuming)
-        return iterate_blocking(subscription, timeout)
+        return iterate_blocking(subscription, timeout, events_of)
 
     def asubscribe(
         self,
@@ -314,7 +316,21 @@ class Events:
         subscribing = self.follow(
             channel, after, last=last, since=since, types=types, consumer=consumer
         )
-        return iterate(subscribing, timeout)
+        return iterate(subscribing, timeout, events_of)
+
+    def pieces(
+        self, channel: str, after: str | None, timeout: Duration | None
+    ) -> Iterator[Event | StreamEnd]:
+        """Iterate over the events of a channel, and then over its end."""
+        place = Place(channel, after)
+        subscription = ThreadSubscription(self, self._hubs, place, self._first(place), None)
+        return iterate_blocking(subscription, timeout, pieces_of)
+
+    def apieces(
+        self, channel: str, after: str | None, timeout: Duration | None
+    ) -> AsyncIterator[Event | StreamEnd]:
+        """Iterate over the events of a channel, and then over its end, in an event loop."""
+        return iterate(self.follow(channel, after), timeout, pieces_of)
 
     def _append(self, channel: str, events: Iterable[NewEvent]) -> Append:
         most = self._app.settings.max_payload

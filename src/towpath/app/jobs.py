@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -13,7 +13,6 @@ from towpath.app.checks import (
     JobRef,
     at_least_one,
     change_of,
-    count,
     finished_of,
     job_id,
     page,
@@ -23,18 +22,20 @@ from towpath.app.checks import (
     seq_of,
     worker_of,
 )
-from towpath.app.context import Words, notes_of
+from towpath.app.context import Words, say_of
 from towpath.app.low_water import LowWater
 from towpath.app.reservations import Reservations, ReserveRequest
 from towpath.app.waiters import Waiters
+from towpath.model.channels import stream_of
+from towpath.model.event import Event, StreamEnd
 from towpath.model.instants import Duration
-from towpath.model.job import Failure, Job, JobEvent, Lease, LogLine
+from towpath.model.job import Failure, Job, Lease, LogLine, Said
 from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.stats import Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Operation, answered
-from towpath.store import admin, job_output, lookup, retention, runs
+from towpath.store import admin, job_output, lookup, retention, runs, streams
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 PURGE_AT_ONCE: Final = 1_000
-MOST_CURSOR: Final = 2**62
 
 
 class Jobs:
@@ -165,14 +165,15 @@ class Jobs:
         [answer] = await self._app.arun(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
-    async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
-        """Add the output of a run to its job: progress, log lines and events.
+    async def asay(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> Said:
+        """Add the output of a run to its job: progress, log lines, and words of its stream.
 
-        `said` is the number of lines and events that the run has sent before; with it a repeated
-        call stores nothing twice. LeaseLost if the lease has ended.
+        `said` is the number of words that the run has sent before; what is stored already is not
+        stored again. WordsMissing if words before these are not stored, LeaseLost if the lease has
+        ended; then nothing is stored.
         """
-        notes = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered((await self._app.arun(job_output.write(notes)))[0])
+        say = say_of(lease, said, words, self._app.settings.max_payload)
+        return answered((await self._app.arun(streams.say([say])))[0])
 
     async def _asettle(self, outcome: Outcome) -> None:
         answered((await self._app.arun(store.settle([outcome])))[0])
@@ -199,15 +200,6 @@ class Jobs:
     async def alogs(self, job: JobRef) -> list[LogLine]:
         """Read the log lines of a job, oldest first."""
         return await self._app.arun(job_output.lines(job_id(job)))
-
-    async def aevents(self, job: JobRef, after: int = 0) -> list[JobEvent]:
-        """Read the events of a job, oldest first, at most 1,000 in one call.
-
-        `after` is the cursor of the last event that the caller has read.
-        """
-        return await self._app.arun(
-            job_output.events(job_id(job), count(after, "after", MOST_CURSOR))
-        )
 
     async def apeek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
@@ -311,6 +303,23 @@ class Jobs:
         """
         return await self._app.arun(lookup.list_jobs(page(filters)))
 
+    def stream(
+        self, job: JobRef, after: str | None = None, *, timeout: Duration | None = None
+    ) -> Iterator[Event | StreamEnd]:
+        """Iterate over what the runs of a job say, as it comes; the last item says how it ended.
+
+        It begins behind the cursor `after`. Text has the type "text". Where another try begins to
+        speak, an event of the type "towpath.try" says so: drop what came after its `since`. It
+        stops early if nothing came for `timeout`. CursorReset if the job was requeued.
+        """
+        return self._app.events.pieces(stream_of(job_id(job)), after, timeout)
+
+    def astream(
+        self, job: JobRef, after: str | None = None, *, timeout: Duration | None = None
+    ) -> AsyncIterator[Event | StreamEnd]:
+        """Iterate over what the runs of a job say, in an event loop; see `stream`."""
+        return self._app.events.apieces(stream_of(job_id(job)), after, timeout)
+
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
     def enqueue(
@@ -413,14 +422,15 @@ class Jobs:
         [answer] = self._app.run(store.touch([outcomes.touch(lease)]))
         return outcomes.touched(lease, answer)
 
-    def say(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> None:
-        """Add the output of a run to its job: progress, log lines and events.
+    def say(self, lease: Lease, *, said: int, **words: Unpack[Words]) -> Said:
+        """Add the output of a run to its job: progress, log lines, and words of its stream.
 
-        `said` is the number of lines and events that the run has sent before; with it a repeated
-        call stores nothing twice. LeaseLost if the lease has ended.
+        `said` is the number of words that the run has sent before; what is stored already is not
+        stored again. WordsMissing if words before these are not stored, LeaseLost if the lease has
+        ended; then nothing is stored.
         """
-        notes = notes_of(lease, said, words, self._app.settings.max_payload)
-        answered(self._app.run(job_output.write(notes))[0])
+        say = say_of(lease, said, words, self._app.settings.max_payload)
+        return answered(self._app.run(streams.say([say]))[0])
 
     def _settle(self, outcome: Outcome) -> None:
         answered(self._app.run(store.settle([outcome]))[0])
@@ -444,13 +454,6 @@ class Jobs:
     def logs(self, job: JobRef) -> list[LogLine]:
         """Read the log lines of a job, oldest first."""
         return self._app.run(job_output.lines(job_id(job)))
-
-    def events(self, job: JobRef, after: int = 0) -> list[JobEvent]:
-        """Read the events of a job, oldest first, at most 1,000 in one call.
-
-        `after` is the cursor of the last event that the caller has read.
-        """
-        return self._app.run(job_output.events(job_id(job), count(after, "after", MOST_CURSOR)))
 
     def peek(self, topic: str, state: State | str = State.READY) -> Job | None:
         """Read the next ready, delayed or buried job of a topic, without taking it."""

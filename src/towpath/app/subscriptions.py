@@ -3,27 +3,29 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
 from towpath.app.checks import at_least_one
 from towpath.app.consuming import EVERY, Consuming
 from towpath.app.hub import KEPT, MOST_EVENTS, Hubs, SharedPage, ThreadListener, Watched
-from towpath.errors import DatabaseUnavailable, Invalid
+from towpath.errors import DatabaseUnavailable, Invalid, NotFound
 from towpath.model.channels import checked_channel
 from towpath.model.cursor import START as FIRST
 from towpath.model.cursor import Cursor
-from towpath.model.event import Event, EventPage, TypeFilter
+from towpath.model.event import Event, EventPage, StreamEnd, TypeFilter
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.operation import answered
-from towpath.store.events import ReadFrom
+from towpath.store.events import DELETED, ReadFrom
 
 if TYPE_CHECKING:
     from towpath.app.events import Events
+
+T = TypeVar("T")
 
 PAUSE: Final = 1.0  # seconds between two reads while the database is away
 START: Final = "start"
@@ -78,6 +80,13 @@ class Reader:
         self._told = page.cursor
         return shared
 
+    def gone(self, error: NotFound) -> EventPage:
+        """Return the last page of a job that was deleted before it said anything."""
+        if not self._has_read or self.cursor is None:
+            raise error
+        at = self.cursor
+        return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=DELETED)
+
     def check(self, error: DatabaseUnavailable) -> None:
         """Raise the error, unless something was read before: then the database comes back."""
         if not self._has_read:
@@ -118,6 +127,8 @@ class Subscription(Reader):
                 self.check(error)
                 await asyncio.sleep(PAUSE)
                 continue
+            except NotFound as error:
+                shared = SharedPage(self.gone(error), {})
             wanted = self.taken(shared)
             if wanted is not None:
                 return wanted
@@ -192,6 +203,8 @@ class ThreadSubscription(Reader):
                 self.check(error)
                 time.sleep(PAUSE)
                 continue
+            except NotFound as error:
+                page = self.gone(error)
             wanted = self.taken(SharedPage(page, {}))
             if wanted is not None:
                 return wanted
@@ -209,10 +222,24 @@ class ThreadSubscription(Reader):
         self._listener.leave()
 
 
+def events_of(page: EventPage) -> Sequence[Event]:
+    """Return the events of a page."""
+    return page.events
+
+
+def pieces_of(page: EventPage) -> Sequence[Event | StreamEnd]:
+    """Return the events of a page, and the end of the channel if the page reaches it."""
+    if page.ended is None:
+        return page.events
+    return [*page.events, StreamEnd(page.ended, page.cursor)]
+
+
 async def iterate(
-    subscribing: Coroutine[Any, Any, Subscription], timeout: Duration | None
-) -> AsyncIterator[Event]:
-    """Iterate over the events of a subscription, to the end of the channel."""
+    subscribing: Coroutine[Any, Any, Subscription],
+    timeout: Duration | None,
+    items: Callable[[EventPage], Sequence[T]],
+) -> AsyncIterator[T]:
+    """Iterate over the items of a subscription's pages, to the end of the channel."""
     seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
     async with await subscribing as subscription:
         consuming = subscription.consuming
@@ -223,10 +250,10 @@ async def iterate(
                         page = (await subscription.next()).page
                 except TimeoutError:
                     return
-                for event in page.events:
-                    yield event
-                    if consuming and event.cursor:
-                        await consuming.aupto(event.cursor)
+                for item in items(page):
+                    yield item
+                    if consuming and isinstance(item, Event) and item.cursor:
+                        await consuming.aupto(item.cursor)
                 if page.ended is not None:
                     return
         finally:
@@ -234,8 +261,12 @@ async def iterate(
                 await consuming.aleave()
 
 
-def iterate_blocking(subscription: ThreadSubscription, timeout: Duration | None) -> Iterator[Event]:
-    """Iterate over the events of a subscription, to the end of the channel."""
+def iterate_blocking(
+    subscription: ThreadSubscription,
+    timeout: Duration | None,
+    items: Callable[[EventPage], Sequence[T]],
+) -> Iterator[T]:
+    """Iterate over the items of a subscription's pages, to the end of the channel."""
     seconds = None if timeout is None else microseconds(timeout, "timeout") / 1e6
     consuming = subscription.consuming
     with contextlib.closing(subscription):
@@ -244,10 +275,10 @@ def iterate_blocking(subscription: ThreadSubscription, timeout: Duration | None)
                 shared = subscription.next(seconds)
                 if shared is None:
                     return
-                for event in shared.page.events:
-                    yield event
-                    if consuming and event.cursor:
-                        consuming.upto(event.cursor)
+                for item in items(shared.page):
+                    yield item
+                    if consuming and isinstance(item, Event) and item.cursor:
+                        consuming.upto(item.cursor)
                 if shared.page.ended is not None:
                     return
         finally:

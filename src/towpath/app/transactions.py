@@ -10,9 +10,10 @@ from towpath.database.transactions import async_transaction, blocking_transactio
 from towpath.errors import Conflict
 from towpath.model.arguments import encode_result
 from towpath.operation import answered
-from towpath.store import job_output, leases
+from towpath.store import job_output, leases, streams
 from towpath.store.job_output import Note
 from towpath.store.leases import Completion
+from towpath.store.streams import Say
 
 if TYPE_CHECKING:
     from towpath.app.context import Context
@@ -65,6 +66,8 @@ class JobTransaction:
                     notes += self._notes()
                     if notes:
                         app.run(job_output.write(notes), self._connection)
+                    if words := self._words():
+                        answered(app.run(streams.say([words]), self._connection)[0])
                     answered(app.run(leases.complete([completion]), self._connection)[0])
                 is_whole = True
             if is_whole:  # psycopg's Rollback ends its block without an exception
@@ -82,6 +85,8 @@ class JobTransaction:
                     notes += self._notes()
                     if notes:
                         await app.arun(job_output.write(notes), self._connection)
+                    if words := self._words():
+                        answered((await app.arun(streams.say([words]), self._connection))[0])
                     answered((await app.arun(leases.complete([completion]), self._connection))[0])
                 is_whole = True
             if is_whole:
@@ -101,6 +106,8 @@ class JobTransaction:
         if context.notes is not None:
             # A writer beside this transaction would come too late: after the end of the lease.
             context.notes.are_held = True
+        if context.speech is not None:
+            context.speech.hold()
         try:
             yield
         finally:
@@ -109,15 +116,22 @@ class JobTransaction:
                 if context.notes is not None:
                     context.notes.are_held = False
                     context.notes.put_back(taken)
+                if context.speech is not None:
+                    context.speech.release()
 
     def _committed(self, completion: Completion | None) -> None:
         self._is_committed = True
         self._context.completion = completion
         if self._context.notes is not None:
             self._context.notes.lose()  # a completed job takes no more output
+        if self._context.speech is not None:
+            self._context.speech.lose()
 
     def _notes(self) -> list[Note]:
         return [] if self._context.notes is None else self._context.notes.take(held=True)
+
+    def _words(self) -> Say | None:
+        return None if self._context.speech is None else self._context.speech.all()
 
     def _completion(self) -> Completion | None:
         lease = self._context.lease

@@ -31,6 +31,7 @@ from towpath.store import (
     schedules,
     sessions,
     stats,
+    streams,
     topics,
     trimming,
 )
@@ -78,6 +79,7 @@ class Upkeep:
         self._topics_kept_until = 0
         self._fires_at = NEVER  # when the next schedule is due, as far as is known
         self._freed_upto = ""  # the last key of a limit that was checked
+        self._streams_upto = 0  # the last job whose stream was checked
         self._adopted_upto = 0  # the last lease whose session was checked
         self._trimmed_upto = 0  # the last channel that was trimmed
         self._start()
@@ -110,6 +112,7 @@ class Upkeep:
         self._place_posted()
         self._trim()
         self._repeat(lambda: self._do(channels.expire(CHANNELS_AT_ONCE)))
+        self._streams_upto = self._do(streams.end_some(self._streams_upto)) or 0
         self._repeat(lambda: self._do(channels.drop_deleted()))
         if now is not None:
             self._prune(now)

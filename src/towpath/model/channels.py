@@ -3,13 +3,14 @@
 import re
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from msgspec import Struct
 
 from towpath.errors import InvalidChannel
 
 SYSTEM: Final = "system"
-JOB: Final = "job:"
+JOB: Final = "job:"  # and the id of a job: what its runs say
 CLOSED: Final = "closed"  # how a channel has ended that was closed by a caller
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
@@ -26,6 +27,22 @@ class Channel(Struct, frozen=True, kw_only=True):
     size: int  # bytes of all payloads that are kept
     created_at: datetime  # when its first event was published
     ended: str | None  # how it was closed; None while it is open
+
+
+def stream_of(job: UUID) -> str:
+    """Return the name of the channel with what the runs of a job say."""
+    return f"{JOB}{job}"
+
+
+def job_of(channel: str) -> UUID | None:
+    """Return the job whose stream has this name, if it is one."""
+    if not channel.startswith(JOB):
+        return None
+    try:
+        job = UUID(channel.removeprefix(JOB))
+    except ValueError:
+        return None
+    return job if stream_of(job) == channel else None
 
 
 def checked_channel(name: Any) -> str:

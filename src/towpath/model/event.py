@@ -12,6 +12,9 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model import payload
 
+TEXT: Final = "text"  # the type of a piece of text that a job streams
+TRY: Final = "towpath.try"  # says that another try of a job begins to speak
+OWN: Final = "towpath."  # begins the types of our own events
 _TYPE: Final = re.compile(r"[^\x00-\x20\x7f*?\[\]\ud800-\udfff]{1,200}")
 _PATTERN: Final = re.compile(r"[^\x00-\x20\x7f?\[\]\ud800-\udfff]{1,200}")
 
@@ -58,6 +61,13 @@ class EventPage(Struct, frozen=True, kw_only=True):
     def is_current(self) -> bool:
         """Whether there was no event behind the page."""
         return self.cursor >= self.head
+
+
+class StreamEnd(Struct, frozen=True):
+    """The end of what the runs of a job say."""
+
+    ended: str  # completed, failed, cancelled, expired or deleted
+    cursor: str  # behind the last event
 
 
 def event_type(type: Any) -> str | None:

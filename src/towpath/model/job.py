@@ -181,13 +181,11 @@ class LogLine(Struct, frozen=True, kw_only=True):
     at: datetime  # when it was stored
 
 
-class JobEvent(Struct, frozen=True, kw_only=True):
-    """An event that a running job has published."""
+class Said(Struct, frozen=True, kw_only=True):
+    """The answer to the words of a run."""
 
-    cursor: int  # its position among the events of this job
-    epoch: int  # of the run that published it
-    payload: Any  # what was published
-    at: datetime  # when it was stored
+    said: int  # words of this run in the stream of its job
+    cancel_requested: bool  # the run should stop
 
 
 class FailureKind(StrEnum):

@@ -34,6 +34,7 @@ STATUS: Final[Mapping[type[TowpathError], int]] = {
     errors.TouchLimitExceeded: 409,
     errors.Timeout: 504,
     errors.SandboxFailed: 500,
+    errors.StreamBehind: 500,
     errors.AppClosed: 503,
     errors.ExtraMissing: 500,
     errors.InvalidToken: 401,
@@ -108,6 +109,8 @@ def refusal(error: Exception) -> Refusal:
         details = {"rule": error.rule, "position": error.position}
     elif isinstance(error, errors.CursorReset):
         details = {"reason": error.reason, "oldest": error.oldest, "head": error.head}
+    elif isinstance(error, errors.WordsMissing):
+        details = {"said": error.said}
     return Refusal(status, error.code, str(error), details=details, headers=headers)
 
 

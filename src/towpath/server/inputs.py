@@ -190,15 +190,23 @@ class Touched(Input):
     epoch: Epoch
 
 
+class WordInput(Input):
+    """An event of a job's stream."""
+
+    payload: Any = None
+    type: str | None = None  # `text` for a piece of text
+
+
 class JobOutputInput(Input):
-    """The progress of a run, its log lines and its events."""
+    """The progress of a run, its log lines, and the events of its job's stream."""
 
     epoch: Epoch
-    said: Count  # lines and events that this run sent before; a repeated request stores nothing
+    said: Count  # events that this run sent before; those that are stored are not stored again
     progress: Annotated[float, _bounds(minimum=0, maximum=1)] | None = None
     message: str | None = None  # about the progress
     lines: Annotated[list[str], Meta(max_length=MOST_NOTES)] = []
-    events: Annotated[list[Any], Meta(max_length=MOST_NOTES)] = []
+    logged: Count | None = None  # lines that this run sent before; required with `lines`
+    events: Annotated[list[WordInput], Meta(max_length=MOST_NOTES)] = []
 
 
 class Pause(Input):

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from towpath.app.checks import STATUSES, EnqueueOptions
 from towpath.errors import Invalid, NotFound
+from towpath.model.channels import stream_of
 from towpath.model.ids import uuid7
 from towpath.model.job import Job, Lease
 from towpath.server.bodies import Turns
@@ -27,7 +28,6 @@ from towpath.server.inputs import (
 )
 from towpath.server.listing import jobs_for
 from towpath.server.outputs import (
-    EventShown,
     FailureShown,
     Items,
     JobPage,
@@ -36,10 +36,12 @@ from towpath.server.outputs import (
     MinuteShown,
     RunShown,
     StatsShown,
+    StreamShown,
     all_shown,
     job_shown,
     outlined,
     shown,
+    stream_shown,
 )
 from towpath.server.request import Request
 from towpath.server.routes import Answer, Routes
@@ -71,9 +73,9 @@ class Span(Input):
 
 
 class After(Input):
-    """The last event that the client has read."""
+    """The cursor behind which the client reads on."""
 
-    after: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    after: Annotated[str, Meta(max_length=100)] | None = None
 
 
 class Holder(Input):
@@ -280,11 +282,12 @@ async def logs(request: Request, id: UUID) -> Items[LineShown]:
     return all_shown(LineShown, await request.app.jobs.alogs(await request.job("manage", id)))
 
 
-@routes.get("/api/jobs/{id}/events")
-async def events(request: Request, id: UUID, query: After) -> Items[EventShown]:
-    """Read the events of a job's runs, oldest first, at most 1,000 at once."""
+@routes.get("/api/jobs/{id}/stream", errors=("invalid_cursor", "reset"))
+async def stream(request: Request, id: UUID, query: After) -> StreamShown:
+    """Read what the runs of a job say, oldest first, at most 1,000 events at once."""
     job = await request.job("manage", id)
-    return all_shown(EventShown, await request.app.jobs.aevents(job, query.after))
+    page = await request.app.events.aread(stream_of(job.id), query.after)
+    return stream_shown(page)
 
 
 @routes.get("/api/jobs/{id}/runs")

@@ -66,6 +66,8 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
         "progress": 0.5,
         "message": "half",
         "lines": ["started"],
+        "logged": 0,
+        "events": [{"type": "text", "payload": "Dear Ada"}],
     },
     JobChangeInput: {"priority": 10},
     Kick: {"limit": 100},

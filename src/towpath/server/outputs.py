@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.app.sessions import is_live
+from towpath.model.event import EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.sessions import RemoteWorker, Session
@@ -182,13 +183,30 @@ class LineShown(ResponseBody):
     at: datetime
 
 
-class EventShown(ResponseBody):
-    """An event of a run; the events of one run have the same epoch."""
+class SaidShown(ResponseBody):
+    """The answer to the output of a run."""
 
-    cursor: int
-    epoch: int
+    said: int  # events of this run that are stored
+    cancel_requested: bool
+
+
+class WordShown(ResponseBody):
+    """An event of a job's stream."""
+
+    id: UUID
+    cursor: str
+    type: str | None
     payload: Any
     at: datetime
+
+
+class StreamShown(ResponseBody):
+    """Some events of a job's stream, and whether there are more."""
+
+    events: list[WordShown]
+    cursor: str  # read on from here
+    current: bool  # there was no event behind these
+    ended: str | None  # how the stream ended, if these are the last events
 
 
 class RunShown(ResponseBody):
@@ -314,6 +332,16 @@ def outlined(job: Job) -> JobShown:
 def lease_shown(lease: Lease) -> LeaseShown:
     """Return the JSON form of a lease."""
     return LeaseShown(job=job_shown(lease.job), epoch=lease.epoch, until=lease.until)
+
+
+def stream_shown(page: EventPage) -> StreamShown:
+    """Return the JSON form of some events of a job's stream."""
+    return StreamShown(
+        events=[shown(WordShown, event) for event in page.events],
+        cursor=page.cursor,
+        current=page.is_current,
+        ended=page.ended,
+    )
 
 
 def shown(kind: type[T], thing: object) -> T:

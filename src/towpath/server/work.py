@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from towpath.errors import InvalidPayload, TowpathError
+from towpath.model.event import NewEvent
 from towpath.model.job import Lease
 from towpath.server.inputs import (
     Buried,
@@ -21,7 +22,7 @@ from towpath.server.inputs import (
     Touched,
     Wanted,
 )
-from towpath.server.outputs import Leases, TouchedLease, lease_shown
+from towpath.server.outputs import Leases, SaidShown, TouchedLease, lease_shown
 from towpath.server.request import Request
 from towpath.server.routes import Routes
 
@@ -100,23 +101,25 @@ async def touch(request: Request, id: UUID, body: Touched) -> TouchedLease:
 
 @routes.post(
     "/api/jobs/{id}/notes",
-    status=204,
     most=MOST_OUTPUT,
-    errors=(*LOST, "invalid_payload", "payload_too_large"),
+    errors=(*LOST, "words_missing", "invalid_payload", "payload_too_large"),
 )
-async def say(request: Request, id: UUID, body: JobOutputInput) -> None:
-    """Store the progress of a run, its log lines and its events.
+async def say(request: Request, id: UUID, body: JobOutputInput) -> SaidShown:
+    """Store the progress of a run, its log lines, and the events of its job's stream.
 
-    A repeated request with the same `said` stores nothing. Of too many, the oldest are dropped.
+    A repeated request stores nothing twice. If events before these are missing, nothing is stored.
+    Of too many lines, the oldest are dropped.
     """
-    await request.app.jobs.asay(
+    said = await request.app.jobs.asay(
         await _lease(request, id, body.epoch),
         said=body.said,
         progress=body.progress,
         message=body.message,
         lines=body.lines,
-        events=body.events,
+        logged=body.logged,
+        events=[NewEvent(word.payload, word.type) for word in body.events],
     )
+    return SaidShown(said=said.said, cancel_requested=said.cancel_requested)
 
 
 async def _reserve_and_note(request: Request, wanted: Wanted) -> list[Lease]:

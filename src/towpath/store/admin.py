@@ -9,13 +9,15 @@ from uuid import UUID
 from msgspec import Struct
 
 from towpath.errors import InvalidState, KeyTaken, NotBuried, TowpathError
+from towpath.model.channels import stream_of
 from towpath.model.instants import instant, microseconds
 from towpath.model.job import FailureKind, Job
 from towpath.model.states import Action, State, Status, allows
 from towpath.operation import Changed, Operation, Rerun, Steps
 from towpath.statement import Statement, Statements, no_rows, rows
-from towpath.store import dependencies
+from towpath.store import dependencies, streams
 from towpath.store.dependencies import IN_LINE
+from towpath.store.events import ENDED, EXPIRED, wakeups
 from towpath.store.jobs import clock, is_too_late
 from towpath.store.limits import freed
 from towpath.store.lookup import get
@@ -41,6 +43,7 @@ class Ticket(NamedTuple):
     kicks: int | None
     limit_key: str | None
     awaited: bool | int | None
+    streamed: bool | int | None
     waits: int | None  # in `blocked`: for so many jobs or workers; None: for its limit
 
 
@@ -118,7 +121,8 @@ def requeue(id: UUID) -> Operation[Job]:
         job, ticket = yield from _taken(id, Action.REQUEUE)
         yield from _claim_key(job)
         yield from _given_another_chance(job.seq, ticket)
-        yield from _put_again(job.seq, {**ticket, "retries": None, "crashes": None})
+        again = yield from with_new_stream(ticket)
+        yield from _put_again(job.seq, {**again, "retries": None, "crashes": None})
         return Changed((yield from get(id).inside()), [job.topic])
 
     return _admin("requeue", steps)
@@ -132,6 +136,7 @@ def kick_job(id: UUID) -> Operation[Job]:
         if job.state is State.BURIED:
             yield from _claim_key(job)
             yield from _given_another_chance(job.seq, ticket)
+            ticket = yield from with_new_stream(ticket)
         yield from _put_again(job.seq, _kicked(ticket))
         return Changed((yield from get(id).inside()), [job.topic])
 
@@ -168,7 +173,7 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
             if place.seq in without_key:
                 continue
             for taken in (yield from sql.take_buried(seq=place.seq, epoch=place.epoch)):
-                ticket = taken._asdict()
+                ticket = yield from with_new_stream(taken._asdict())
                 yield from _given_another_chance(place.seq, ticket)
                 yield from _put_again(place.seq, _kicked(ticket))
                 kicked += 1
@@ -214,7 +219,8 @@ def cancel(id: UUID) -> Operation[Job]:
                 raise InvalidState(_refusal(job, Action.CANCEL))
             woken = yield from cancelled(job)
             if woken is not None:
-                return Changed((yield from get(id).inside()), woken)
+                ended = wakeups([stream_of(id)])
+                return Changed((yield from get(id).inside()), woken, others=ended)
 
     return _admin("cancel", steps)
 
@@ -243,9 +249,13 @@ def cancelled(job: Job) -> Steps[set[str] | None]:
     return woken | (yield from let_follow(place_in_line(job, ticket)))
 
 
-def _put_cancelled(job: Job, ticket: Mapping[str, Any]) -> Steps[None]:
+def _put_cancelled(
+    job: Job, ticket: Mapping[str, Any], ended: str = ENDED[State.CANCELLED]
+) -> Steps[None]:
     yield from free_key(job)
     yield sql.put_cancelled(**ticket, retention=microseconds(job.options.retention))
+    if ticket["streamed"]:
+        yield from streams.end(job.seq, ended)
 
 
 def expire(topic: str, most: int) -> Steps[bool]:
@@ -267,7 +277,7 @@ def expire(topic: str, most: int) -> Steps[bool]:
             continue
         found = True
         ticket["epoch"] += 1  # as if it were reserved for this: when requeued, it counts as begun
-        yield from _put_cancelled(job, ticket)
+        yield from _put_cancelled(job, ticket, EXPIRED)
         failure = {"kind": FailureKind.EXPIRED, "error": why_too_late(at)}
         yield sql.note_expired(seq=job.seq, epoch=ticket["epoch"], **failure)
         if ticket["awaited"]:
@@ -292,7 +302,8 @@ def delete(id: UUID) -> Operation[Job]:
     def steps() -> Steps[Changed[Job]]:
         job, ticket = yield from _taken(id, Action.DELETE, read=ticket_from)
         woken = yield from _forgotten(job, ticket)
-        return Changed(job, woken | (yield from let_follow(place_in_line(job, ticket))))
+        woken |= yield from let_follow(place_in_line(job, ticket))
+        return Changed(job, woken, others=wakeups([stream_of(id)]))
 
     return _admin("delete", steps)
 
@@ -305,13 +316,17 @@ def purge(topic: str, limit: int) -> Operation[int]:
         gone = 0
         keys: set[str] = set()
         woken: set[str] = set()
+        streamed: list[str] = []
         for job in map(ticket_from, found):
             ticket = yield from take(job)
             if ticket is not None:
                 woken |= yield from _forgotten(job, ticket)
                 keys |= place_in_line(job, ticket)
                 gone += 1
-        return Changed(gone, woken | (yield from let_follow(keys)))
+                if ticket["streamed"]:
+                    streamed.append(stream_of(job.id))
+        woken |= yield from let_follow(keys)
+        return Changed(gone, woken, others=wakeups(streamed))
 
     return _admin("purge", steps)
 
@@ -431,6 +446,13 @@ def _given_another_chance(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:
     yield from dependencies.fill_in_late(seq)
     if ticket["awaited"]:
         yield from _revive(seq)
+
+
+def with_new_stream(ticket: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Let a job that had ended begin another stream, if it had one."""
+    if ticket["streamed"]:
+        yield from streams.leave(ticket["seq"])
+    return {**ticket, "streamed": None}
 
 
 def _put_again(seq: int, ticket: Mapping[str, Any]) -> Steps[None]:

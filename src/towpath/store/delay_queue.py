@@ -14,7 +14,7 @@ from towpath.model.job import Job, Lease
 from towpath.model.states import Action, State, allows
 from towpath.operation import Answer, Mode, Operation, Steps, plural
 from towpath.statement import Statements, no_rows, pairs, rows
-from towpath.store.admin import take
+from towpath.store.admin import take, with_new_stream
 from towpath.store.dependencies import count_incomplete
 from towpath.store.reserving import reserved_before
 from towpath.store.rows import Located, job_from, lease_from
@@ -110,6 +110,8 @@ def _picked(pick: Pick) -> Steps[Answer[Lease]]:
         ticket = yield from take(job)
         if ticket is None:
             continue  # another transaction moved it between the two statements: look again
+        if job.state is State.BURIED:
+            ticket = yield from with_new_stream(ticket)
         yield sql.lease(
             **{name: value for name, value in ticket.items() if name != "epoch"},
             epoch=job.epoch + 1,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -29,10 +29,12 @@ from towpath.errors import (
     TowpathError,
     WrongMedia,
 )
+from towpath.model.channels import job_of
 from towpath.model.cursor import START, Cursor
 from towpath.model.durable import Appended, Producer, media_type
 from towpath.model.event import Event, EventPage
 from towpath.model.instants import as_datetime
+from towpath.model.states import State
 from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps, Wakeup
 from towpath.statement import Statements, no_rows, pairs, rows
 from towpath.store.rows import uuid_from
@@ -40,6 +42,14 @@ from towpath.store.rows import uuid_from
 TRIES: Final = 5  # to hold a channel that others delete
 GONE: Final = "gone"  # how a channel has ended that was deleted, but whose forks need its events
 NEWEST_AT_ONCE: Final = 1_000
+DELETED: Final = "deleted"
+EXPIRED: Final = "expired"
+ENDED: Final[Mapping[str, str]] = {  # how the stream of a job has ended that lies there
+    State.COMPLETED: "completed",
+    State.BURIED: "failed",
+    State.CANCELLED: "cancelled",
+}
+ENDS: Final = frozenset({*ENDED.values(), EXPIRED})
 SLACK: Final = 60.0  # seconds by which clocks may differ when a lost publish is searched for
 
 log: Final = logging.getLogger("towpath")
@@ -194,6 +204,14 @@ class ReadRow(NamedTuple):
     size: int
 
 
+class SilentJob(NamedTuple):
+    """The job of a stream that has no channel."""
+
+    id: Any
+    state: str
+    expired: bool | int
+
+
 class sql(Statements):
     """The statements of events.sql."""
 
@@ -213,6 +231,7 @@ class sql(Statements):
     post = rows(int)
     read = pairs("nth", ReadRow)
     read_fork = pairs("upto", ReadRow)
+    states_of = rows(SilentJob)
 
 
 def wakeups(names: Iterable[str]) -> set[Wakeup]:
@@ -653,25 +672,28 @@ def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
     """Read events behind cursors, oldest first."""
 
     def steps() -> Steps[list[Found]]:
-        items = [
-            {
-                "nth": nth,
-                "name": each.channel,
-                "after": each.after.seq,
-                "most": each.most,
-                "most_bytes": each.most_bytes,
-            }
+        found = yield from _read(reads)
+        absent = [
+            (nth, job)
             for nth, each in enumerate(reads)
+            if found[nth][0].channel is None and (job := job_of(each.channel)) is not None
         ]
-        found: dict[int, list[ReadRow]] = {}
-        for nth, row in (yield from sql.read(items)):
-            found.setdefault(nth, []).append(row)
+        states = (yield from _states(job for _, job in absent)) if absent else {}
+        # The job may have spoken and ended between the two statements: look again.
+        over = [nth for nth, job in absent if states.get(job) in ENDS]
+        if over:
+            again = yield from _read([reads[nth] for nth in over])
+            found |= {nth: again[place] for place, nth in enumerate(over)}
+        jobs = dict(absent)
         answers: list[Found] = []
         for nth, each in enumerate(reads):
-            is_inherited = _is_inherited(each.after, found[nth][0])
-            answers.append(
-                (yield from _read_fork(each)) if is_inherited else _found(each, found[nth])
-            )
+            first = found[nth][0]
+            if nth in jobs and first.channel is None:
+                answers.append(_of_silent_job(each, jobs[nth], states.get(jobs[nth])))
+            elif _is_inherited(each.after, first):
+                answers.append((yield from _read_fork(each)))
+            else:
+                answers.append(_found(each, found[nth]))
         return answers
 
     return Operation("read", steps, Mode.READ, autocommit=True, batch=Batch(reads, read))
@@ -691,7 +713,7 @@ def _read_fork(each: ReadFrom) -> Steps[Found]:
         most_bytes=each.most_bytes,
     )
     if not found:  # it was deleted just now
-        return Found(_not_there(each))
+        return Found(_reset(each, "channel", "was deleted", START, START))
     # A cursor of the source fits, up to where the fork begins.
     upto, first = found[0]
     after = each.after
@@ -700,17 +722,56 @@ def _read_fork(each: ReadFrom) -> Steps[Found]:
     return _found(msgspec.structs.replace(each, after=after), [row for _, row in found])
 
 
-def _not_there(each: ReadFrom) -> Answer[EventPage]:
-    if each.after != START:
-        return _reset(each, "channel", "was deleted", START, START)
-    start = str(START)
-    return EventPage(events=[], after=start, cursor=start, oldest=start, head=start, ended=None)
+def _read(reads: Sequence[ReadFrom]) -> Steps[dict[int, list[ReadRow]]]:
+    items = [
+        {
+            "nth": nth,
+            "name": each.channel,
+            "after": each.after.seq,
+            "most": each.most,
+            "most_bytes": each.most_bytes,
+        }
+        for nth, each in enumerate(reads)
+    ]
+    found: dict[int, list[ReadRow]] = {}
+    for nth, row in (yield from sql.read(items)):
+        found.setdefault(nth, []).append(row)
+    return found
+
+
+def _states(jobs: Iterable[UUID]) -> Steps[dict[UUID, str]]:
+    """Return how these jobs ended, or the states of those that have not."""
+    found = yield from sql.states_of([{"id": id} for id in dict.fromkeys(jobs)])
+    return {
+        uuid_from(row.id): EXPIRED if row.expired else ENDED.get(row.state, row.state)
+        for row in found
+    }
+
+
+def _of_silent_job(each: ReadFrom, job: UUID, state: str | None) -> Found:
+    """Return the page of a job that has said nothing: its stream ends with it."""
+    if state is not None:
+        if each.after != START:
+            msg = "begins again, as its job does"
+            return Found(_reset(each, "channel", msg, START, START))
+        return Found(_empty(each, state if state in ENDS else None))
+    if each.after == START:
+        return Found(NotFound(f"there is no job {job}"))
+    return Found(_empty(each, DELETED))
+
+
+def _empty(each: ReadFrom, ended: str | None = None) -> EventPage:
+    at = str(each.after)
+    return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=ended)
 
 
 def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
     first = rows[0]
     if first.channel is None or first.head is None or first.low is None:
-        return Found(_not_there(each), bool(first.posted))
+        page: Answer[EventPage] = _empty(each)
+        if each.after != START:
+            page = _reset(each, "channel", "was deleted", START, START)
+        return Found(page, bool(first.posted))
     if first.ended == GONE:
         return Found(gone(each.channel))
     at = partial(Cursor, first.era, first.channel)

@@ -234,3 +234,17 @@ select coalesce((select upto from line where id = :channel), -1) as upto,
   left join sized s on s.before < :most_bytes
   left join towpath.event e on e.channel = s.channel and e.seq = s.seq
  where c.name = :name and {alive c} order by e.seq;
+
+-- Jobs whose streams have no channel: they have said nothing, or are gone.
+-- name: states_of [sqlite]
+select :id as id, state,
+       exists (select 1 from towpath.failure f
+                where f.seq = l.seq and f.epoch = l.epoch and f.kind = 'expired') as expired
+  from towpath.located l where id = :id;
+
+-- name: states_of [postgres]
+select i.id, l.state,
+       exists (select from towpath.failure f
+                where f.seq = l.seq and f.epoch = l.epoch and f.kind = 'expired') as expired
+  from json_to_recordset(cast(:items as json)) as i(id uuid),
+       lateral (select * from towpath.located where id = i.id limit 1) l;

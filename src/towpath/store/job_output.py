@@ -1,4 +1,4 @@
-"""What a job puts out while it runs: its progress, log lines and events, kept as notes."""
+"""What a running job puts out beside its stream: progress and log lines, kept as notes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from msgspec import Struct
 
 from towpath.errors import LeaseLost, NotFound
 from towpath.model.instants import as_datetime
-from towpath.model.job import JobEvent, LogLine
+from towpath.model.job import LogLine
 from towpath.operation import Answer, Mode, Operation, Steps, plural
 from towpath.statement import Statements, no_rows, rows
-
-MOST_EVENTS: Final = 1_000  # events read at once
 
 
 class Kind(StrEnum):
@@ -24,12 +22,11 @@ class Kind(StrEnum):
 
     PROGRESS = "progress"
     LINE = "line"
-    EVENT = "event"
 
 
 # Of one job; then the oldest are dropped.
-MOST: Final = {Kind.PROGRESS: 1, Kind.LINE: 1_000, Kind.EVENT: 10_000}
-MOST_BYTES: Final = {Kind.PROGRESS: 2**18, Kind.LINE: 2**18, Kind.EVENT: 2**20}
+MOST: Final = {Kind.PROGRESS: 1, Kind.LINE: 1_000}
+MOST_BYTES: Final = {Kind.PROGRESS: 2**18, Kind.LINE: 2**18}
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -64,6 +61,11 @@ class sql(Statements):
 @plural(autocommit=lambda _: False)
 def write(notes: Sequence[Note]) -> Steps[list[Answer[None]]]:
     """Keep notes; one whose lease has ended is refused and changes nothing."""
+    return (yield from written(notes))
+
+
+def written(notes: Sequence[Note]) -> Steps[list[Answer[None]]]:
+    """Keep notes, as part of another operation."""
     items = [{"nth": nth, **msgspec.structs.asdict(note)} for nth, note in enumerate(notes)]
     kept = set((yield from sql.write(items)))
     full = {(note.seq, note.kind) for note in notes if note.kind is not Kind.PROGRESS}
@@ -85,34 +87,13 @@ def lines(id: UUID) -> Operation[list[LogLine]]:
     """Read the lines that the runs of a job have written, oldest first."""
 
     def steps() -> Steps[list[LogLine]]:
-        notes = yield from _read(id, Kind.LINE, 0, MOST[Kind.LINE])
+        found = yield from sql.find(id=id)
+        if not found:
+            msg = f"there is no job {id}"
+            raise NotFound(msg)
+        notes = yield from sql.read(seq=found[0], kind=Kind.LINE, limit=MOST[Kind.LINE])
         return [
             LogLine(epoch=each.epoch, text=each.text, at=as_datetime(each.at)) for each in notes
         ]
 
     return Operation("lines", steps, Mode.READ)
-
-
-def events(id: UUID, after: int) -> Operation[list[JobEvent]]:
-    """Read what the runs of a job have published, oldest first, from behind a cursor on."""
-
-    def steps() -> Steps[list[JobEvent]]:
-        return [
-            JobEvent(
-                cursor=note.no,
-                epoch=note.epoch,
-                payload=msgspec.json.decode(note.text),
-                at=as_datetime(note.at),
-            )
-            for note in (yield from _read(id, Kind.EVENT, after, MOST_EVENTS))
-        ]
-
-    return Operation("events", steps, Mode.READ)
-
-
-def _read(id: UUID, kind: Kind, after: int, limit: int) -> Steps[list[NoteRow]]:
-    found = yield from sql.find(id=id)
-    if not found:
-        msg = f"there is no job {id}"
-        raise NotFound(msg)
-    return (yield from sql.read(seq=found[0], kind=kind, after=after, limit=limit))

@@ -59,4 +59,4 @@ select seq from towpath.job where id = :id;
 
 -- name: read
 select no, epoch, text, at from towpath.note
- where seq = :seq and kind = :kind and no > :after order by no limit :limit;
+ where seq = :seq and kind = :kind order by no limit :limit;

@@ -17,6 +17,7 @@ from towpath.model.states import State
 from towpath.operation import Answer, Changed, Operation, Steps, answered, plural
 from towpath.statement import Statements, bucket_of, no_rows, rows
 from towpath.store.dependencies import told
+from towpath.store.events import wakeups
 from towpath.store.limits import freed
 from towpath.store.rows import known_options
 from towpath.store.runs import Ended, options_of_offer
@@ -36,6 +37,7 @@ class EndedLease(NamedTuple):
     limit_key: str | None
     awaited: bool | int | None
     goal: str  # what became of its job
+    stream: str | None  # the channel that has ended with it
 
 
 class ExtendedLease(NamedTuple):
@@ -232,7 +234,12 @@ def _followed(
             answers[nth] = settled
     if len(answers) < len(ends):
         topics |= yield from _explain(ends, answers)
-    return Changed([answers[nth] for nth in range(len(ends))], topics)
+    streams = {lease.stream for lease in ended if lease.stream is not None}
+    return Changed(
+        [answers[nth] for nth in range(len(ends))],
+        topics,
+        others=wakeups(streams) if streams else (),
+    )
 
 
 def _explain(ends: Sequence[End], answers: dict[int, Answer[Settled]]) -> Steps[set[str]]:
@@ -352,7 +359,7 @@ def taken_back(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Settled]]]:
         return Changed([], ())
     answers = yield from settled(outcomes)
     found = [answer for answer in answers.value if isinstance(answer, Settled)]
-    return Changed(found, answers.topics)
+    return Changed(found, answers.topics, others=answers.others)
 
 
 def move_near() -> Operation[int]:

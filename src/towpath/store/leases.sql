@@ -24,10 +24,17 @@ insert into towpath.ended (parent, completed, result)
 select l.seq, true, i.result from {items i(seq bigint, epoch bigint, result text)}
  cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
  where l.awaited on conflict do nothing;
+update towpath.channel set closed_at = :now, ended = 'completed'
+ where closed_at is null and job in (
+    select l.seq from {items i(seq bigint, epoch bigint)}
+     cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
+     where l.streamed);
 delete from towpath.lease where seq in (
     select l.seq from {items i(seq bigint, epoch bigint)}
      cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
-returning seq, epoch, topic, limit_key, awaited, 'completed' as goal;
+returning seq, epoch, topic, limit_key, awaited, 'completed' as goal,
+          case when streamed then (select c.name from towpath.channel c
+                                    where c.job = towpath.lease.seq and c.name is not null) end as stream;
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
 -- so many; the array makes it look up. It joins by comparing each with each, unless the join is full.
@@ -62,8 +69,14 @@ counted as (
     insert into towpath.tally (at, topic, completed, failed, duration, run_bucket, wait_bucket, waited)
     select now, topic, count(*), 0, sum(greatest(0, now - reserved_at)),
            {bucket now - reserved_at}, wait_bucket, sum(waited)
-      from gone, clock group by now, topic, 6, 7)
-select seq, epoch, topic, limit_key, awaited, 'completed' as goal from gone;
+      from gone, clock group by now, topic, 6, 7),
+closed as (
+    update towpath.channel set closed_at = {now}, ended = 'completed'
+     where job = any(array(select seq from gone where streamed))
+       and job is not null and closed_at is null
+    returning job, name)
+select seq, epoch, topic, limit_key, awaited, 'completed' as goal, c.name as stream
+  from gone left join closed c on c.job = seq;
 
 -- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
 -- that was requested. Of a job that fails again and again, the failures of its last hundred
@@ -77,6 +90,9 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
+          streamed, case when streamed then (
+              select c.name from towpath.channel c
+               where c.job = towpath.lease.seq and c.name is not null) end as stream,
           case when cancelled then 'cancelled' else :goal end as goal,
           max(0, :now - reserved_at) as duration;
 update towpath.job set priority = @priority where seq = @seq and priority <> @priority;
@@ -93,6 +109,10 @@ select @seq, @epoch, :now, :kind, :error, :traceback where :error is not null on
 delete from towpath.failure where seq = @seq and epoch <= @epoch - 100 and :error is not null;
 insert into towpath.ended (parent, completed)
 select @seq, false where @awaited and @goal in ('buried', 'cancelled') on conflict do nothing;
+update towpath.channel
+   set closed_at = :now, ended = case when @goal = 'buried' then 'failed'
+                                      when :kind = 'expired' then 'expired' else @goal end
+ where @streamed and job = @seq and closed_at is null and @goal in ('buried', 'cancelled');
 insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
 select :now / 60000000, @topic, 0, :error is not null and @goal = 'buried', 0,
        :retried and @goal in ('ready', 'delayed'), :crashed
@@ -101,7 +121,7 @@ on conflict (minute, topic) do update
    set failed = failed + excluded.failed, retried = retried + excluded.retried,
        crashed = crashed + excluded.crashed;
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
-       @goal as goal;
+       @goal as goal, @stream as stream;
 
 -- name: settle [postgres]
 with clock as materialized (select {now} as now),
@@ -120,7 +140,7 @@ left_behind as (
               nullif(coalesce(l.timeouts, 0) + i.timed_out, 0) as timeouts,
               nullif(coalesce(l.releases, 0) + i.released, 0) as releases,
               nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
-              l.limit_key, l.awaited, l.reserved_at,
+              l.limit_key, l.awaited, l.streamed, l.reserved_at,
               case when l.cancelled then 'cancelled' else i.goal end as goal,
               i.nth, i.delay, i.retention, i.kind, i.error, i.traceback, i.retried, i.crashed),
 repriced as (
@@ -157,20 +177,33 @@ counted as (
      where error is not null and goal = 'buried' or retried > 0 or crashed > 0 group by now, topic),
 trimmed as (
     delete from towpath.failure f using left_behind g
-     where f.seq = g.seq and g.error is not null and f.epoch <= g.epoch - 100)
-select seq, epoch, topic, limit_key, awaited, goal from left_behind;
+     where f.seq = g.seq and g.error is not null and f.epoch <= g.epoch - 100),
+closed as (
+    update towpath.channel c
+       set closed_at = {now}, ended = case when g.goal = 'buried' then 'failed'
+                                           when g.kind = 'expired' then 'expired' else g.goal end
+      from left_behind g
+     where c.job = any(array(select seq from left_behind where streamed))
+       and c.job is not null and c.closed_at is null
+       and g.seq = c.job and g.goal in ('buried', 'cancelled')
+    returning c.job, c.name)
+select seq, epoch, topic, limit_key, awaited, goal, c.name as stream
+  from left_behind left join closed c on c.job = seq;
 
 -- The end of a lease after which its job is gone.
 -- name: discard [sqlite]
 delete from towpath.lease
  where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
-returning seq, epoch, topic, key, limit_key, awaited;
+returning seq, epoch, topic, key, limit_key, awaited,
+          case when streamed then (
+              select c.name from towpath.channel c
+               where c.job = towpath.lease.seq and c.name is not null) end as stream;
 delete from towpath.unique_key where topic = @topic and key = @key;
 insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
 {forget};
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
-       'gone' as goal;
+       'gone' as goal, @stream as stream;
 
 -- name: discard [postgres]
 with item as materialized (
@@ -186,7 +219,10 @@ told as (
     insert into towpath.ended (parent, completed)
     select seq, false from gone where awaited on conflict do nothing),
 {forget}
-select seq, epoch, topic, limit_key, awaited, 'gone' as goal from gone;
+select seq, epoch, topic, limit_key, awaited, 'gone' as goal, case when streamed then (
+           select c.name from towpath.channel c
+            where c.job = gone.seq and c.name is not null) end as stream
+  from gone;
 
 -- name: touch [sqlite]
 update towpath.lease

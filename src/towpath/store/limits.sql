@@ -96,7 +96,7 @@ select i.seq, i.key,
 -- name: park [sqlite]
 insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
-       limit_key, awaited
+       limit_key, awaited, streamed
   from towpath.lease where seq {in_items seq bigint};
 delete from towpath.lease where seq {in_items seq bigint};
 
@@ -105,7 +105,7 @@ with gone as (
     delete from towpath.lease l where l.seq {in_items seq bigint} returning l.*)
 insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
-       limit_key, awaited from gone;
+       limit_key, awaited, streamed from gone;
 
 -- The rest of a line comes after the job that is over: without this statement it would be looked at
 -- and parked one after the other.

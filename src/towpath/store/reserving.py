@@ -350,7 +350,7 @@ def rescue(topics: Sequence[str]) -> Operation[bool]:
 
     def steps() -> Steps[Changed[bool]]:
         expired = yield from rescued(topics)
-        return Changed(bool(expired.value), expired.topics)
+        return Changed(bool(expired.value), expired.topics, others=expired.others)
 
     return Operation("rescue", steps, locks=True)
 

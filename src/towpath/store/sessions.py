@@ -255,7 +255,7 @@ def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[A
         released = yield from _released(orphans, crashed=True)
         upto = found.upto or 0
         adopted = Adopted(released.value, upto if found.number == limit else 0)
-        return Changed(adopted, released.topics)
+        return Changed(adopted, released.topics, others=released.others)
 
     return Operation("adopt_orphans", steps, locks=True)
 

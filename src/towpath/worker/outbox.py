@@ -8,17 +8,19 @@ from typing import Any, Final
 
 from towpath.app.app import App
 from towpath.app.context import Notes
+from towpath.app.speech import Speech
 from towpath.errors import DatabaseError, TowpathError
 from towpath.operation import Answer
 from towpath.store import job_output as store
-from towpath.store import leases
+from towpath.store import leases, streams
 from towpath.store.leases import Completion, Outcome, Settled
 
 log: Final = logging.getLogger("towpath")
 
 FIRST_PAUSE: Final = 0.1  # seconds between two tries to write, doubled up to the last
 LAST_PAUSE: Final = 5.0
-GATHER: Final = 0.1  # seconds in which the output of running jobs is collected
+GATHER: Final = 0.1  # seconds in which the notes of running jobs are collected
+GATHER_WORDS: Final = 0.04  # seconds in which the words of their streams are, unless they are long
 
 
 class Outbox:
@@ -29,6 +31,7 @@ class Outbox:
         self._completions: list[Completion] = []
         self._outcomes: list[Outcome] = []
         self._notes: set[Notes] = set()
+        self._speeches: set[Speech] = set()
         self.loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._writing = 0
@@ -39,21 +42,32 @@ class Outbox:
         """Count the outcomes that are not written yet."""
         return len(self._completions) + len(self._outcomes) + self._writing
 
-    def hear(self, notes: Notes) -> None:
+    def hear(self, output: Notes | Speech) -> None:
         """Write the output of a running job soon. Any thread may call this."""
+        wait = GATHER
+        if isinstance(output, Speech):
+            wait = 0.0 if output.is_long else GATHER_WORDS
         with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has the lease
-            self.loop.call_soon_threadsafe(self.loop.call_later, GATHER, self._write_now, notes)
+            self.loop.call_soon_threadsafe(self.loop.call_later, wait, self._write_now, output)
 
-    def _write_now(self, notes: Notes) -> None:
-        if notes:
-            self._notes.add(notes)
+    def _write_now(self, output: Notes | Speech) -> None:
+        if self._add(output):
             self._news.set()
             self._quiet.clear()
 
-    def put(self, outcome: Completion | Outcome, notes: Notes | None = None) -> None:
+    def _add(self, output: Notes | Speech | None) -> bool:
+        """Add output to write; say whether there is any."""
+        if output:
+            if isinstance(output, Speech):
+                self._speeches.add(output)
+            else:
+                self._notes.add(output)
+        return bool(output)
+
+    def put(self, outcome: Completion | Outcome, *outputs: Notes | Speech | None) -> None:
         """Add an outcome to write, and before it the output of the job."""
-        if notes:
-            self._notes.add(notes)
+        for output in outputs:
+            self._add(output)
         if isinstance(outcome, Completion):
             self._completions.append(outcome)
         else:
@@ -70,8 +84,10 @@ class Outbox:
             completions, self._completions = self._completions, []
             outcomes, self._outcomes = self._outcomes, []
             outputs, self._notes = self._notes, set()
+            speeches, self._speeches = self._speeches, set()
             self._writing = len(completions) + len(outcomes)
             try:
+                await self._write_words(speeches)
                 await self._write_notes(outputs)
                 await self._write(completions, outcomes)
             except Exception as error:  # noqa: BLE001 - this task must continue, to write them later
@@ -79,6 +95,7 @@ class Outbox:
                 self._completions[:0] = completions
                 self._outcomes[:0] = outcomes
                 self._notes |= {notes for notes in outputs if notes}
+                self._speeches |= {speech for speech in speeches if speech}
                 self._news.set()
                 self._writing = 0
                 await asyncio.sleep(pause)
@@ -91,6 +108,23 @@ class Outbox:
     async def written(self) -> None:
         """Wait until nothing is left to write."""
         await self._quiet.wait()
+
+    async def _write_words(self, speeches: set[Speech]) -> None:
+        """Write the words of running jobs, all that each has said by now."""
+        left = {speech: len(speech) for speech in speeches}
+        while says := [(speech, say) for speech in left if (say := speech.next())]:
+            answers = await self._app.arun(streams.say([say for _, say in says]))
+            for (speech, say), answer in zip(says, answers, strict=True):
+                left[speech] -= len(say.words)
+                if left[speech] <= 0:
+                    del left[speech]
+                if isinstance(answer, TowpathError):
+                    log.warning("the words of a job were refused: %s", answer)
+                    speech.lose()
+                    continue
+                speech.written(answer)
+                if speech not in left and speech:  # said since
+                    self.hear(speech)
 
     async def _write_notes(self, outputs: set[Notes]) -> None:
         taken = [(notes, note) for notes in outputs for note in notes.take()]

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from towpath.app import outcomes
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Context, Notes, Retry
+from towpath.app.speech import Speech
 from towpath.app.tasks import Task
 from towpath.errors import (
     DatabaseError,
@@ -27,6 +28,7 @@ from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Failure, FailureKind, Job, Lease
 from towpath.model.payload import Encoding
 from towpath.store import leases
+from towpath.store.events import EventBody
 from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.sandbox import Sandboxes
@@ -51,11 +53,13 @@ class TaskRun:
         app: App,
         lease: Lease,
         threads: Threads,
-        on_news: Callable[[Notes], object],
+        on_news: Callable[[Notes | Speech], object],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.lease = lease
         self.context = Context(app, lease, on_news)
+        if self.context.speech is not None:
+            self.context.speech.on_cancel = self.cancel
         self.thread: asyncio.Future[Returned] | None = None  # may still run after the job has ended
         self._app = app
         self._threads = threads
@@ -107,6 +111,8 @@ class TaskRun:
         finally:
             if pinging:
                 pinging.cancel()
+            if self.context.speech is not None:
+                self.context.speech.end()  # what still runs in a thread may say no more
             for _ in range(self._cancels):  # they were for this run; the slot runs other jobs
                 if self._doing:
                     self._doing.uncancel()
@@ -176,7 +182,7 @@ class TaskRun:
         """Run in a separate process, which is killed if it does not end in time."""
         try:
             async with sandboxes.one_for(task) as sandbox:
-                running = sandbox.run(self.lease, self._hear)
+                running = sandbox.run(self.lease, self._hear, self._hear_word)
                 ended = await self._timed(running, self.lease.job.options.timeout)
         except Exception as error:  # noqa: BLE001 - any error is a failure of the job
             return await self._failed(task, error)
@@ -189,6 +195,16 @@ class TaskRun:
         if notes is not None:
             try:
                 notes.add(note.kind, note.text, note.share)
+            except LeaseLost:
+                self.cancel()  # its outcome would be refused
+
+    async def _hear_word(self, word: EventBody) -> None:
+        """Add a word of a sandboxed job to its stream; the sandbox waits if there is no room."""
+        speech = self.context.speech
+        if speech is not None:
+            await speech.room()
+            try:
+                speech.hear(word)
             except LeaseLost:
                 self.cancel()  # its outcome would be refused
 

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from msgspec import Struct
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
+from towpath.store.events import EventBody
 from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
 
@@ -63,6 +64,12 @@ class ChildOutput(Struct, frozen=True, tag=True):
     note: Note
 
 
+class ChildWord(Struct, frozen=True, tag=True):
+    """A word of a running job."""
+
+    word: EventBody
+
+
 class Ending(Struct, frozen=True, tag=True):
     """The outcome of a job."""
 
@@ -70,7 +77,7 @@ class Ending(Struct, frozen=True, tag=True):
     outcome: Outcome | None = None
 
 
-Message: Final[Any] = ChildOutput | Ending
+Message: Final[Any] = ChildOutput | ChildWord | Ending
 
 
 class Sandbox:
@@ -130,12 +137,20 @@ class Sandbox:
             msg = f"{wanted.module}:{wanted.name}: {error}"
             raise SandboxFailed(msg)
 
-    async def run(self, lease: Lease, on_note: Callable[[Note], object]) -> Completion | Outcome:
-        """Run a job of the imported task; pass its output to `on_note`."""
+    async def run(
+        self,
+        lease: Lease,
+        on_note: Callable[[Note], object],
+        on_word: Callable[[EventBody], Awaitable[object]],
+    ) -> Completion | Outcome:
+        """Run a job of the imported task; pass its output to `on_note` and `on_word`."""
         self.send(lease)
-        ending: ChildOutput | Ending = await self._receive(Message)
-        while isinstance(ending, ChildOutput):
-            on_note(ending.note)
+        ending: ChildOutput | ChildWord | Ending = await self._receive(Message)
+        while not isinstance(ending, Ending):
+            if isinstance(ending, ChildOutput):
+                on_note(ending.note)
+            else:
+                await on_word(ending.word)
             ending = await self._receive(Message)
         ended = ending.completion or ending.outcome
         if ended is None:

@@ -22,12 +22,22 @@ from msgspec import Struct
 
 from towpath.app.app import App
 from towpath.app.context import Notes
+from towpath.app.speech import Speech
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
-from towpath.model.job import Lease
+from towpath.model.job import Lease, Said
 from towpath.store.leases import Completion
 from towpath.worker.run import TaskRun
-from towpath.worker.sandbox import SIZE, ChildOutput, Ending, Find, Start, TaskFound, find_task
+from towpath.worker.sandbox import (
+    SIZE,
+    ChildOutput,
+    ChildWord,
+    Ending,
+    Find,
+    Start,
+    TaskFound,
+    find_task,
+)
 from towpath.worker.threads import Threads
 from towpath.worker.worker import Worker
 
@@ -161,6 +171,7 @@ class Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = Lock()
+        self._speaking = Lock()  # words of two threads stay in order
 
     def send(self, message: Struct) -> None:
         """Send a message."""
@@ -168,7 +179,14 @@ class Sender:
         with self._lock:
             self._connection.sendall(len(data).to_bytes(SIZE) + data)
 
-    def pass_on(self, notes: Notes) -> None:
+    def pass_on(self, output: Notes | Speech) -> None:
         """Send the output of a job at once; the worker writes it in batches."""
-        for note in notes.take():
-            self.send(ChildOutput(note))
+        if isinstance(output, Notes):
+            for note in output.take():
+                self.send(ChildOutput(note))
+            return
+        with self._speaking:
+            while say := output.next():
+                for word in say.words:
+                    self.send(ChildWord(word))
+                output.written(Said(said=say.said + len(say.words), cancel_requested=False))

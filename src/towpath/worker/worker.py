@@ -338,7 +338,7 @@ class Worker:
             try:
                 task = self._app.tasks.find(lease.job.topic, lease.job.task_name)
                 ended = await run.end(task, self._sandboxes)
-                outbox.put(ended, run.context.notes)
+                outbox.put(ended, run.context.notes, run.context.speech)
                 _log_end(lease.job, ended, started)
             finally:
                 del self._runs[key]

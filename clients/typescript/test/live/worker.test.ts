@@ -189,7 +189,7 @@ test("what a job says is seen while it runs and afterwards", async (t) => {
     lines.map(({ text }) => text),
     ["it begins", "it ends"],
   );
-  const events = await towpath.jobs.events(id);
+  const { events } = await towpath.jobs.stream(id);
   assert.deepEqual(
     events.map(({ payload }) => payload),
     [{ token: 1 }, "😀 \\ud800"],
@@ -223,7 +223,7 @@ test("what a job says is kept once, though answers are lost", async (t) => {
     lines.map(({ text }) => text),
     all.map(String),
   );
-  const events = await towpath.jobs.events(id);
+  const { events } = await towpath.jobs.stream(id);
   assert.deepEqual(
     events.map(({ payload }) => payload),
     all,
@@ -275,8 +275,9 @@ test("a lease says by hand what a job can", async () => {
   const [lease] = await towpath.jobs.reserve([topic]);
   assert.ok(lease);
 
-  await lease.say({ progress: 0.5, message: "half", lines: ["a", "b"], events: [{ n: 1 }] });
-  await lease.say({ said: 0, lines: ["a", "b"], events: [{ n: 1 }] }); // as after a lost answer
+  const events = [{ payload: { n: 1 }, type: "n" }];
+  await lease.say({ progress: 0.5, message: "half", lines: ["a", "b"], events });
+  await lease.say({ said: 0, logged: 0, lines: ["a", "b"], events }); // as after a lost answer
   await lease.say({ lines: ["c"] });
   await lease.complete();
 
@@ -289,7 +290,13 @@ test("a lease says by hand what a job can", async () => {
       [1, "c"],
     ],
   );
-  assert.equal((await towpath.jobs.events(id)).length, 1);
+  const stream = await towpath.jobs.stream(id);
+  assert.deepEqual(
+    stream.events.map(({ type, payload }) => [type, payload]),
+    [["n", { n: 1 }]],
+  );
+  assert.equal(stream.ended, "completed");
+  assert.deepEqual((await towpath.jobs.stream(id, { after: stream.cursor })).events, []);
   assert.equal((await towpath.jobs.get(id)).progressMessage, "half");
   await assert.rejects(lease.say({ progress: 1 }), LeaseLost);
 });

@@ -21,6 +21,8 @@ create table towpath.channel (
     ended      text -- how it was closed
 );
 create index towpath_channel_job on towpath.channel (job) where job is not null;
+create index towpath_channel_running on towpath.channel (job)
+ where job is not null and closed_at is null;
 create index towpath_channel_source on towpath.channel (source) where source is not null;
 create index towpath_channel_deleted on towpath.channel (id) where name is null;
 
@@ -92,3 +94,11 @@ create table towpath.era (
     id     {number} not null primary key,
     number bigint   not null
 );
+
+-- Whether the job has a stream. Code of before loses the mark; upkeep ends such a stream.
+alter table towpath.ready add column streamed boolean;
+alter table towpath.delayed add column streamed boolean;
+alter table towpath.lease add column streamed boolean;
+alter table towpath.blocked add column streamed boolean;
+alter table towpath.buried add column streamed boolean;
+alter table towpath.done add column streamed boolean;

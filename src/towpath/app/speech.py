@@ -1,0 +1,230 @@
+"""What a running job says in its stream, until it is written: in order, nothing dropped."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from threading import Condition
+from typing import Final
+
+from towpath.database.event_loops import running_loop
+from towpath.errors import Invalid, LeaseLost, StreamBehind
+from towpath.model.event import OWN, TEXT, event_type
+from towpath.model.ids import uuid7
+from towpath.model.job import Lease, Said
+from towpath.model.payload import decode, encode
+from towpath.store.events import EventBody
+from towpath.store.streams import Say
+
+ROOM: Final = 2**20  # bytes that wait to be written; with more, the task waits
+MOST: Final = 8 * 2**20  # bytes with which a task that cannot wait is stopped
+JOINED: Final = 8_192  # bytes of text in one event, and of words that are written at once
+MOST_WORDS: Final = 1_000  # of one write
+
+
+class Speech:
+    """The words of a running job that are not written yet. Any thread may add to it."""
+
+    def __init__(
+        self, lease: Lease, max_payload: int, on_news: "Callable[[Speech], object]"
+    ) -> None:
+        self.on_cancel: Callable[[], object] = lambda: None
+        self.is_bounded = True
+        self._is_held = False  # a transaction that ends the job writes the words itself
+        self._lease = lease
+        self._max_payload = max_payload
+        self._on_news = on_news
+        self._changed = Condition()
+        self._words: deque[EventBody] = deque()
+        self._text: list[str] = []  # adjacent pieces, to be joined to one word
+        self._joined = 0  # bytes of them
+        self._size = 0  # bytes of all that is not written
+        self._said = 0  # words that are written
+        self._over: str | None = None  # why nothing more may be said
+        self._waiting: set[Callable[[], object]] = set()
+
+    def __len__(self) -> int:
+        """Count the words that are not written."""
+        return len(self._words) + bool(self._text)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there is enough for a write of its own."""
+        return self._size >= JOINED
+
+    def publish(self, payload: object, type: str | None) -> None:
+        """Add an event."""
+        if type == TEXT and isinstance(payload, str):
+            self.stream(payload)
+            return
+        word = word_of(payload, type, self._max_payload)
+        self._wait(word.size)
+        self._add(word)
+
+    def stream(self, text: str) -> None:
+        """Add text; it is joined to text that waits right before it."""
+        size = text_size(text, self._max_payload)
+        self._wait(size)
+        self._add_text(text, size)
+
+    def hear(self, word: EventBody) -> None:
+        """Add a word that another process has checked."""
+        if word.type == TEXT:
+            self._add_text(decode(word.body, word.encoding), word.size)
+        else:
+            self._add(word)
+
+    def _add(self, word: EventBody) -> None:
+        with self._changed:
+            self._check()
+            self._join()
+            is_first = self._put(word.size)
+            self._words.append(word)
+        self._tell(is_first=is_first)
+
+    def _add_text(self, text: str, size: int) -> None:
+        with self._changed:
+            self._check()
+            if self._joined + size > JOINED:
+                self._join()
+            is_first = self._put(size)
+            self._text.append(text)
+            self._joined += size
+        self._tell(is_first=is_first)
+
+    def _put(self, size: int) -> bool:
+        """Count bytes; say whether the writer has to be told."""
+        was_empty, was_long = not len(self), self.is_long
+        self._size += size
+        return was_empty or (self.is_long and not was_long)
+
+    def _tell(self, *, is_first: bool) -> None:
+        if is_first:
+            self._on_news(self)
+
+    def _join(self) -> None:
+        if self._text:
+            word = word_of("".join(self._text), TEXT, self._max_payload)
+            self._size += word.size - self._joined
+            self._words.append(word)
+            self._text, self._joined = [], 0
+
+    def _wait(self, size: int) -> None:
+        """Wait for room, in a thread; on an event loop raise StreamBehind if there is far too much.
+
+        A task on an event loop must not wait here: the loop also runs the writer.
+        """
+        if not self.is_bounded or self._size <= ROOM:
+            return
+        if running_loop() is None:
+            with self._changed:
+                self._changed.wait_for(self._has_room)
+        elif self._size + size > MOST:
+            msg = f"{self._size:,} bytes wait to be written; await `apublish` or `astream` instead"
+            raise StreamBehind(msg)
+
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        loop = asyncio.get_running_loop()
+        while self.is_bounded and not self._has_room():
+            news = asyncio.Event()
+            wake = partial(loop.call_soon_threadsafe, news.set)
+            with self._changed:
+                self._waiting.add(wake)
+            try:
+                if not self._has_room():  # it may have come before this waited for it
+                    await news.wait()
+            finally:
+                with self._changed:
+                    self._waiting.discard(wake)
+
+    def _has_room(self) -> bool:
+        return self._size <= ROOM or self._over is not None
+
+    def _check(self) -> None:
+        if self._over is not None:
+            raise LeaseLost(self._over)
+
+    def hold(self) -> None:
+        """Keep the words from the writer: the transaction that ends the job takes them along."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Give the words to the writer again."""
+        self._is_held = False
+        if self:
+            self._on_news(self)
+
+    def all(self) -> Say | None:
+        """Return all words that are not written; they stay here until `lose`."""
+        with self._changed:
+            self._join()
+            seq, epoch = self._lease.job.seq, self._lease.epoch
+            said = Say(seq=seq, epoch=epoch, said=self._said, words=list(self._words))
+            return said if said.words else None
+
+    def next(self) -> Say | None:
+        """Return the words to write next, which stay here until they are written."""
+        with self._changed:
+            if self._is_held:
+                return None
+            self._join()
+            words: list[EventBody] = []
+            size = 0
+            for word in islice(self._words, MOST_WORDS):
+                size += word.size
+                if words and size > ROOM:
+                    break
+                words.append(word)
+            seq, epoch = self._lease.job.seq, self._lease.epoch
+            return Say(seq=seq, epoch=epoch, said=self._said, words=words) if words else None
+
+    def written(self, answer: Said) -> None:
+        """Forget the words that are written; stop the run if its job was cancelled."""
+        with self._changed:
+            while self._said < answer.said and self._words:
+                self._size -= self._words.popleft().size
+                self._said += 1
+            self._wake()
+        if answer.cancel_requested:
+            self.on_cancel()
+
+    def lose(self) -> None:
+        """Forget all words, and refuse further ones: the lease has ended."""
+        with self._changed:
+            self._words.clear()
+            self._text, self._joined, self._size = [], 0, 0
+            self._end()
+
+    def end(self) -> None:
+        """Refuse further words: the run is over."""
+        with self._changed:
+            self._end()
+
+    def _end(self) -> None:
+        self._over = f"the lease of job {self._lease.job.id} has ended; stop working on it"
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.notify_all()
+        for wake in self._waiting:
+            wake()
+
+
+def word_of(payload: object, type: str | None, max_payload: int) -> EventBody:
+    """Return an event of a job's stream, checked and encoded."""
+    if event_type(type) is not None and type is not None and type.startswith(OWN):
+        msg = f"type {type!r} belongs to Towpath; choose one that does not begin with {OWN!r}"
+        raise Invalid(msg)
+    body, encoding = encode(payload, max_payload)
+    return EventBody(id=uuid7(), body=body, encoding=encoding, size=len(body.encode()), type=type)
+
+
+def text_size(text: object, max_payload: int) -> int:
+    """Return the bytes of a piece of text as it is stored; raise Invalid if it is none."""
+    if not isinstance(text, str):
+        msg = f"a stream takes text, not {text!r}; use `publish` for other values"
+        raise Invalid(msg)
+    body, _ = encode(text, max_payload)
+    return len(body.encode())

@@ -1,0 +1,77 @@
+-- The streams of jobs: what a run says, under its lease and in order.
+
+-- The lease is held until the words are written, so that nothing is said for a job that was taken
+-- back. The end of a job locks in the same order: the lease, then the channel.
+-- name: hold_leases [sqlite]
+select l.seq, l.epoch, l.cancelled, l.streamed, j.id
+  from {items i(seq bigint, epoch bigint)}
+ cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
+ cross join towpath.job j on j.seq = l.seq;
+
+-- name: hold_leases [postgres]
+with item as materialized (
+    select distinct seq, epoch from {items i(seq bigint, epoch bigint)})
+select l.seq, l.epoch, l.cancelled, l.streamed,
+       (select j.id from towpath.job j where j.seq = l.seq) as id
+  from towpath.lease l
+ where l.seq = any(array(select seq from item))
+   and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
+ order by l.seq for key share;
+
+-- name: open_streams [sqlite]
+insert into towpath.channel (name, job, created_at) values (:name, :seq, :now)
+on conflict do nothing;
+
+-- name: open_streams [postgres]
+insert into towpath.channel (name, job, created_at)
+select i.name, i.seq, {now} from {items i(name text, seq bigint)}
+ order by i.name collate "C"
+on conflict do nothing;
+
+-- name: hold_streams
+select c.id, c.name, c.head, c.epoch, c.said, c.closed_at, {now} as now,
+       coalesce((select number from towpath.era), 0) as era
+  from towpath.channel c where c.name {in_items name text}
+ order by c.id {for_update of c};
+
+-- How the last try that has said something ended.
+-- name: last_failures
+select i.seq, f.kind from {items i(seq bigint, epoch bigint)}
+ cross join towpath.failure f where f.seq = i.seq and f.epoch = i.epoch;
+
+-- name: raise_streams [sqlite]
+update towpath.channel
+   set head = head + :added, bytes = bytes + :size, epoch = :epoch, said = :said
+ where id = :channel;
+
+-- name: raise_streams [postgres]
+update towpath.channel c
+   set head = c.head + i.added, bytes = c.bytes + i.size, epoch = i.epoch, said = i.said
+  from {items i(channel bigint, added bigint, size bigint, epoch bigint, said bigint)}
+ where c.id = i.channel;
+
+-- name: mark_streamed
+update towpath.lease set streamed = true where seq {in_items seq bigint};
+
+-- name: end_stream
+update towpath.channel set closed_at = {now}, ended = :ended
+ where job = :seq and closed_at is null;
+
+-- The channel that a job leaves behind when it begins again; its events go later.
+-- name: leave_stream
+update towpath.channel set name = null, closed_at = coalesce(closed_at, {now})
+ where job = :seq and name is not null;
+
+-- name: open_after
+select c.job as seq, c.name, l.state
+  from towpath.channel c left join towpath.located l on l.seq = c.job
+ where c.job > :after and c.job is not null and c.closed_at is null
+ order by c.job limit :limit;
+
+-- Unless the job was put back in line since it was looked at.
+-- name: end_if_over
+update towpath.channel set closed_at = {now}, ended = :ended
+ where job = :seq and closed_at is null
+   and (exists (select 1 from towpath.done d where d.seq = :seq)
+        or exists (select 1 from towpath.buried b where b.seq = :seq))
+returning name;
