@@ -12,6 +12,7 @@ from towpath import Context, Limit, NewEvent, StreamEnd
 from towpath.app import speech
 from towpath.errors import (
     CursorReset,
+    DatabaseUnavailable,
     Invalid,
     InvalidChannel,
     LeaseLost,
@@ -25,7 +26,7 @@ from towpath.statement import Statement
 from towpath.store import channels, leases, retention, streams
 from towpath.store.events import EventBody
 from towpath.store.leases import Outcome
-from towpath.worker import heartbeat
+from towpath.worker import heartbeat, outbox
 
 
 @pytest.fixture
@@ -723,6 +724,53 @@ def test_a_cancel_reaches_a_task_by_the_answer_to_its_word(worked, monkeypatch):
 def read_end(app, job):
     *_, end = app.jobs.stream(job)
     return end.ended
+
+
+def test_words_wait_for_a_database_that_is_away(worked, monkeypatch):
+    failures = []
+
+    def say(words, right=streams.say):
+        if len(failures) < 3:
+            failures.append(words)
+            raise DatabaseUnavailable("away")
+        return right(words)
+
+    monkeypatch.setattr(outbox.streams, "say", say)
+    monkeypatch.setattr(outbox, "LAST_PAUSE", 0.2)
+
+    @worked.task()
+    def talk(ctx: Context) -> None:
+        ctx.publish(1)
+        eventually(lambda: failures)
+        ctx.publish(2)
+        ctx.stream("end")
+
+    with working(worked):
+        job = talk.enqueue()
+        job.result(20)
+
+    assert (spoken(worked, job), read(worked, job).ended) == ([1, 2, "end"], "completed")
+
+
+def test_what_still_runs_after_its_job_may_say_no_more(worked, steps):
+    raised = []
+
+    @worked.task(timeout=0.2, max_retries=1)
+    def talk(ctx: Context) -> None:
+        ctx.publish("in time")
+        steps.acquire(timeout=20)
+        try:
+            ctx.publish("late")
+        except LeaseLost as error:
+            raised.append(error)
+
+    job = talk.enqueue()
+    with working(worked):
+        assert read_end(worked, job) == "failed"
+        steps.release()
+        eventually(lambda: raised)
+
+    assert spoken(worked, job) == ["in time"]
 
 
 def test_a_task_that_is_called_has_no_stream(worked):

@@ -47,6 +47,21 @@ async def note(number: int) -> int:
     return number
 
 
+@app.task()
+async def tell(ctx: Context, text: str, pause: float) -> None:
+    """Say a text, letter by letter."""
+    for letter in text:
+        await ctx.astream(letter)
+        await asyncio.sleep(pause)
+
+
+@app.task(sandbox=True)
+def tell_in_sandbox(ctx: Context, text: str, pause: float) -> None:
+    for letter in text:
+        ctx.stream(letter)
+        time.sleep(pause)
+
+
 @app.task(sandbox=True)
 def seize(file: str) -> None:
     """Keep the interpreter of a sandbox to itself, for good."""

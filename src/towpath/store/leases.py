@@ -16,6 +16,7 @@ from towpath.model.job import FailureKind, Lease, Options
 from towpath.model.states import State
 from towpath.operation import Answer, Changed, Operation, Steps, answered, plural
 from towpath.statement import Statements, bucket_of, no_rows, rows
+from towpath.store import streams
 from towpath.store.dependencies import told
 from towpath.store.events import wakeups
 from towpath.store.limits import freed
@@ -36,6 +37,7 @@ class EndedLease(NamedTuple):
     topic: str
     limit_key: str | None
     awaited: bool | int | None
+    streamed: bool | int | None
     goal: str  # what became of its job
     stream: str | None  # the channel that has ended with it
 
@@ -234,11 +236,13 @@ def _followed(
             answers[nth] = settled
     if len(answers) < len(ends):
         topics |= yield from _explain(ends, answers)
-    streams = {lease.stream for lease in ended if lease.stream is not None}
+    names = {lease.stream for lease in ended if lease.stream is not None}
+    for lease in ended:
+        if lease.streamed and lease.stream is None and lease.goal not in IN_LINE:
+            # Its first word was written while this waited, and its snapshot is from before.
+            names |= yield from streams.ended(lease.seq, lease.goal)
     return Changed(
-        [answers[nth] for nth in range(len(ends))],
-        topics,
-        others=wakeups(streams) if streams else (),
+        [answers[nth] for nth in range(len(ends))], topics, others=wakeups(names) if names else ()
     )
 
 

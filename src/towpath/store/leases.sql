@@ -32,7 +32,7 @@ update towpath.channel set closed_at = :now, ended = 'completed'
 delete from towpath.lease where seq in (
     select l.seq from {items i(seq bigint, epoch bigint)}
      cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
-returning seq, epoch, topic, limit_key, awaited, 'completed' as goal,
+returning seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal,
           case when streamed then (select c.name from towpath.channel c
                                     where c.job = towpath.lease.seq and c.name is not null) end as stream;
 
@@ -75,7 +75,7 @@ closed as (
      where job = any(array(select seq from gone where streamed))
        and job is not null and closed_at is null
     returning job, name)
-select seq, epoch, topic, limit_key, awaited, 'completed' as goal, c.name as stream
+select seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, c.name as stream
   from gone left join closed c on c.job = seq;
 
 -- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
@@ -121,7 +121,7 @@ on conflict (minute, topic) do update
    set failed = failed + excluded.failed, retried = retried + excluded.retried,
        crashed = crashed + excluded.crashed;
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
-       @goal as goal, @stream as stream;
+       @streamed as streamed, @goal as goal, @stream as stream;
 
 -- name: settle [postgres]
 with clock as materialized (select {now} as now),
@@ -187,14 +187,14 @@ closed as (
        and c.job is not null and c.closed_at is null
        and g.seq = c.job and g.goal in ('buried', 'cancelled')
     returning c.job, c.name)
-select seq, epoch, topic, limit_key, awaited, goal, c.name as stream
+select seq, epoch, topic, limit_key, awaited, streamed, goal, c.name as stream
   from left_behind left join closed c on c.job = seq;
 
 -- The end of a lease after which its job is gone.
 -- name: discard [sqlite]
 delete from towpath.lease
  where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
-returning seq, epoch, topic, key, limit_key, awaited,
+returning seq, epoch, topic, key, limit_key, awaited, streamed,
           case when streamed then (
               select c.name from towpath.channel c
                where c.job = towpath.lease.seq and c.name is not null) end as stream;
@@ -203,7 +203,7 @@ insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
 {forget};
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
-       'gone' as goal, @stream as stream;
+       @streamed as streamed, 'gone' as goal, @stream as stream;
 
 -- name: discard [postgres]
 with item as materialized (
@@ -219,7 +219,7 @@ told as (
     insert into towpath.ended (parent, completed)
     select seq, false from gone where awaited on conflict do nothing),
 {forget}
-select seq, epoch, topic, limit_key, awaited, 'gone' as goal, case when streamed then (
+select seq, epoch, topic, limit_key, awaited, streamed, 'gone' as goal, case when streamed then (
            select c.name from towpath.channel c
             where c.job = gone.seq and c.name is not null) end as stream
   from gone;

@@ -89,7 +89,7 @@ class sql(Statements):
     last_failures = rows(LastFailure)
     raise_streams = no_rows()
     mark_streamed = no_rows()
-    end_stream = no_rows()
+    end_stream = rows(str)
     leave_stream = no_rows()
     open_after = rows(OpenStream)
     end_if_over = rows(str)
@@ -221,6 +221,14 @@ def _announce_tries(speeches: Sequence[HeldSpeech]) -> Steps[None]:
 def end(seq: int, ended: str) -> Steps[None]:
     """End the stream of a job that has ended without a lease."""
     yield sql.end_stream(seq=seq, ended=ended)
+
+
+def ended(seq: int, goal: str) -> Steps[set[str]]:
+    """End the stream of a job, as the statement does that put it where it is; return its name."""
+    if goal in ENDED:
+        return set((yield from sql.end_stream(seq=seq, ended=ENDED[goal])))
+    yield sql.leave_stream(seq=seq)
+    return set()
 
 
 def leave(seq: int) -> Steps[None]:

@@ -55,7 +55,8 @@ update towpath.lease set streamed = true where seq {in_items seq bigint};
 
 -- name: end_stream
 update towpath.channel set closed_at = {now}, ended = :ended
- where job = :seq and closed_at is null;
+ where job = :seq and closed_at is null
+returning name;
 
 -- The channel that a job leaves behind when it begins again; its events go later.
 -- name: leave_stream

@@ -1,0 +1,202 @@
+"""The streams of jobs, whose writers overtake each other, end, die or freeze."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from threading import Thread
+
+import pytest
+
+from tests.faults.gates import Gate
+from tests.faults.processes import wait_until
+from towpath import App, StreamEnd
+from towpath.errors import LeaseLost, WordsMissing
+
+on_postgres = pytest.mark.parametrize("kind", ["postgres"])
+TEXT = "the quick brown fox jumps over the lazy dog " * 2
+
+
+@pytest.fixture
+def lease(make_app):
+    app = make_app()
+    app.jobs.enqueue("talk")
+    return app.jobs.reserve("talk")[0]
+
+
+def spoken(app, job):
+    page = app.events.read(f"job:{job.id}")
+    return [event.payload for event in page.events], page.ended
+
+
+# ---------------------------------------------------------------- one statement against another
+
+
+@on_postgres
+def test_words_that_overtake_those_before_them_are_refused(make_app, threads, lease):
+    """The threads of a writer use two connections, and the later one is quicker."""
+    app, other = make_app(), make_app()
+    slow = Gate(app, threads).before("hold_leases", app.jobs.say, lease, said=0, events=[1, 2])
+
+    with slow as first:
+        with pytest.raises(WordsMissing) as early:
+            other.jobs.say(lease, said=2, events=[3])
+        assert early.value.said == 0
+    assert first.result().said == 2
+    other.jobs.say(lease, said=2, events=[3])
+
+    assert spoken(app, lease.job) == ([1, 2, 3], None)
+
+
+@on_postgres
+def test_words_wait_for_those_that_are_being_written(make_app, threads, lease):
+    app, other = make_app(), make_app()
+    slow = Gate(app, threads).before("append", app.jobs.say, lease, said=0, events=[1, 2])
+
+    with slow:
+        later = threads.submit(other.jobs.say, lease, said=2, events=[3])
+        again = threads.submit(other.jobs.say, lease, said=0, events=[1, 2])
+    assert later.result(10).said == 3
+    assert again.result(10).said in {2, 3}
+
+    assert spoken(app, lease.job) == ([1, 2, 3], None)
+
+
+@on_postgres
+def test_a_job_does_not_end_while_its_words_are_written(make_app, threads, lease):
+    """Else a word would stand behind the end."""
+    app, other = make_app(), make_app()
+
+    with Gate(app, threads).before("append", app.jobs.say, lease, said=0, events=[1]):
+        ending = threads.submit(other.jobs.complete, lease)
+        assert spoken(other, lease.job) == ([], None)
+    ending.result(10)
+
+    assert spoken(app, lease.job) == ([1], "completed")
+
+
+@on_postgres
+def test_a_job_is_not_forgotten_without_words_that_are_written(make_app, threads, lease):
+    app, other = make_app(), make_app()
+
+    with Gate(app, threads).before("append", app.jobs.say, lease, said=0, events=[1]):
+        ending = threads.submit(other.jobs.delete, lease)
+        assert spoken(other, lease.job) == ([], None)
+    ending.result(10)
+
+    assert app.events.list("job:") == []
+
+
+@on_postgres
+def test_words_that_come_after_the_end_are_refused(make_app, threads, lease):
+    app, other = make_app(), make_app()
+    other.jobs.say(lease, said=0, events=[1])
+    slow = Gate(app, threads).before("hold_leases", refused, app, lease)
+
+    with slow as late:
+        other.jobs.complete(lease)
+
+    assert late.result()
+    assert spoken(app, lease.job) == ([1], "completed")
+
+
+def refused(app, lease):
+    with pytest.raises(LeaseLost):
+        app.jobs.say(lease, said=1, events=["late"])
+    return True
+
+
+@on_postgres
+def test_a_job_that_speaks_and_ends_while_it_is_looked_at_is_not_silent(make_app, threads, lease):
+    """Its stream was not there when it was read, and the job has ended when it is looked at."""
+    app, other = make_app(), make_app()
+
+    with Gate(app, threads).before("states_of", spoken, app, lease.job) as reading:
+        other.jobs.say(lease, said=0, events=["word"])
+        other.jobs.complete(lease)
+
+    assert reading.result() == (["word"], "completed")
+
+
+# ---------------------------------------------------------------- workers that die and freeze
+
+
+@pytest.fixture
+def app(durable_place):
+    url, needed = durable_place
+    with App(url, beat_every=0.2, dead_after=1.0, **needed) as app:
+        app.upkeep.start()
+        yield app
+
+
+@pytest.fixture
+def start(durable_place):
+    """Start workers, and kill those that are left."""
+    url, needed = durable_place
+    with contextlib.ExitStack() as stack:
+
+        def begin():
+            words = [*("-m", "tests.faults.worker_program"), url, needed.get("schema", "towpath")]
+            process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            stack.callback(process.stdout.close)
+            assert process.stdout.readline() == b"working\n"
+            return process
+
+        yield begin
+
+
+class Reader(Thread):
+    """Reads the stream of a job as it comes, and drops what a lost try has said."""
+
+    def __init__(self, app, job):
+        super().__init__(daemon=True)
+        self.events, self.tries, self.ended = [], [], None
+        self._pieces = app.jobs.stream(job)
+        self.start()
+
+    def run(self):
+        for piece in self._pieces:
+            if isinstance(piece, StreamEnd):
+                self.ended = piece.ended
+            elif piece.type == "towpath.try":
+                told = piece.payload["towpath"]
+                self.tries.append((told["try"], told["after"]))
+                self.events = [each for each in self.events if each.cursor <= told["since"]]
+            else:
+                self.events.append(piece)
+
+    @property
+    def text(self):
+        return "".join(event.payload for event in self.events)
+
+
+@pytest.mark.parametrize("task", ["tell", "tell_in_sandbox"])
+def test_the_text_of_the_last_try_is_whole_though_a_worker_is_killed(app, start, task):
+    job = app.jobs.enqueue(task, {"text": TEXT, "pause": 0.03})
+    reader = Reader(app, job)
+    first = start()
+    wait_until(lambda: len(reader.text) > len(TEXT) // 2)
+    first.kill()
+    start()
+
+    wait_until(lambda: reader.ended)
+    assert (reader.text, reader.ended) == (TEXT, "completed")
+    assert reader.tries == [(2, "crash")]
+
+
+def test_a_worker_that_was_frozen_says_nothing_more(app, start):
+    job = app.jobs.enqueue("tell", {"text": TEXT, "pause": 0.03})
+    reader = Reader(app, job)
+    first = start()
+    wait_until(lambda: len(reader.text) > len(TEXT) // 2)
+    first.send_signal(signal.SIGSTOP)
+    start()
+    wait_until(lambda: reader.tries and reader.text)
+
+    first.send_signal(signal.SIGCONT)
+
+    wait_until(lambda: reader.ended)
+    assert (reader.text, reader.ended) == (TEXT, "completed")
+    assert len(reader.tries) == 1
