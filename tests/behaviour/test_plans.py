@@ -26,11 +26,13 @@ from towpath.database import postgres as pg
 from towpath.database import sqlite as lite
 from towpath.database.clock import machine_clock
 from towpath.errors import MaxJobsReached
+from towpath.model.channels import stream_of
 from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
 from towpath.store import (
     admin,
     doctor,
+    events,
     job_output,
     jobs,
     leases,
@@ -40,6 +42,7 @@ from towpath.store import (
     retention,
     sessions,
     stats,
+    streams,
 )
 from towpath.store.dependencies import Node, enqueue_flow
 
@@ -62,7 +65,8 @@ HOT = {
     "cancelled_of", "lock_limits", "count_running", "count_before", "park", "park_ready", "unpark",
     "topics_of_blocked", "due_limits", "note_completed", "hold_children", "with_all_parents",
     "let_in", "forget_ended", "depend", "hold_back", "await_ready", "count_unfinished",
-    "may_expire", "next_leases", "orphans",
+    "may_expire", "next_leases", "orphans", "hold_leases", "hold_streams", "raise_streams",
+    "states_of", "open_after", "over",
 }  # fmt: skip
 
 
@@ -93,17 +97,25 @@ BODIES = (
 )
 
 
+STREAMS = (
+    "insert into {}channel (head, created_at, closed_at, job, epoch, said, name, ended)"
+    " select 1, 0, 0, n, 1, 1, 'job:' || n, 'completed' from {}"
+)
+
+
 def fill(execute: Callable[[str], object], prefix: str, id: str, numbers: str, many: int) -> None:
     """Store finished and delayed jobs, far from now on both sides."""
     execute(BODIES.format(prefix, id, numbers.format(1, 2 * many)))
     execute(FINISHED.format(prefix, numbers.format(1, many)))
     execute(DELAYED.format(prefix, numbers.format(many + 1, 2 * many)))
+    execute(STREAMS.format(prefix, numbers.format(1, many // 10)))
 
 
 def populate(app: App) -> None:
     """Store what a busy queue holds besides, in every state."""
     app.jobs.enqueue_many("mail", range(LEASED + BURIED))
     leases = app.jobs.reserve("mail", limit=LEASED + BURIED)
+    app.run(streams.say([words(each.job.seq, each.epoch) for each in leases]))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(app.jobs.bury, leases[LEASED:]))
     app.jobs.enqueue_many("mail", range(READY))
@@ -292,6 +304,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         stale = [{"seq": job.seq, "epoch": 0} for job in held]
         yield f"complete {count}", leases.complete(completions(places)), None
         yield f"complete {count} too late", leases.complete(completions(stale)), None
+        yield from spoken(app, count)
         for goal in ("ready", "delayed", "buried", "gone"):
             outcomes = [
                 leases.Outcome(**place, goal=goal, kind="error", error="no") for place in places
@@ -347,6 +360,29 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
         )
         name = f"list {status} of {topic} before {before}"
         yield name, lookup.list_jobs(page), None
+
+
+def spoken(app: App, count: int) -> Iterator[tuple[str, Operation, int | None]]:
+    """Name what is done with jobs that have streams."""
+    held = app.jobs.list(status=Status.PROCESSING, topic="mail", limit=count)
+    places = [{"seq": job.seq, "epoch": job.epoch} for job in held]
+    yield f"say {count}", streams.say([words(**place, said=1) for place in places]), None
+    yield f"say {count} too late", streams.say([words(job.seq, 0) for job in held]), None
+    yield f"complete {count} streams", leases.complete(completions(places)), None
+    for goal in ("ready", "buried", "gone"):
+        outcomes = [leases.Outcome(**place, goal=goal) for place in places]
+        yield f"settle {count} streams to {goal}", leases.settle(outcomes), None
+    reads = [events.ReadFrom(stream_of(job.id)) for job in held]
+    yield f"read {count} streams", events.read(reads), None
+    silent = app.jobs.list(status=Status.PROCESSING, topic="part", limit=count)
+    reads = [events.ReadFrom(stream_of(job.id)) for job in silent]
+    yield f"read {count} silent streams", events.read(reads), None
+    yield "end some streams", streams.end_some(0), None
+
+
+def words(seq: int, epoch: int, said: int = 0) -> streams.Say:
+    word = events.EventBody(id=uuid.uuid4(), body="1", encoding="json", size=1)
+    return streams.Say(seq=seq, epoch=epoch, said=said, words=[word])
 
 
 PORTIONS = ("refuse a job of a full topic", "adopt orphans", "look for what was put off")

@@ -62,7 +62,6 @@ class HeldStream(NamedTuple):
     said: int | None
     closed_at: int | None
     now: int
-    era: int
 
 
 class LastFailure(NamedTuple):
@@ -72,11 +71,10 @@ class LastFailure(NamedTuple):
     kind: str
 
 
-class OpenStream(NamedTuple):
-    """A stream that has not ended, and where its job is; None: gone."""
+class EndedJob(NamedTuple):
+    """A job that has ended, and where it is; None: gone."""
 
     seq: int
-    name: str | None
     state: str | None
 
 
@@ -91,7 +89,8 @@ class sql(Statements):
     mark_streamed = no_rows()
     end_stream = rows(str)
     leave_stream = no_rows()
-    open_after = rows(OpenStream)
+    open_after = rows(int)
+    over = rows(EndedJob)
     end_if_over = rows(str)
 
 
@@ -245,14 +244,13 @@ def end_some(after: int) -> Operation[int]:
     def steps() -> Steps[Changed[int]]:
         found = yield from sql.open_after(after=after, limit=AT_ONCE)
         names: set[str] = set()
-        for row in found:
-            if row.state is None:
-                yield sql.leave_stream(seq=row.seq)
-                names |= {row.name} if row.name else set()
-            elif row.state in ENDED:
-                ended = ENDED[row.state]
-                names |= set((yield from sql.end_if_over(seq=row.seq, ended=ended)))
-        last = found[-1].seq if len(found) == AT_ONCE else 0
-        return Changed(last, others=wakeups(names))
+        over = (yield from sql.over([{"seq": seq} for seq in found])) if found else []
+        for job in over:
+            if job.state is None:
+                yield sql.leave_stream(seq=job.seq)
+            else:
+                ended = ENDED[job.state]
+                names |= set((yield from sql.end_if_over(seq=job.seq, ended=ended)))
+        return Changed(found[-1] if len(found) == AT_ONCE else 0, others=wakeups(names))
 
     return Operation("end_streams", steps)

@@ -29,8 +29,7 @@ select i.name, i.seq, {now} from {items i(name text, seq bigint)}
 on conflict do nothing;
 
 -- name: hold_streams
-select c.id, c.name, c.head, c.epoch, c.said, c.closed_at, {now} as now,
-       coalesce((select number from towpath.era), 0) as era
+select c.id, c.name, c.head, c.epoch, c.said, c.closed_at, {now} as now
   from towpath.channel c where c.name {in_items name text}
  order by c.id {for_update of c};
 
@@ -48,7 +47,7 @@ update towpath.channel
 update towpath.channel c
    set head = c.head + i.added, bytes = c.bytes + i.size, epoch = i.epoch, said = i.said
   from {items i(channel bigint, added bigint, size bigint, epoch bigint, said bigint)}
- where c.id = i.channel;
+ where c.id {in_items channel bigint} and c.id = i.channel;
 
 -- name: mark_streamed
 update towpath.lease set streamed = true where seq {in_items seq bigint};
@@ -64,10 +63,20 @@ update towpath.channel set name = null, closed_at = coalesce(closed_at, {now})
  where job = :seq and name is not null;
 
 -- name: open_after
-select c.job as seq, c.name, l.state
-  from towpath.channel c left join towpath.located l on l.seq = c.job
- where c.job > :after and c.job is not null and c.closed_at is null
- order by c.job limit :limit;
+select job from towpath.channel
+ where job > :after and job is not null and closed_at is null
+ order by job limit :limit;
+
+-- Of these jobs those that have ended, or are gone.
+-- name: over
+select seq, coalesce(done, buried) as state from (
+    select i.seq,
+           (select case when d.cancelled then 'cancelled' else 'completed' end
+              from towpath.done d where d.seq = i.seq) as done,
+           (select 'buried' from towpath.buried b where b.seq = i.seq) as buried,
+           (select j.seq from towpath.job j where j.seq = i.seq) as job
+      from {items i(seq bigint)}) as found
+ where done is not null or buried is not null or job is null;
 
 -- Unless the job was put back in line since it was looked at.
 -- name: end_if_over
