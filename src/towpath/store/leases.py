@@ -39,7 +39,7 @@ class EndedLease(NamedTuple):
     awaited: bool | int | None
     streamed: bool | int | None
     goal: str  # what became of its job
-    stream: str | None  # the channel that has ended with it
+    stream: str | None  # the channel that the same statement has ended
 
 
 class ExtendedLease(NamedTuple):
@@ -239,7 +239,8 @@ def _followed(
     names = {lease.stream for lease in ended if lease.stream is not None}
     for lease in ended:
         if lease.streamed and lease.stream is None and lease.goal not in IN_LINE:
-            # Its first word was written while this waited, and its snapshot is from before.
+            # On PostgreSQL its first word was written while the statement waited: the snapshot of
+            # the statement is from before.
             names |= yield from streams.ended(lease.seq, lease.goal)
     return Changed(
         [answers[nth] for nth in range(len(ends))], topics, others=wakeups(names) if names else ()

@@ -1,5 +1,8 @@
 -- How a lease ends or is extended, by its holder or because its time is over.
 
+-- PostgreSQL ends the streams of jobs by the statement that ends the jobs. On SQLite another statement
+-- of the same transaction does it, so that it costs nothing where there is no stream.
+
 -- A write comes first, as in enqueue.
 -- name: complete [sqlite]
 delete from towpath.unique_key where (topic, key) in (
@@ -24,17 +27,10 @@ insert into towpath.ended (parent, completed, result)
 select l.seq, true, i.result from {items i(seq bigint, epoch bigint, result text)}
  cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
  where l.awaited on conflict do nothing;
-update towpath.channel set closed_at = :now, ended = 'completed'
- where closed_at is null and job in (
-    select l.seq from {items i(seq bigint, epoch bigint)}
-     cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch
-     where l.streamed);
 delete from towpath.lease where seq in (
     select l.seq from {items i(seq bigint, epoch bigint)}
      cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
-returning seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal,
-          case when streamed then (select c.name from towpath.channel c
-                                    where c.job = towpath.lease.seq and c.name is not null) end as stream;
+returning seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, null as stream;
 
 -- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
 -- so many; the array makes it look up. It joins by comparing each with each, unless the join is full.
@@ -90,9 +86,7 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(timeouts, 0) + :timed_out, 0) as timeouts,
           nullif(coalesce(releases, 0) + :released, 0) as releases,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
-          streamed, case when streamed then (
-              select c.name from towpath.channel c
-               where c.job = towpath.lease.seq and c.name is not null) end as stream,
+          streamed,
           case when cancelled then 'cancelled' else :goal end as goal,
           max(0, :now - reserved_at) as duration;
 update towpath.job set priority = @priority where seq = @seq and priority <> @priority;
@@ -109,10 +103,6 @@ select @seq, @epoch, :now, :kind, :error, :traceback where :error is not null on
 delete from towpath.failure where seq = @seq and epoch <= @epoch - 100 and :error is not null;
 insert into towpath.ended (parent, completed)
 select @seq, false where @awaited and @goal in ('buried', 'cancelled') on conflict do nothing;
-update towpath.channel
-   set closed_at = :now, ended = case when @goal = 'buried' then 'failed'
-                                      when :kind = 'expired' then 'expired' else @goal end
- where @streamed and job = @seq and closed_at is null and @goal in ('buried', 'cancelled');
 insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
 select :now / 60000000, @topic, 0, :error is not null and @goal = 'buried', 0,
        :retried and @goal in ('ready', 'delayed'), :crashed
@@ -121,7 +111,7 @@ on conflict (minute, topic) do update
    set failed = failed + excluded.failed, retried = retried + excluded.retried,
        crashed = crashed + excluded.crashed;
 select @seq as seq, @epoch as epoch, @topic as topic, @limit_key as limit_key, @awaited as awaited,
-       @streamed as streamed, @goal as goal, @stream as stream;
+       @streamed as streamed, @goal as goal, null as stream;
 
 -- name: settle [postgres]
 with clock as materialized (select {now} as now),
