@@ -395,7 +395,8 @@ MADE_BY_USERS = {"Api", "App", "Retry", "Worker"}
 OF_A_JOB = [
     "towpath.Lease",
     "towpath.LogLine",
-    "towpath.JobEvent",
+    "towpath.Said",
+    "towpath.StreamEnd",
     "towpath.model.job.Failure",
     "towpath.model.runs.Run",
     "towpath.UnreadableJob",

@@ -385,7 +385,12 @@ def words(seq: int, epoch: int, said: int = 0) -> streams.Say:
     return streams.Say(seq=seq, epoch=epoch, said=said, words=[word])
 
 
-PORTIONS = ("refuse a job of a full topic", "adopt orphans", "look for what was put off")
+PORTIONS = (
+    "refuse a job of a full topic",
+    "adopt orphans",
+    "look for what was put off",
+    "end some streams",
+)
 
 
 def bounded() -> Iterator[tuple[str, Operation, int | None]]:

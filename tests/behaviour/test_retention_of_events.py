@@ -139,7 +139,11 @@ def does(app, text):
 def test_the_stream_of_a_job_and_the_source_of_a_fork_are_kept(app, clock):
     for name in ("stream", "source", "fork"):
         published(app, 2, name)
-    does(app, "update towpath.channel set job = 1 where name = 'stream'")
+    app.jobs.enqueue("mail")
+    does(
+        app,
+        "update towpath.channel set job = (select seq from towpath.job) where name = 'stream'",
+    )
     does(
         app,
         "update towpath.channel set source = (select id from towpath.channel where name = 'source')"

@@ -14,7 +14,7 @@ from towpath.app.checks import at_least_one
 from towpath.app.consuming import EVERY, Consuming
 from towpath.app.hub import KEPT, MOST_EVENTS, Hubs, SharedPage, ThreadListener, Watched
 from towpath.errors import DatabaseUnavailable, Invalid, NotFound
-from towpath.model.channels import checked_channel
+from towpath.model.channels import JOB, checked_channel
 from towpath.model.cursor import START as FIRST
 from towpath.model.cursor import Cursor
 from towpath.model.event import Event, EventPage, StreamEnd, TypeFilter
@@ -82,7 +82,7 @@ class Reader:
 
     def gone(self, error: NotFound) -> EventPage:
         """Return the last page of a job that was deleted before it said anything."""
-        if not self._has_read or self.cursor is None:
+        if not self._has_read or self.cursor is None or not self.channel.startswith(JOB):
             raise error
         at = self.cursor
         return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=DELETED)

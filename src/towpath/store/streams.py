@@ -64,7 +64,7 @@ class HeldStream(NamedTuple):
     now: int
 
 
-class LastFailure(NamedTuple):
+class LastTry(NamedTuple):
     """How the last try ended that has said something."""
 
     seq: int
@@ -84,7 +84,7 @@ class sql(Statements):
     hold_leases = rows(SpeakingLease)
     open_streams = no_rows()
     hold_streams = rows(HeldStream)
-    last_failures = rows(LastFailure)
+    last_failures = rows(LastTry)
     raise_streams = no_rows()
     mark_streamed = no_rows()
     end_stream = rows(str)
