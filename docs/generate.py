@@ -362,7 +362,14 @@ CLASSES = {
         "towpath.Group",
         "towpath.PartOutcome",
     ],
-    "Events": ["towpath.NewEvent", "towpath.Event", "towpath.EventPage", "towpath.Channel"],
+    "Events": [
+        "towpath.NewEvent",
+        "towpath.Event",
+        "towpath.EventPage",
+        "towpath.Channel",
+        "towpath.Attachment",
+        "towpath.Consumer",
+    ],
     "Delay queues": ["towpath.app.delay_queue.Reservation"],
     "Tests": [
         "towpath.testing.isolated",

@@ -26,7 +26,7 @@ NEEDS = {
     "PATCH /api/jobs/{id}": "manage",
     "GET /api/jobs/{id}/failures": "manage",
     "GET /api/jobs/{id}/logs": "manage",
-    "GET /api/jobs/{id}/events": "manage",
+    "GET /api/jobs/{id}/stream": "manage",
     "GET /api/jobs/{id}/runs": "manage",
     "POST /api/jobs/reserve": "work",
     "POST /api/jobs/{id}/complete": "work",

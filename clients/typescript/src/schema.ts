@@ -573,6 +573,96 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/passes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get a pass: in the query of a URL it lets in once, to read these channels, for a minute
+         * @description It is for EventSource and WebSocket, which send no Authorization header.
+         */
+        post: operations["create_pass"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List channels by name; only those that the caller may manage */
+        get: operations["list_channels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/channels/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read where a channel stands */
+        get: operations["get_channel"];
+        put?: never;
+        post?: never;
+        /** Delete a channel and its events; its readers are reset */
+        delete: operations["delete_channel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/channels/{name}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Close a channel: readers are told, and a later publish is refused */
+        post: operations["close_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/channels/{name}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read events behind a cursor; with `wait`, wait so many seconds for the first one */
+        get: operations["read_events"];
+        put?: never;
+        /** Publish events; one whose key the channel has already is not stored again */
+        post: operations["publish"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/collections/{collection}/auth-with-password": {
         parameters: {
             query?: never;
@@ -1077,9 +1167,10 @@ export interface components {
         };
         /**
          * Failure
-         * @description A failed run.
+         * @description A failed run: 1 is the first, and null says that nothing ran. The epoch is its lease's.
          */
         Failure: {
+            run: number | null;
             epoch: number;
             kind: components["schemas"]["FailureKind"];
             error: string;
@@ -1101,7 +1192,7 @@ export interface components {
         };
         /**
          * Line
-         * @description A log line of a run.
+         * @description A log line of a run; the lines of one run have the same epoch.
          */
         Line: {
             epoch: number;
@@ -1406,6 +1497,100 @@ export interface components {
             leases: number;
         };
         /**
+         * PassInput
+         * @description The channels of a pass.
+         */
+        PassInput: {
+            channels: string[];
+        };
+        /**
+         * Pass
+         * @description A pass for the query of a URL: `?pass=…`.
+         */
+        Pass: {
+            pass: string;
+            expiresIn: number;
+        };
+        /**
+         * ChannelList
+         * @description A list.
+         */
+        ChannelList: {
+            items: components["schemas"]["Channel"][];
+        };
+        /**
+         * Channel
+         * @description A channel, and where it stands.
+         */
+        Channel: {
+            name: string;
+            oldest: string;
+            head: string;
+            events: number;
+            size: number;
+            createdAt: string;
+            ended: string | null;
+        };
+        /**
+         * EventsInput
+         * @description Events to publish: all of them or none, next to each other.
+         */
+        EventsInput: {
+            events: components["schemas"]["EventInput"][];
+        };
+        /**
+         * EventInput
+         * @description An event to publish.
+         */
+        EventInput: {
+            /** @default null */
+            payload?: unknown;
+            /** @default null */
+            type?: string | null;
+            /** @default null */
+            key?: string | null;
+            /** @default {} */
+            headers?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * ChannelEventList
+         * @description A list.
+         */
+        ChannelEventList: {
+            items: components["schemas"]["ChannelEvent"][];
+        };
+        /**
+         * ChannelEvent
+         * @description An event. Bytes are given as text if they are UTF-8, else as base64.
+         */
+        ChannelEvent: {
+            id: string;
+            cursor: string | null;
+            at: string;
+            type: string | null;
+            key: string | null;
+            headers: {
+                [key: string]: string;
+            };
+            /** @enum {unknown} */
+            encoding: "base64" | "json" | "text";
+            payload: unknown;
+        };
+        /**
+         * EventPage
+         * @description Events in a row. Read on from `cursor`; nothing is between `after` and `cursor` but these.
+         */
+        EventPage: {
+            events: components["schemas"]["ChannelEvent"][];
+            after: string;
+            cursor: string;
+            oldest: string;
+            head: string;
+            ended: string | null;
+        };
+        /**
          * Login
          * @description The e-mail address and password of an account.
          */
@@ -1477,6 +1662,7 @@ export interface components {
             prefix: string;
             scopes: components["schemas"]["KeyScope"][];
             topics: string[];
+            channels: string[];
             createdAt: string;
             expiresAt: string | null;
             lastUsedAt: string | null;
@@ -1486,7 +1672,7 @@ export interface components {
          * @description What a key may do.
          * @enum {unknown}
          */
-        KeyScope: "enqueue" | "manage" | "metrics" | "work";
+        KeyScope: "enqueue" | "manage" | "metrics" | "publish" | "subscribe" | "work";
         /**
          * KeyInput
          * @description An API key to create.
@@ -1496,6 +1682,8 @@ export interface components {
             scopes: components["schemas"]["KeyScope"][];
             /** @default [] */
             topics?: string[];
+            /** @default [] */
+            channels?: string[];
             /** @default null */
             expiresIn?: number | null;
         };
@@ -1509,6 +1697,7 @@ export interface components {
             prefix: string;
             scopes: components["schemas"]["KeyScope"][];
             topics: string[];
+            channels: string[];
             createdAt: string;
             expiresAt: string | null;
             lastUsedAt: string | null;
@@ -1527,6 +1716,9 @@ export interface components {
             topics: {
                 [key: string]: components["schemas"]["TopicRules"];
             };
+            channels: {
+                [key: string]: components["schemas"]["ChannelRules"];
+            };
         };
         /**
          * TopicRules
@@ -1541,6 +1733,18 @@ export interface components {
             work_rule?: string | null;
         };
         /**
+         * ChannelRules
+         * @description The rules of channels whose names begin with a text; null: those of a shorter text hold.
+         */
+        ChannelRules: {
+            /** @default null */
+            publish_rule?: string | null;
+            /** @default null */
+            subscribe_rule?: string | null;
+            /** @default null */
+            manage_rule?: string | null;
+        };
+        /**
          * AccessChange
          * @description Changes of the rules; `access_rule` sets both enqueue_rule and manage_rule.
          */
@@ -1553,6 +1757,9 @@ export interface components {
             allowed_topics?: string[];
             topics?: {
                 [key: string]: components["schemas"]["TopicRules"] | null;
+            };
+            channels?: {
+                [key: string]: components["schemas"]["ChannelRules"] | null;
             };
         };
         /**
@@ -2775,8 +2982,8 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description reset */
-            409: {
+            /** @description cursor_reset */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4586,6 +4793,557 @@ export interface operations {
                 };
             };
             /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    create_pass: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "channels": [
+                 *         "chat:42"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["PassInput"];
+            };
+        };
+        responses: {
+            /** @description Get a pass: in the query of a URL it lets in once, to read these channels, for a minute */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pass"];
+                };
+            };
+            /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_channels: {
+        parameters: {
+            query?: {
+                prefix?: string;
+                after?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description List channels by name; only those that the caller may manage */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read where a channel stands */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Delete a channel and its events; its readers are reset */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    close_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Close a channel: readers are told, and a later publish is refused */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    read_events: {
+        parameters: {
+            query?: {
+                after?: string;
+                limit?: number;
+                wait?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read events behind a cursor; with `wait`, wait so many seconds for the first one */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description invalid_cursor, invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description cursor_reset */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    publish: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "events": [
+                 *         {
+                 *           "payload": {
+                 *             "text": "hello"
+                 *           },
+                 *           "type": "said",
+                 *           "key": "k1"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["EventsInput"];
+            };
+        };
+        responses: {
+            /** @description Publish events; one whose key the channel has already is not stored again */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelEventList"];
+                };
+            };
+            /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description channel_closed */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -21,11 +21,11 @@ class Attachment(Struct, frozen=True):
 class Consumer(Struct, frozen=True, kw_only=True):
     """A reader whose place is kept, as it was when it was read."""
 
-    channel: str
-    name: str
+    channel: str  # that it reads
+    name: str  # chosen by the reader
     cursor: str  # everything up to here is acked
     lag: int  # events behind it
-    generation: int
+    generation: int  # grows with each attach
     seen_at: datetime  # of the last attach or ack, or a sign of life of its subscription
     is_expired: bool  # silent for longer than `consumer_ttl`: it holds no events back
     is_overtaken: bool  # some events behind its cursor are gone: it is reset when it reads

@@ -282,7 +282,7 @@ async def logs(request: Request, id: UUID) -> Items[LineShown]:
     return all_shown(LineShown, await request.app.jobs.alogs(await request.job("manage", id)))
 
 
-@routes.get("/api/jobs/{id}/stream", errors=("invalid_cursor", "reset"))
+@routes.get("/api/jobs/{id}/stream", errors=("cursor_reset", "invalid_cursor"))
 async def stream(request: Request, id: UUID, query: After) -> StreamShown:
     """Read what the runs of a job say, oldest first, at most 1,000 events at once."""
     job = await request.job("manage", id)
