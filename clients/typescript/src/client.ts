@@ -1,16 +1,19 @@
 import { Access, Keys, Workers } from "./access.ts";
 import { Accounts } from "./accounts.ts";
+import { Events, type WebSocketClass } from "./events.ts";
 import { Jobs } from "./jobs.ts";
 import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
 import { Topics } from "./topics.ts";
-import { type CallOptions, Transport, type TransportOptions, path } from "./transport.ts";
+import { type CallOptions, type Token, Transport, type TransportOptions, path } from "./transport.ts";
 import type { AccountRecord, Login } from "./types.ts";
 import { Worker, type WorkerOptions } from "./worker.ts";
 
 export interface TowpathOptions extends TransportOptions {
-  /** An API key, or the token of an earlier login. */
-  token?: string | undefined;
+  /** An API key, the token of an earlier login, or a function that gives one for each call. */
+  token?: string | Token | undefined;
+  /** Used for subscriptions; by default that of the system. With null they are requests that wait. */
+  WebSocket?: WebSocketClass | null | undefined;
 }
 
 export interface AuthOptions extends CallOptions {
@@ -25,6 +28,7 @@ type AuthListener = (token: string, record: AccountRecord | null) => void;
 /** A Towpath server, and the login of this client. */
 export class Towpath {
   readonly jobs: Jobs;
+  readonly events: Events;
   readonly topics: Topics;
   readonly schedules: Schedules;
   readonly workers: Workers;
@@ -33,13 +37,18 @@ export class Towpath {
 
   readonly #transport: Transport;
   readonly #listeners = new Set<AuthListener>();
-  #token: string;
+  #token = "";
+  #ask: Token | undefined; // until a login gives a token
   #record: AccountRecord | null = null;
 
   constructor(url: string, options: TowpathOptions = {}) {
-    this.#token = options.token ?? "";
-    this.#transport = new Transport(url, () => this.#token, options);
+    const { token = "", WebSocket = globalThis.WebSocket } = options;
+    if (typeof token === "string") this.#token = token;
+    else this.#ask = token;
+    const current = () => this.#ask?.() ?? this.#token;
+    this.#transport = new Transport(url, current, options);
     this.jobs = new Jobs(this.#transport);
+    this.events = new Events(this.#transport, current, WebSocket);
     this.topics = new Topics(this.#transport);
     this.schedules = new Schedules(this.#transport);
     this.workers = new Workers(this.#transport);
@@ -47,7 +56,7 @@ export class Towpath {
     this.access = new Access(this.#transport);
   }
 
-  /** The token that every call sends; empty without a login. */
+  /** The token that every call sends; empty without a login, and while a function gives it. */
   get token(): string {
     return this.#token;
   }
@@ -118,7 +127,9 @@ export class Towpath {
 
   #become(token: string, record: AccountRecord | null): void {
     this.#token = token;
+    this.#ask = undefined;
     this.#record = record;
+    this.events.renew();
     for (const listener of this.#listeners) listener(token, record);
   }
 }

@@ -7,7 +7,8 @@
  *     ├── Forbidden       a rule, a key's scopes or its topics refuse this
  *     ├── NotFound        it does not exist, or a rule hides it
  *     ├── Conflict        it exists, but its state does not allow this
- *     │   └── LeaseLost   the lease has ended: stop working on the job
+ *     │   ├── LeaseLost   the lease has ended: stop working on the job
+ *     │   └── CursorReset a subscription cannot go on from its cursor; go on at `oldest` or `head`
  *     ├── TooMany         too many requests; `retryAfter` says when to try again
  *     ├── Unavailable     the server or its database cannot answer now
  *     ├── NetworkError    no answer, or only a part of one: the call may have been done or not
@@ -82,6 +83,32 @@ export class LeaseLost extends Conflict {
   }
 }
 
+/**
+ * The events behind a cursor are gone, or never were here.
+ *
+ * The reason is `retention` (they were deleted), `channel` (the channel was deleted, and perhaps
+ * made again), `era` (a backup was restored) or `ahead` (the channel has not so many events).
+ */
+export class CursorReset extends Conflict {
+  static {
+    this.prototype.name = "CursorReset";
+  }
+
+  get reason(): string {
+    return String(this.details["reason"]);
+  }
+
+  /** The cursor before the oldest event that is kept. */
+  get oldest(): string {
+    return String(this.details["oldest"]);
+  }
+
+  /** The cursor of the newest event. */
+  get head(): string {
+    return String(this.details["head"]);
+  }
+}
+
 export class TooMany extends TowpathError {
   static {
     this.prototype.name = "TooMany";
@@ -120,6 +147,11 @@ const BY_STATUS: Record<number, typeof TowpathError> = {
   504: Unavailable,
 };
 
+const BY_CODE: Record<string, typeof TowpathError> = {
+  lease_lost: LeaseLost,
+  reset: CursorReset,
+};
+
 /** Make the error that an answer stands for. Proxies answer too, with bodies of their own. */
 export function errorFrom(response: Response, body: unknown): TowpathError {
   const { status } = response;
@@ -129,9 +161,27 @@ export function errorFrom(response: Response, body: unknown): TowpathError {
     typeof said["message"] === "string"
       ? said["message"]
       : `the server answered ${status} ${response.statusText}`.trimEnd();
-  const kind = code === "lease_lost" ? LeaseLost : (BY_STATUS[status] ?? TowpathError);
+  const kind = BY_CODE[code] ?? BY_STATUS[status] ?? TowpathError;
   const details = isRecord(said["details"]) ? said["details"] : {};
   return new kind(message, { code, status, details, retryAfter: retryAfter(response) });
+}
+
+const OF_FRAMES: Record<string, typeof TowpathError> = {
+  ...BY_CODE,
+  forbidden: Forbidden,
+  http_disabled: Forbidden,
+  invalid: Invalid,
+  invalid_channel: Invalid,
+  invalid_cursor: Invalid,
+  invalid_token: Unauthorized,
+  login_required: Unauthorized,
+  not_found: NotFound,
+};
+
+/** Make the error that a frame of a WebSocket tells; it has no status. */
+export function errorOfFrame(code: string, message: string, details: unknown): TowpathError {
+  const kind = OF_FRAMES[code] ?? TowpathError; // of an unknown kind: worth another try
+  return new kind(message, { code, details: isRecord(details) ? details : {} });
 }
 
 /** Whether the job is no longer ours. */
@@ -159,6 +209,6 @@ function retryAfter(response: Response): number | undefined {
   return Number.isNaN(seconds) ? undefined : Math.max(0, seconds);
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

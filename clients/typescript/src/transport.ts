@@ -1,11 +1,12 @@
 /** One call: the request, its time limit, and its repetition where that is safe. */
 
-import { Invalid, NetworkError, TimeoutError, TowpathError, errorFrom } from "./errors.ts";
+import { Invalid, NetworkError, TimeoutError, TooMany, TowpathError, errorFrom } from "./errors.ts";
 
 const FIRST_WAIT = 200; // milliseconds
 const LONGEST_WAIT = 5_000;
 const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; a longer timer would fire at once
 const WORTH_REPEATING = new Set([429, 502, 503, 504]);
+const NEVER_SENT = new Set<unknown>(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"]); // of Node
 
 export interface TransportOptions {
   /** How long a call may take with all its retries, in milliseconds. */
@@ -24,23 +25,28 @@ export interface Call extends CallOptions {
   query?: Record<string, string | number | undefined>;
   body?: unknown;
   headers?: Record<string, string | undefined>;
-  /** Whether the call may be sent twice. A GET always may. */
-  repeatable?: boolean;
+  /** Whether the call may be sent twice: a GET may, some only if the first had no effect. */
+  repeatable?: boolean | "without effect";
   /** Milliseconds for the call with all its retries, if less than those of the client. */
   timeout?: number | undefined;
   /** Milliseconds that the server may take on purpose, on top of the time limit. */
   patience?: number;
 }
 
+/** Gives the token of a call; empty without a login. */
+export type Token = () => string | Promise<string>;
+
 export class Transport {
-  readonly #base: string;
-  readonly #token: () => string;
+  /** The address of the server, without a slash at its end. */
+  readonly url: string;
+
+  readonly #token: Token;
   readonly #timeout: number;
   readonly #retries: number;
   readonly #fetch: typeof globalThis.fetch;
 
-  constructor(url: string, token: () => string, options: TransportOptions = {}) {
-    this.#base = checkedBase(url);
+  constructor(url: string, token: Token, options: TransportOptions = {}) {
+    this.url = checkedBase(url);
     this.#token = token;
     this.#timeout = options.timeout ?? 30_000;
     this.#retries = options.retries ?? 3;
@@ -56,8 +62,8 @@ export class Transport {
   }
 
   async send<T>(method: string, path: string, call: Call = {}): Promise<T> {
-    const request = this.#request(method, call);
-    const url = this.#base + path + queryOf(call.query);
+    const request = this.#request(method, await this.#token(), call);
+    const url = this.url + path + queryOf(call.query);
     const timeout = Math.min(this.#timeout, call.timeout ?? this.#timeout);
     const limit = new TimeLimit(timeout + (call.patience ?? 0), call.signal);
     try {
@@ -66,7 +72,7 @@ export class Transport {
           return (await this.#attempt(url, { ...request, signal: limit.signal })) as T;
         } catch (error) {
           limit.signal.throwIfAborted();
-          if (!call.repeatable || tried >= this.#retries || !isTransient(error)) throw error;
+          if (tried >= this.#retries || !mayRepeat(error, call)) throw error;
           const wait = waitAfter(error, tried);
           if (wait >= limit.left) throw error;
           await sleep(wait, limit.signal);
@@ -77,9 +83,8 @@ export class Transport {
     }
   }
 
-  #request(method: string, call: Call): RequestInit {
+  #request(method: string, token: string, call: Call): RequestInit {
     const headers = new Headers({ Accept: "application/json" });
-    const token = this.#token();
     if (token) headers.set("Authorization", `Bearer ${token}`);
     for (const [name, value] of Object.entries(call.headers ?? {})) {
       if (value !== undefined) headers.set(name, value);
@@ -126,6 +131,17 @@ export function path(texts: TemplateStringsArray, ...parts: string[]): string {
       return encodeURIComponent(part);
     }),
   );
+}
+
+function mayRepeat(error: unknown, { repeatable = false }: Call): boolean {
+  return repeatable === "without effect" ? hadNoEffect(error) : repeatable && isTransient(error);
+}
+
+/** Whether the server surely did not do it. A page is not told why there was no answer. */
+function hadNoEffect(error: unknown): boolean {
+  if (error instanceof TooMany) return true;
+  const { cause } = error instanceof NetworkError ? (error.cause as Error) : new Error();
+  return cause instanceof Error && "code" in cause && NEVER_SENT.has(cause.code);
 }
 
 /** Whether the same call might succeed a little later. */

@@ -55,6 +55,25 @@ export type StreamPage = Schemas["Stream"];
 /** The answer to the output of a run. */
 export type Heard = Schemas["Said"];
 export type Run = Schemas["Run"];
+
+/** A channel, and where it stands. */
+export type Channel = Schemas["Channel"];
+/** An event of a channel. */
+export type ChannelEvent<Payload = unknown> = Omit<
+  Schemas["ChannelEvent"],
+  "payload" | "cursor"
+> & {
+  /** The data of the event; raw bytes are a Uint8Array. */
+  payload: Payload;
+  /** Go on behind this event from here. */
+  cursor: string;
+};
+/** An event to be published; its payload is stored as JSON. */
+export type NewEvent = Schemas["EventInput"];
+/** Events in a row: nothing is between `after` and `cursor` but these. */
+export type EventPage<Payload = unknown> = Omit<Schemas["EventPage"], "events"> & {
+  events: ChannelEvent<Payload>[];
+};
 export type Touched = Schemas["TouchedLease"];
 export type LeaseShown = Schemas["Lease"];
 

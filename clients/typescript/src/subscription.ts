@@ -1,0 +1,202 @@
+/** A subscription: calls its handler with each event once and in order, on whatever line. */
+
+import {
+  Conflict,
+  CursorReset,
+  Forbidden,
+  Invalid,
+  NotFound,
+  TowpathError,
+  Unauthorized,
+} from "./errors.ts";
+import { type Batch, type From, Interrupted, type Line, type Sink, backOff } from "./line.ts";
+import { decoded } from "./payloads.ts";
+import { sleep } from "./transport.ts";
+import type { ChannelEvent } from "./types.ts";
+
+const START = "0000000000000000_0000000000000000"; // of a channel that does not exist yet
+const FINAL = [Invalid, Unauthorized, Forbidden, NotFound, Conflict];
+
+export type EventHandler<Payload = unknown> = (event: ChannelEvent<Payload>) => unknown;
+
+/** Where cursors are kept, such as `localStorage`. */
+export interface CursorStore {
+  getItem(name: string): string | null;
+  setItem(name: string, cursor: string): void;
+}
+
+export interface SubscribeOptions {
+  /** A cursor, `"start"` (the default), `"now"`, `{ last: 20 }` or `{ since: new Date(…) }`. */
+  from?: From | undefined;
+  /** Only events of these types; `order.*` stands for all that begin with `order.`. */
+  types?: readonly string[] | undefined;
+  /** Closes the subscription. */
+  signal?: AbortSignal | undefined;
+  /** Keep the cursor under this name, and begin there next time instead of at `from`. */
+  remember?: string | undefined;
+  /** Where `remember` keeps it; by default in the `sessionStorage` of the tab, if there is one. */
+  cursors?: CursorStore | undefined;
+  /** Go on there if the events behind the cursor are gone. Without it, `done` rejects. */
+  onReset?: "oldest" | "head" | undefined;
+  /** Called with errors after which the subscription goes on by itself. */
+  onError?: ((error: unknown) => void) | undefined;
+}
+
+export class Subscription {
+  readonly channel: string;
+  /**
+   * Resolves with how the channel ended, or with null after `close`. Rejects if the handler
+   * throws, if the right to read is missing or lost, and with `CursorReset`.
+   */
+  readonly done: Promise<string | null>;
+  readonly #closing = new AbortController();
+  readonly #position: Position;
+
+  constructor(line: Line, channel: string, options: SubscribeOptions, handler: EventHandler) {
+    this.channel = channel;
+    this.#position = new Position(channel, options);
+    const { signal } = options;
+    const close = () => this.close();
+    if (signal?.aborted) close();
+    signal?.addEventListener("abort", close);
+    const run = new Run(line, this.#position, options, handler, this.#closing.signal);
+    this.done = run.toTheEnd().finally(() => signal?.removeEventListener("abort", close));
+  }
+
+  /** The cursor of the last event that was handled: pass it as `from` to go on behind it. */
+  get cursor(): string | undefined {
+    return this.#position.cursor;
+  }
+
+  /** Handle no further event. `done` resolves once the handler has returned. */
+  close(): void {
+    this.#closing.abort();
+  }
+}
+
+/** The cursor of a subscription, which may outlive it. */
+class Position {
+  readonly channel: string;
+  cursor: string | undefined;
+  readonly #store: CursorStore | undefined;
+  readonly #name: string;
+  readonly #report: (error: unknown) => void;
+
+  constructor(channel: string, { remember, cursors, from, onError }: SubscribeOptions) {
+    this.channel = channel;
+    this.#name = `towpath:${remember}`;
+    this.#report = onError ?? (() => undefined);
+    this.#store = remember === undefined ? undefined : (cursors ?? storeOfTheTab());
+    const given = typeof from === "string" && !["start", "now"].includes(from) ? from : undefined;
+    this.cursor = this.#store?.getItem(this.#name) ?? given;
+  }
+
+  move(cursor: string): void {
+    this.cursor = cursor;
+    try {
+      this.#store?.setItem(this.#name, cursor);
+    } catch (error) {
+      this.#report(error); // it is full
+    }
+  }
+
+  isBehind(cursor: string): boolean {
+    return this.cursor === undefined || this.cursor < cursor;
+  }
+
+  /** Refuse a batch that does not join what was handled before. */
+  check(from: string): void {
+    if (this.cursor === undefined || this.cursor === START || from <= this.cursor) return;
+    const message = `events of channel ${this.channel} are missing: ${this.cursor} to ${from}`;
+    throw new TowpathError(message, { code: "missing_events" });
+  }
+}
+
+class Run implements Sink {
+  readonly #line: Line;
+  readonly #position: Position;
+  readonly #options: SubscribeOptions;
+  readonly #handler: EventHandler;
+  readonly #closing: AbortSignal;
+  #thrown: { error: unknown } | undefined; // by the handler
+  #failed = 0; // times in a row, without an event in between
+
+  constructor(
+    line: Line,
+    position: Position,
+    options: SubscribeOptions,
+    handler: EventHandler,
+    closing: AbortSignal,
+  ) {
+    this.#line = line;
+    this.#position = position;
+    this.#options = options;
+    this.#handler = handler;
+    this.#closing = closing;
+  }
+
+  async toTheEnd(): Promise<string | null> {
+    const { channel } = this.#position;
+    const { from = "start", types } = this.#options;
+    while (!this.#closing.aborted) {
+      try {
+        const wanted = { channel, from: this.#position.cursor ?? from, types };
+        return await this.#line.follow(wanted, this, this.#closing);
+      } catch (error) {
+        if (this.#thrown) throw this.#thrown.error;
+        if (!this.#closing.aborted) await this.#recover(error);
+      }
+    }
+    return null;
+  }
+
+  begin(cursor: string): void {
+    if (this.#position.cursor === undefined) this.#position.move(cursor);
+  }
+
+  async take({ from, to, items }: Batch): Promise<void> {
+    this.#position.check(from);
+    for (const event of items) {
+      this.#closing.throwIfAborted();
+      if (this.#position.isBehind(event.cursor)) await this.#handle(event);
+    }
+    if (this.#position.isBehind(to)) this.#position.move(to);
+  }
+
+  async #handle(event: ChannelEvent): Promise<void> {
+    try {
+      await this.#handler(decoded(event));
+    } catch (error) {
+      this.#thrown = { error };
+      throw error;
+    }
+    this.#position.move(event.cursor);
+    this.#failed = 0;
+  }
+
+  /** Wait until it makes sense to follow again; rejects if it never does. */
+  async #recover(error: unknown): Promise<void> {
+    const { onReset, onError } = this.#options;
+    if (error instanceof Interrupted) {
+      if (error.cause !== undefined) onError?.(error.cause);
+      return;
+    }
+    if (error instanceof CursorReset && onReset) this.#position.move(error[onReset]);
+    else if (isFinal(error)) throw error;
+    onError?.(error);
+    await sleep(backOff(this.#failed++), this.#closing).catch(() => undefined);
+  }
+}
+
+/** Whether the same subscription would be refused again. */
+function isFinal(error: unknown): boolean {
+  return !(error instanceof TowpathError) || FINAL.some((kind) => error instanceof kind);
+}
+
+function storeOfTheTab(): CursorStore | undefined {
+  try {
+    return globalThis.sessionStorage;
+  } catch {
+    return undefined; // the browser keeps nothing for this page
+  }
+}
