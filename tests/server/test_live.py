@@ -170,6 +170,17 @@ def test_a_subscription_begins_where_the_client_wants(served, key, app):
     assert found(types=["t1"]) == [1, 3, 5]
 
 
+def test_events_of_other_types_are_no_hole(client, app):
+    """Also not in front of the first event that is wanted, a page further on."""
+    app.events.publish_many("chat", [NewEvent(n, type="other") for n in range(1_001)])
+    app.events.publish("chat", "wanted", type="said")
+
+    begun = client.ask(subscribe={"channel": "chat", "types": ["said"]})["ok"]
+    batch = client.until("events")
+    assert batch["from"] == begun["cursor"]
+    assert [event["payload"] for event in batch["items"]] == ["wanted"]
+
+
 def test_the_end_of_a_channel_is_told(client, app):
     app.events.publish("chat", 1)
     client.ask(subscribe={"channel": "chat"})

@@ -70,10 +70,11 @@ class Reader:
         """Move behind a page; return what of it is wanted, or None to go on reading."""
         page = shared.page
         self.cursor, self._has_read = page.cursor, True
+        if self._told is None:
+            self._told = page.after
         if self._wants is not None:
             wanted = [event for event in page.events if self._wants(event.type)]
-            after = page.after if self._told is None else self._told
-            page = replace(page, events=wanted, after=after)
+            page = replace(page, events=wanted, after=self._told)
             shared = SharedPage(page, {})
         if not page.events and page.ended is None:
             return None
