@@ -1,5 +1,6 @@
 """Channels over HTTP: what is published, read and waited for, and by which callers."""
 
+import contextlib
 import threading
 
 import pytest
@@ -38,24 +39,37 @@ def test_a_reader_goes_on_page_by_page(web, root):
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_a_read_waits_for_the_next_event(live_web, loop):
-    web = live_web
-    root = web.app.keys.create("all", scopes=["publish", "subscribe"])[1]
-    publish(web, "chat", 1, as_=root)
-    after = web.get("/api/channels/chat/events", as_=root).json()["cursor"]
+@contextlib.contextmanager
+def waiting(web, as_):
+    """Read while the block runs; the answer is there behind it."""
     answers = []
 
     def wait():
-        query = {"after": after, "wait": 30}
-        answers.append(web.get("/api/channels/chat/events", as_=root, params=query).json())
+        answers.append(web.get("/api/channels/chat/events", as_=as_, params={"wait": 30}))
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    thread = threading.Thread(target=wait)
+    thread.start()
     eventually(lambda: any(hub._watched for hub in web.app.events._hubs._hubs.values()))
-    publish(web, "chat", 2, as_=root)
-    waiting.join()
+    yield answers
+    thread.join()
 
-    assert [event["payload"] for event in answers[0]["events"]] == [2]
+
+def test_a_read_waits_for_the_next_event(live_web, loop):
+    root = live_web.app.keys.create("all", scopes=["publish", "subscribe"])[1]
+    with waiting(live_web, as_=root) as answers:
+        publish(live_web, "chat", 2, as_=root)
+
+    assert [event["payload"] for event in answers[0].json()["events"]] == [2]
+
+
+def test_a_key_that_is_revoked_while_a_read_waits_gets_no_event(live_web, loop):
+    root = live_web.app.keys.create("all", scopes=["publish", "subscribe"])[1]
+    revocable, secret = live_web.app.keys.create("r", scopes=["subscribe"])
+    with waiting(live_web, as_=secret) as answers:
+        live_web.app.keys.revoke(revocable.id)
+        publish(live_web, "chat", 1, as_=root)
+
+    assert refused(answers[0]) == (401, "invalid_token")
 
 
 def test_a_channel_is_shown_closed_and_deleted(web, root):

@@ -183,7 +183,7 @@ async def read_events(request: Request, name: ChannelName, query: ReadQuery) -> 
     page = await events.aread(name, after, limit=query.limit)
     if query.wait and not page.events and page.ended is None:
         await request.unless_disconnected(_moved(request, name, page.cursor, query.wait))
-        await request.require_channel("subscribe", name)  # it may have changed meanwhile
+        await request.check_again("subscribe", name)
         page = await events.aread(name, after, limit=query.limit)
     return page_shown(page)
 
