@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,17 +19,19 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 @contextlib.contextmanager
-def serving(place: Any, directory: Path, *flags: str) -> Iterator[dict[str, str]]:
-    """Serve an empty database; yield what the server has said of itself."""
+def serving(
+    place: Any, directory: Path, *flags: str, port: int = 0, ending: int = SIGTERM
+) -> Iterator[dict[str, str]]:
+    """Serve a database; yield what the server has said of itself. A signal ends it."""
     database, needed = place
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     if "schema" in needed:
         environment["TOWPATH_SCHEMA"] = needed["schema"]
-    command = [sys.executable, "-m", "towpath", "serve", "--database", database, "--port", "0"]
+    command = [sys.executable, "-m", "towpath", "serve", "--database", database]
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(
-            [*command, "--json", *flags],
+            [*command, "--port", str(port), "--json", *flags],
             cwd=directory,
             env=environment,
             stdout=subprocess.PIPE,
@@ -41,7 +45,7 @@ def serving(place: Any, directory: Path, *flags: str) -> Iterator[dict[str, str]
             assert line, (directory / "log").read_text()
             yield json.loads(line)
         finally:
-            process.terminate()
+            process.send_signal(ending)
 
 
 def with_superuser(started: dict[str, str]) -> dict[str, str]:
@@ -55,3 +59,9 @@ def with_superuser(started: dict[str, str]) -> dict[str, str]:
         "TOWPATH_EMAIL": account["email"],
         "TOWPATH_PASSWORD": password,
     }
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])

@@ -3,10 +3,16 @@
 import json
 import re
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from tests.clients.node import CLIENT, install, installed, npm, run
+from tests.clients.serving import free_port, serving, with_superuser
+from tests.conftest import eventually
+from towpath import App
 
 SNIPPETS = re.findall(r"```ts\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
 PROLOGUE = 'import { Towpath } from "towpath"; const towpath = new Towpath("http://localhost");\n'
@@ -43,10 +49,33 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
     run("--test", "--test-concurrency=4", "test/*.test.ts")  # they mostly wait
 
 
-@pytest.mark.parametrize("suite", ["jobs", "accounts", "pocketbase", "worker"])
+@pytest.mark.parametrize("suite", ["jobs", "accounts", "events", "pocketbase", "worker"])
 def test_against_a_live_server(suite, server):
     """US8-1 to US8-5, on SQLite and PostgreSQL."""
     run("--test", f"test/live/{suite}.test.ts", **server)
+
+
+def test_events_while_the_server_is_restarted(durable_place, tmp_path):
+    """SIGTERM lets the server say when to come back; SIGKILL does not."""
+    url, needed = durable_place
+    start = partial(serving, durable_place, tmp_path, port=free_port())
+    last = tmp_path / "last"
+    with ThreadPoolExecutor() as threads, App(url, **needed) as app:
+        with start() as started:
+            named = with_superuser(started) | {"TOWPATH_LAST": str(last)}
+            reading = threads.submit(run, "--test", "test/live/restart.test.ts", **named)
+            until_published(app, reading)
+        for ending in (SIGKILL, SIGTERM, SIGKILL):
+            with start(ending=ending):
+                until_published(app, reading)
+        with start():
+            last.touch()
+            reading.result()
+
+
+def until_published(app, reading):
+    before = app.events.position("restarted")
+    eventually(lambda: reading.done() or app.events.position("restarted") > before)
 
 
 def test_the_package_as_published_typechecks_and_runs(tmp_path):
