@@ -1,22 +1,18 @@
 /** The TypeScript client in a page; `tests/browser/test_chromium.py` starts the server. */
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { join } from "node:path";
 import { after, test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import type * as sdk from "../../clients/typescript/src/index.ts";
 import { launch } from "./chromium.ts";
+import { type Sdk, file, given, open, withClient } from "./page.ts";
 
 const SERVER = given("TOWPATH_URL");
 const OTHER_PORT = Number(given("TOWPATH_OTHER_PORT"));
 const ROOT = { email: "root@example.org", password: "correct horse" };
-const HTML = "<!doctype html><title>a page</title>";
 
-type Sdk = typeof sdk;
 type Given = { server: string; email: string; password: string; topic: string };
 
 const browser = await launch();
@@ -35,28 +31,12 @@ const said = (): Given => ({ server: SERVER, ...ROOT, topic: `page-${topics++}` 
 
 /** A page of an origin, which can import the client. */
 async function page(origin: string): Promise<Page> {
-  const opened = await (await browser.newContext()).newPage();
-  if (origin === SERVER) {
-    await opened.route(/\/(page|sdk\/.*)$/, (route) => {
-      const { type, body } = file(new URL(route.request().url()).pathname);
-      return route.fulfill({ contentType: type, body });
-    });
-  }
-  await opened.goto(`${origin}/page`);
-  return opened;
-}
-
-/** What a page is made of: itself, and the files of the client. */
-function file(path: string): { type: string; body: string } {
-  if (!path.startsWith("/sdk/")) return { type: "text/html", body: HTML };
-  const body = readFileSync(join(given("TOWPATH_SDK"), path.slice("/sdk/".length)), "utf8");
-  return { type: "text/javascript", body };
+  return open(await browser.newContext(), origin);
 }
 
 /** Run a function in a page, with the client and what it is given. */
 function inPage<T>(at: Page, run: (sdk: Sdk, given: Given) => Promise<T>, given = said()) {
-  const call = `import("/sdk/index.js").then((sdk) => (${run})(sdk, ${JSON.stringify(given)}))`;
-  return at.evaluate(call) as Promise<T>;
+  return withClient(at, run, given);
 }
 
 test("the first superuser is made in a page", async () => {
@@ -164,10 +144,4 @@ function listened(at: Page): string[] {
   at.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
   at.on("pageerror", (error) => complaints.push(String(error)));
   return complaints;
-}
-
-function given(name: string): string {
-  const value = process.env[name];
-  if (!value) throw new Error(`${name} is not set: run ./dev test tests/browser`);
-  return value;
 }

@@ -1,12 +1,11 @@
 """What runs in a page: the TypeScript client, and the server's own pages, in a real Chromium."""
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.clients.node import install, installed, run
-from tests.clients.serving import serving, with_superuser
+from tests.clients.serving import free_port, serving, with_superuser
 
 HERE = Path(__file__).parent
 
@@ -37,6 +36,14 @@ def test_the_client_runs_in_a_page(durable_place, tmp_path):
         run("--test", "sdk.test.ts", cwd=HERE, TOWPATH_SDK=str(tmp_path / "sdk"), **given)
 
 
+def test_a_page_follows_events(durable_place, tmp_path):
+    """EV-8"""
+    tsc("--project", "tsconfig.build.json", "--outDir", tmp_path / "sdk")
+    with serving(durable_place, tmp_path) as started:
+        given = with_superuser(started) | {"TOWPATH_SDK": str(tmp_path / "sdk")}
+        run("--test", "events.test.ts", cwd=HERE, **given)
+
+
 @pytest.mark.one_database
 def test_an_event_source_reads_a_stream_to_its_end(durable_place, tmp_path, monkeypatch):
     monkeypatch.setenv("TOWPATH_STREAM_LIFETIME", "1")
@@ -48,8 +55,3 @@ def test_an_event_source_reads_a_stream_to_its_end(durable_place, tmp_path, monk
 def test_the_pages_of_the_server_are_for_people(durable_place, tmp_path):
     with serving(durable_place, tmp_path) as started:
         run("--test", "pages.test.ts", cwd=HERE, TOWPATH_URL=started["url"])
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
