@@ -151,6 +151,7 @@ class Lines implements Line {
 
   renew(): void {
     this.#sockets?.renew();
+    this.#polling.renew();
   }
 }
 

@@ -13,9 +13,9 @@ const PAGE = 1_000; // events
 export class LongPoll implements Line {
   readonly #transport: Transport;
   readonly #hasBetter: () => boolean;
+  readonly #readings = new Set<AbortController>();
   readonly #turns: (() => void)[] = [];
   #free = MOST_AT_ONCE;
-  #followed = 0;
 
   /** It ends where it is when there is a better line. */
   constructor(transport: Transport, hasBetter: () => boolean) {
@@ -24,12 +24,21 @@ export class LongPoll implements Line {
   }
 
   async follow(wanted: Wanted, sink: Sink, signal: AbortSignal): Promise<string> {
-    this.#followed += 1;
+    const reading = new AbortController();
+    const close = () => reading.abort(signal.reason);
+    signal.addEventListener("abort", close);
+    this.#readings.add(reading);
     try {
-      return await this.#follow(wanted, sink, signal);
+      return await this.#follow(wanted, sink, reading.signal);
     } finally {
-      this.#followed -= 1;
+      this.#readings.delete(reading);
+      signal.removeEventListener("abort", close);
     }
+  }
+
+  /** Wait no longer as the account that was logged in. */
+  renew(): void {
+    for (const each of this.#readings) each.abort(new Interrupted());
   }
 
   async #follow({ channel, from, types }: Wanted, sink: Sink, signal: AbortSignal): Promise<string> {
@@ -54,7 +63,7 @@ export class LongPoll implements Line {
     if (this.#free > 0) this.#free -= 1;
     else await new Promise<void>((resolve) => this.#turns.push(resolve));
     try {
-      return await read(this.#followed > MOST_AT_ONCE ? SHORT_WAIT : WAIT);
+      return await read(this.#readings.size > MOST_AT_ONCE ? SHORT_WAIT : WAIT);
     } finally {
       const next = this.#turns.shift();
       if (next) next();

@@ -15,6 +15,7 @@ import { sleep } from "./transport.ts";
 import type { ChannelEvent } from "./types.ts";
 
 const START = "0000000000000000_0000000000000000"; // of a channel that does not exist yet
+// The same subscription would be refused again.
 const FINAL = [Invalid, Unauthorized, Forbidden, NotFound, Conflict];
 
 export type EventHandler<Payload = unknown> = (event: ChannelEvent<Payload>) => unknown;
@@ -182,15 +183,10 @@ class Run implements Sink {
       return;
     }
     if (error instanceof CursorReset && onReset) this.#position.move(error[onReset]);
-    else if (isFinal(error)) throw error;
+    else if (FINAL.some((kind) => error instanceof kind)) throw error;
     onError?.(error);
     await sleep(backOff(this.#failed++), this.#closing).catch(() => undefined);
   }
-}
-
-/** Whether the same subscription would be refused again. */
-function isFinal(error: unknown): boolean {
-  return !(error instanceof TowpathError) || FINAL.some((kind) => error instanceof kind);
 }
 
 function storeOfTheTab(): CursorStore | undefined {

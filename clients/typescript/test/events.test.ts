@@ -473,6 +473,22 @@ test("a token is asked for with every connection, and again when it has ended", 
   assert.deepEqual([heard, seen], [["old", "new"], upTo(5)]);
 });
 
+for (const WebSocket of [undefined, null]) {
+  test(`a token that cannot be had is asked for again, WebSocket: ${WebSocket}`, async (t) => {
+    const { url } = await serveChannel(t, { sessions: [wellBehaved], http: pages(5) });
+    let asked = 0;
+    const token = async () => {
+      if (asked++ < 2) throw new TypeError("its server is away");
+      return "key";
+    };
+    const { subscription, seen, errors } = subscribe(t, url, { token, WebSocket });
+
+    assert.equal(await subscription.done, "closed");
+    assert.deepEqual(seen, upTo(5));
+    assert.ok(errors.length === 2 && errors.every((error) => error instanceof TypeError));
+  });
+}
+
 test("another login takes its subscriptions along", async (t) => {
   const heard: unknown[] = [];
   const session: Session = async (peer) => {
@@ -490,6 +506,27 @@ test("another login takes its subscriptions along", async (t) => {
   await towpath.authWithPassword("ann@example.com", "password");
   await until(() => seen.length === 4);
   assert.deepEqual([heard, seen], [["key", "of-ann"], upTo(4)]);
+});
+
+test("another login does not wait for requests of the one before", async (t) => {
+  const heard: unknown[] = [];
+  const { url } = await serveChannel(t, {
+    sessions: [],
+    http: (response, request) => {
+      if (request.method === "POST") return json(200, { token: "of-ann", record: {} })(response, request);
+      const { searchParams } = new URL(request.url, "http://server");
+      heard.push([request.headers.authorization, searchParams.get("wait")]);
+      return searchParams.get("wait") === "0" ? pages(9)(response, request) : undefined;
+    },
+  });
+  const { towpath, seen } = subscribe(t, url, { WebSocket: null });
+  await until(() => heard.length === 2);
+
+  await towpath.authWithPassword("ann@example.com", "password");
+  await until(() => heard.length === 4);
+  const [key, ann] = ["Bearer key", "Bearer of-ann"];
+  assert.deepEqual(heard, [[key, "0"], [key, "25"], [ann, "0"], [ann, "25"]]);
+  assert.deepEqual(seen, upTo(4));
 });
 
 test("all subscriptions of a client share a connection, but not those to one channel", async (t) => {
