@@ -144,7 +144,7 @@ def test_a_failure_is_written_with_a_kind_that_is_a_parameter():
         for words in re.findall(r"into towpath\.failure[^;]*?on conflict", file.read_text())
     ]
 
-    assert [words.count("kind") for words in written] == [2] * 5  # the column, its value
+    assert [words.count("kind") for words in written] == [2] * 7  # the column, its value
 
 
 def test_a_backoff_can_be_chosen(app, clock):

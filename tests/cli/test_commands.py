@@ -455,7 +455,7 @@ def test_workers_are_listed_with_what_they_serve_and_hold(app, towpath):
 def test_the_doctor_ends_with_1_where_there_is_a_problem(app, towpath):
     app.jobs.enqueue("mail")
     assert towpath.json("doctor")["healthy"] is True
-    eventually(lambda: app.doctor(0.01)[-2].verdict == "problem")
+    eventually(lambda: "problem" in {check.verdict for check in app.doctor(0.01)})
 
     found = towpath.json("doctor", "--patience", 0.01, code=1)
     assert found["healthy"] is False

@@ -1,6 +1,7 @@
 """The Durable Streams door passes the protocol's own tests."""
 
 import contextlib
+import fcntl
 import json
 import threading
 from functools import partial
@@ -26,7 +27,11 @@ WAIT = 1.0  # seconds that a long poll waits
 
 @pytest.fixture(autouse=True)
 def packages():
+    """Install the suite; run it once at a time, as some of its tests measure half seconds."""
     install(HERE)
+    with (HERE / ".running.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 class LoggedIn:
@@ -64,7 +69,8 @@ def passed(url, tmp_path):
     """Run the suite; return how many tests have passed, and the names of those that have not."""
     report = tmp_path / "report.json"
     vitest = HERE / "node_modules" / "vitest" / "vitest.mjs"
-    words = ["run", "--reporter=json", f"--outputFile={report}", "--no-cache"]
+    # A test of theirs that measures half a second may need another try on a busy machine.
+    words = ["run", "--reporter=json", f"--outputFile={report}", "--no-cache", "--retry=2"]
     given = {"TOWPATH_URL": url, "TOWPATH_LONG_POLL_MS": str(int(WAIT * 1_000))}
     with contextlib.suppress(AssertionError):  # the report says more
         run(vitest, *words, cwd=HERE, **given)

@@ -69,6 +69,7 @@ class Serving(Struct, kw_only=True):
         api.shared.origins = frozenset(self.origins)
         http = _bind(self.host, self.port)
         server = HttpServer(self._config(api))
+        server.live = api.shared.live
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(contextlib.closing(http))
             beanstalkd = _bind(*self.beanstalkd) if self.beanstalkd else None
@@ -193,6 +194,7 @@ class HttpServer(uvicorn.Server):
 
     when_started: Callable[[], None]
     preparing: asyncio.Task[Listening]
+    live: set[object]  # sessions of WebSockets, which say goodbye by themselves
     ends_at = float("inf")  # the end of the grace period, once a signal has come
 
     @property
@@ -204,6 +206,13 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Do not handle signals here."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let WebSockets say goodbye before their connections are closed."""
+        ends_at = time.monotonic() + 2 * CLOSING
+        while self.live and not self.force_exit and time.monotonic() < ends_at:  # noqa: ASYNC110 - as uvicorn itself waits
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then call `when_started`."""

@@ -24,6 +24,7 @@ class Shared:
         self.noted_workers: dict[str, float] = {}  # when a worker without a session was last stored
         self.readiness = Readiness(app)
         self.closing = asyncio.Event()  # set: requests stop waiting for jobs
+        self.live: set[object] = set()  # the sessions of WebSockets
         self.origins: frozenset[str] = frozenset()  # other sites whose pages may connect
         self.document: dict[str, Any] = {}  # the OpenAPI document
         self.set_up_token: str | None = None  # set while the first superuser may be created

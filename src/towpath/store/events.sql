@@ -58,8 +58,10 @@ on conflict do nothing;
 -- committed while this one waited.
 -- name: hold
 select c.id, c.name, c.head, c.closed_at, c.ended, c.media, c.order_key, c.source, c.fork_at,
-       l.ttl, l.expires_at, {now} as now, coalesce((select number from towpath.era), 0) as era
-  from towpath.channel c left join towpath.lifetime l on l.channel = c.id
+       (select l.ttl from towpath.lifetime l where l.channel = c.id) as ttl,
+       (select l.expires_at from towpath.lifetime l where l.channel = c.id) as expires_at,
+       {now} as now, coalesce((select number from towpath.era), 0) as era
+  from towpath.channel c
  where c.name {in_items name text}
  order by c.id {for_update of c};
 
@@ -150,8 +152,7 @@ posted as (
       from clock, json_to_recordset(cast(:items as json)) as i(
            place integer, size bigint, name text, id uuid, type text, key text, headers text,
            encoding text, body text)
-     where not exists (
-           select from towpath.channel c where c.name = i.name and c.closed_at is not null)
+     where (select c.closed_at from towpath.channel c where c.name = i.name) is null
      order by place
     returning at)
 select at from posted;
@@ -178,14 +179,15 @@ select :nth as nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at,
 -- Without `in_items` PostgreSQL may read all channels to join them by a hash: it expects more items than
 -- there are.
 -- name: read [postgres]
-select i.nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at, l.ttl, l.expires_at,
+select i.nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at,
+       (select l.ttl from towpath.lifetime l where l.channel = c.id) as ttl,
+       (select l.expires_at from towpath.lifetime l where l.channel = c.id) as expires_at,
        {now} as now, coalesce((select number from towpath.era), 0) as era,
        exists (select from towpath.posted p where p.name = i.name) as posted,
        e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
   from json_to_recordset(cast(:items as json)) as i(
        nth integer, name text, after bigint, most integer, most_bytes bigint)
   left join towpath.channel c on c.name = i.name and c.name {in_items name text} and {alive c}
-  left join towpath.lifetime l on l.channel = c.id
   left join lateral (
        select max(s.seq) as seq from (
            select n.seq, sum(n.size) over (order by n.seq) - n.size as before

@@ -36,6 +36,7 @@ BEAT: Final = 25.0  # seconds between two signs of life
 LIFETIME: Final = 600.0  # seconds after which a client is asked to connect again
 SPREAD: Final = 0.1  # the share by which that differs, so that not all come back at once
 MOST_CHANNELS: Final = 1_000
+LEAVE: Final = 1.0  # seconds for a client to go by itself
 DOOR: Final = "ws"
 
 # Close codes: come back; log in and come back; do not come back.
@@ -68,14 +69,16 @@ class LiveSession:
             await self._close(REFUSED, refusal(error).code)
             return
         await self._send({"type": "websocket.accept"})
+        self._shared.live.add(self)
         timing = asyncio.create_task(self._time())
         closing = asyncio.create_task(self._shared.closing.wait())
         reading = asyncio.create_task(self._read())
         try:
             await asyncio.wait((timing, closing, reading), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                await self._say_bye()
+                await self._say_bye(reading)
         finally:
+            self._shared.live.discard(self)
             for task in (timing, closing, reading, *self._followed.values()):
                 task.cancel()
             await asyncio.gather(
@@ -116,9 +119,11 @@ class LiveSession:
             beats += 1
             await self._text(frames.written(beat=beats))
 
-    async def _say_bye(self) -> None:
+    async def _say_bye(self, reading: "asyncio.Task[None]") -> None:
+        """Tell the client to come back; it may close the connection, and has read this then."""
         pause = random.uniform(0, 2)  # noqa: S311 - so that not all come back at once
         await self._text(frames.written(bye={"code": "going_away", "after": round(pause, 2)}))
+        await asyncio.wait((reading,), timeout=LEAVE)
         await self._close(GOING_AWAY, "going_away")
 
     async def _close(self, code: int, reason: str) -> None:
