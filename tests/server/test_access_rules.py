@@ -175,7 +175,7 @@ def test_a_rule_over_jobs_shows_each_user_only_their_own(web, ada, bob):
         said = web.post(JOB, {"topic": "mail", "payload": {"owner": owner}}, as_=token)
         ids[name] = said.json()["id"]
     verbs = [("GET", ""), ("POST", "/requeue"), ("POST", "/cancel"), ("POST", "/kick"),
-             ("DELETE", ""), ("GET", "/failures"), ("GET", "/logs"), ("GET", "/events"),
+             ("DELETE", ""), ("GET", "/failures"), ("GET", "/logs"), ("GET", "/stream"),
              ("GET", "/runs")]  # fmt: skip
 
     for method, verb in verbs:

@@ -393,7 +393,7 @@ def test_the_history_of_a_job_is_shown(web, ask):
 
     assert (failure["run"], failure["error"]) == (1, "ValueError: no luck")
     assert ask("GET", f"/api/jobs/{id}").json()["lastError"] == "ValueError: no luck"
-    for what in ("logs", "events", "runs"):
+    for what in ("logs", "runs"):
         assert ask("GET", f"/api/jobs/{id}/{what}").json() == {"items": []}
 
 

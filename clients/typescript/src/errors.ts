@@ -149,7 +149,7 @@ const BY_STATUS: Record<number, typeof TowpathError> = {
 
 const BY_CODE: Record<string, typeof TowpathError> = {
   lease_lost: LeaseLost,
-  reset: CursorReset,
+  cursor_reset: CursorReset,
 };
 
 /** Make the error that an answer stands for. Proxies answer too, with bodies of their own. */

@@ -359,5 +359,5 @@ class Followed {
 function errorOfReset({ channel, reason, oldest, head }: NonNullable<Frame["reset"]>): TowpathError {
   const message = `channel ${channel} cannot go on from its cursor: ${reason}`;
   if (oldest === undefined) return errorOfFrame(reason, message, {});
-  return new CursorReset(message, { code: "reset", details: { reason, oldest, head } });
+  return new CursorReset(message, { code: "cursor_reset", details: { reason, oldest, head } });
 }

@@ -371,7 +371,7 @@ for (const [onReset, from] of [["oldest", 6], ["head", 9]] as const) {
     const session: Session = async (peer) => {
       await peer.answer("hello");
       await peer.answer("subscribe", {
-        error: { code: "reset", message: "m", details: { reason: "era", oldest: cursor(6), head: cursor(9) } },
+        error: { code: "cursor_reset", message: "m", details: { reason: "era", oldest: cursor(6), head: cursor(9) } },
       });
     };
     const again: Session = async (peer) => {
@@ -682,7 +682,7 @@ test("requests that wait keep some of the browser's connections free", async (t)
 
 test("a reset by request is the same as one by frame", async (t) => {
   const details = { reason: "retention", oldest: cursor(6), head: cursor(9) };
-  const { url } = await serve(t, json(410, { code: "reset", message: "m", details }));
+  const { url } = await serve(t, json(410, { code: "cursor_reset", message: "m", details }));
   const { subscription } = subscribe(t, url, { WebSocket: null, from: cursor(1) });
 
   await assert.rejects(subscription.done, (error) => {

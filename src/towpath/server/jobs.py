@@ -18,6 +18,7 @@ from towpath.model.job import Job, Lease
 from towpath.server.bodies import Turns
 from towpath.server.inputs import (
     MOST_AT_ONCE,
+    CursorText,
     Epoch,
     Input,
     JobChangeInput,
@@ -75,7 +76,7 @@ class Span(Input):
 class After(Input):
     """The cursor behind which the client reads on."""
 
-    after: Annotated[str, Meta(max_length=100)] | None = None
+    after: CursorText | None = None
 
 
 class Holder(Input):
