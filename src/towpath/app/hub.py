@@ -53,7 +53,7 @@ class SharedPage(Struct, frozen=True):
 
 
 class Watched:
-    """A channel that has subscribers: what was read of it last, and who waits for more."""
+    """A channel that has subscribers, and what was read of it last."""
 
     def __init__(self, name: str, leave: Callable[[], None]) -> None:
         self.name = name

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from towpath.app.subscriptions import Subscription
-from towpath.errors import CursorReset, Invalid, TowpathError
+from towpath.errors import CursorReset, Invalid
 from towpath.model.event import EventPage, NewEvent
 from towpath.model.tokens import MOST_TOKEN
 from towpath.server.authentication import COOKIE
@@ -230,9 +230,10 @@ class LiveSession:
     async def _feed(self, name: str, subscription: Subscription, *, is_current: bool) -> None:
         """Send what a channel has, then what comes, to its end."""
         encode: Callable[[EventPage], str] = lambda page: frames.events(name, page)  # noqa: E731
-        checking = await self._authenticated()  # of its own: each channel is checked in its turn
-        with contextlib.closing(subscription), contextlib.suppress(OSError):  # it is gone
+        with contextlib.closing(subscription), contextlib.suppress(OSError):  # the client is gone
             try:
+                # A request of its own: each channel is checked in its turn.
+                checking = await self._authenticated()
                 if is_current:
                     await self._tell_current(name, subscription.cursor)
                 while True:
@@ -251,9 +252,10 @@ class LiveSession:
             except CursorReset as reset:
                 told = {"reason": reset.reason, "oldest": reset.oldest, "head": reset.head}
                 await self._text(frames.written(reset={"channel": name, **told}))
-            except (Refusal, TowpathError) as error:
-                refused = refusal(error)
-                told = {"channel": name, "reason": refused.code}
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the client is told, and may come back
+                told = {"channel": name, "reason": refusal(error).code}
                 await self._text(frames.written(reset=told))
 
     async def _tell_current(self, name: str, cursor: str | None) -> None:
