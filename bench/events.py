@@ -174,7 +174,7 @@ def until_heard(place: Place, plan: Plan) -> Result:
 
 def _item() -> dict[str, Any]:
     event = EventBody(id=uuid7(), body=BODY, encoding="json", size=len(BODY))
-    return event.as_item(nth=0, place=0, name=CHANNEL)
+    return event.as_item(nth=0, place=0, name=CHANNEL, media=None)
 
 
 def _statement(driver: Any, spot: Any) -> Callable[[Query[Any]], list[Row]]:
