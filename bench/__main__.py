@@ -20,6 +20,7 @@ from bench import (
     processes,
     rates,
     wal,
+    webhooks,
     worker,
 )
 from bench.places import DURABLE, Place, PostgresPlace, SqlitePlace
@@ -39,6 +40,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "worker": worker.measure,
     "rates": rates.measure,
     "http": http.measure,
+    "webhooks": webhooks.measure,
     "beanstalkd": beanstalkd.measure,
     "peers": peers.measure,
 }

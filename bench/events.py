@@ -1,10 +1,11 @@
-"""Events: publish by one and by eight, replay, and the time from a commit to a subscriber."""
+"""Events: publish by one and by eight, replay, the time to a subscriber, and WebSockets."""
 
 import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bench import live
 from bench.bare import BODY, PAYLOAD, BarePostgres
 from bench.places import Place
 from bench.rounds import Floor, Plan, Rate, Result, Stopwatch, by_turns, compared, p50_p99
@@ -15,7 +16,9 @@ from towpath.database.postgres import bound, rendered
 from towpath.model.cursor import START
 from towpath.model.ids import uuid7
 from towpath.statement import Query, Row
-from towpath.store.events import EventBody, sql
+from towpath.store import events as log
+from towpath.store import reading
+from towpath.store.event_rows import EventBody
 
 CHANNEL = "chat"
 WARM_UP = 20
@@ -46,6 +49,7 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
     )
     yield replay(place, plan)
     yield until_heard(place, plan)
+    yield from live.measure(place, plan)
 
 
 def one_publisher(place: Place, plan: Plan) -> Result:
@@ -66,7 +70,7 @@ def one_publisher(place: Place, plan: Plan) -> Result:
                 app.events.publish(CHANNEL, PAYLOAD)
             driver = spot.bare()
             run = _statement(driver, spot)
-            queries = [sql.publish([_item()]) for _ in range(count + WARM_UP)]
+            queries = [log.sql.publish([_item()]) for _ in range(count + WARM_UP)]
             for query in queries[:WARM_UP]:
                 driver.alone(run, query)
             watch = Stopwatch()
@@ -131,7 +135,7 @@ def replay(place: Place, plan: Plan) -> Result:
             seen = 0
             while seen < count:
                 asked = {"nth": 0, "name": CHANNEL, "most": PAGE, "most_bytes": 2**20}
-                seen += len(run(sql.read([{**asked, "after": START.seq + seen}])))
+                seen += len(run(reading.sql.read([{**asked, "after": START.seq + seen}])))
             rate = watch.rate(seen)
             driver.close()
             return rate

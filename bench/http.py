@@ -50,14 +50,17 @@ class Server:
         times = self._process.cpu_times()
         return times.user + times.system
 
+    def memory(self) -> int:
+        return int(self._process.memory_info().rss)
+
 
 @contextlib.contextmanager
 def serving(spot: Any) -> Iterator[Server]:
     command = [sys.executable, "-m", "towpath", "serve", "--port", "0", "--json"]
     settings = {f"TOWPATH_{name.upper()}": str(value) for name, value in spot.settings.items()}
-    with _process([*command, "--database", spot.url], settings) as process:
-        assert process.stdout
-        yield Server(process, json.loads(process.stdout.readline())["url"])
+    with process([*command, "--database", spot.url], settings) as started:
+        assert started.stdout
+        yield Server(started, json.loads(started.stdout.readline())["url"])
 
 
 @contextlib.contextmanager
@@ -65,25 +68,25 @@ def echoing() -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with _process([sys.executable, "-m", "bench.echo", str(port)], {}) as process:
+    with process([sys.executable, "-m", "bench.echo", str(port)], {}) as started:
         for _ in range(500):
             with contextlib.suppress(httpx.TransportError):
                 httpx.post(f"http://127.0.0.1:{port}/echo")
                 break
             time.sleep(0.01)
-        yield Server(process, f"http://127.0.0.1:{port}")
+        yield Server(started, f"http://127.0.0.1:{port}")
 
 
 @contextlib.contextmanager
-def _process(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
+def process(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    started = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
     try:
-        yield process
+        yield started
     finally:
-        process.terminate()
-        process.wait(30)
+        started.terminate()
+        started.wait(30)
 
 
 class Load(Struct, frozen=True):

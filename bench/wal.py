@@ -34,9 +34,9 @@ def bytes_per_job(
         app.jobs.complete_many(app.jobs.reserve(TOPIC, limit=batch))
 
         def written(verb: Callable[[], Any]) -> tuple[Any, float]:
-            before = _position(log)
+            before = position(log)
             result = verb()
-            return result, (_position(log) - before) / count
+            return result, (position(log) - before) / count
 
         batches = range(count // batch)
         _, enqueue = written(lambda: [app.jobs.enqueue_many(TOPIC, [{}] * batch) for _ in batches])
@@ -57,7 +57,7 @@ def bytes_per_job(
     )
 
 
-def _position(connection: psycopg.Connection[Any]) -> int:
+def position(connection: psycopg.Connection[Any]) -> int:
     row = connection.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
     assert row
     return int(row[0])

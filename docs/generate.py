@@ -16,16 +16,20 @@ from towpath.app.access import AccessChanges, AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Words
+from towpath.app.dead_letters import DeadLetters
 from towpath.app.delay_queue import PutOptions, Queue, Queues
 from towpath.app.events import Events
 from towpath.app.jobs import Jobs
 from towpath.app.keys import Keys
 from towpath.app.limits import Limits
+from towpath.app.sagas import Sagas
 from towpath.app.schedules import Schedules
 from towpath.app.sessions import Sessions
 from towpath.app.tasks import TaskOptions
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
+from towpath.app.webhook_checks import ReplayFilter, SubscriptionChanges, SubscriptionOptions
+from towpath.app.webhooks import Webhooks
 from towpath.cli import main as command_line
 from towpath.model.job import SHOWN_OTHERWISE, Job, Options
 from towpath.model.states import STATUS, TRANSITIONS, Action, State
@@ -310,6 +314,7 @@ INTERNAL = {
     ("TowpathBackend", "migrate"),
     ("UnreadableJob", "expires_at"),
     ("Upkeep", "start_again"),
+    ("Webhooks", "left"),
     ("Worker", "stop_gently"),
 }
 """Public by name, but not meant for users."""
@@ -322,6 +327,9 @@ DOORS = {
     "app.queues": Queues,
     "app.topics": Topics,
     "app.events": Events,
+    "app.webhooks": Webhooks,
+    "app.webhooks.sagas": Sagas,
+    "app.webhooks.dead_letters": DeadLetters,
     "app.schedules": Schedules,
     "app.limits": Limits,
     "app.sessions": Sessions,
@@ -338,6 +346,11 @@ OPTIONS: dict[str, dict[str, type]] = {
         "Words of `say`": Words,
     },
     "app.queue(topic)": {"Options of `put`": PutOptions},
+    "app.webhooks": {
+        "Options of `create`": SubscriptionOptions,
+        "Changes of `update`, beside these": SubscriptionChanges,
+        "Filters of `preview` and `replay`": ReplayFilter,
+    },
     "app.access": {"Changes of `set`": AccessChanges},
 }
 CLASSES = {
@@ -369,6 +382,12 @@ CLASSES = {
         "towpath.Channel",
         "towpath.Attachment",
         "towpath.Consumer",
+        "towpath.Owner",
+    ],
+    "Webhooks": [
+        "towpath.webhooks.verify",
+        "towpath.webhooks.job_id",
+        "towpath.webhooks.Received",
     ],
     "Delay queues": ["towpath.app.delay_queue.Reservation"],
     "Tests": [
@@ -414,6 +433,11 @@ RECORDS = [
     "towpath.model.stats.Histogram",
     "towpath.model.stats.Minute",
     "towpath.Schedule",
+    "towpath.model.subscriptions.WebhookSubscription",
+    "towpath.model.subscriptions.SubscriptionHealth",
+    "towpath.model.subscriptions.Saga",
+    "towpath.model.subscriptions.Attempt",
+    "towpath.model.subscriptions.DeadLetter",
     "towpath.model.sessions.Session",
     "towpath.model.sessions.RemoteWorker",
     "towpath.model.limits.LimitInUse",

@@ -5,6 +5,7 @@ import gc
 import inspect
 import itertools
 import os
+import shutil
 import signal
 import sys
 import time
@@ -81,6 +82,9 @@ def pytest_collection_finish(session) -> None:
 
 VERBS = {
     "jobs",
+    "webhooks",
+    "sagas",
+    "dead_letters",
     "queues",
     "topics",
     "sessions",
@@ -171,6 +175,15 @@ def postgres_schema(request, schemas) -> Iterator[str]:
     schemas.drop(name)
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory) -> Path:
+    """A SQLite file with our tables: to make one takes longer than most tests."""
+    file = tmp_path_factory.mktemp("empty") / "test.db"
+    with App(f"sqlite:///{file}") as app:
+        app.migrate()
+    return file
+
+
 @pytest.fixture
 def untouched() -> None:
     """Asks for a database in which our tables are not made yet."""
@@ -198,6 +211,8 @@ def new_place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Plac
     if kind == "memory":
         return "memory://", {}
     if kind == "sqlite":
+        if "untouched" not in request.fixturenames:
+            shutil.copy(request.getfixturevalue("empty_file"), tmp_path / "test.db")
         return f"sqlite:///{tmp_path}/test.db", {}
     server = request.getfixturevalue("postgres")
     return server.url(), {"schema": request.getfixturevalue("postgres_schema")}

@@ -13,7 +13,9 @@ from towpath.server.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("transactions", "events", "consumers")]
+PAGES = [
+    ROOT / "docs" / f"{name}.md" for name in ("transactions", "events", "consumers", "webhooks")
+]
 SNIPPETS = [
     (page.name, snippet)
     for page in PAGES
@@ -40,6 +42,7 @@ PUBLIC = [
     *towpath.__all__,
     *("Calls", "Worker", "isolated", "IsolatedJobs", "Clock", "Crash", "towpath_jobs"),
     *("lifespan", "Api", "TowpathBackend"),
+    *("verify", "job_id", "Received"),
 ]
 
 

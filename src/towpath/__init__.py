@@ -7,7 +7,7 @@ from towpath.app.tasks import Task, TaskJob
 from towpath.errors import TowpathError
 from towpath.model.backoff import Backoff
 from towpath.model.channels import Channel
-from towpath.model.consumers import Attachment, Consumer
+from towpath.model.consumers import Attachment, Consumer, Owner
 from towpath.model.event import Event, EventPage, NewEvent, StreamEnd
 from towpath.model.flows import PartOutcome
 from towpath.model.job import Job, Lease, LogLine, Said, UnreadableJob
@@ -34,6 +34,7 @@ __all__ = [
     "Limit",
     "LogLine",
     "NewEvent",
+    "Owner",
     "PartOutcome",
     "Retry",
     "Said",

@@ -11,9 +11,16 @@
     │   ├── PayloadTooLarge        over `max_payload`
     │   ├── InvalidTouchTime       touched again before `min_touch_interval`
     │   ├── InvalidRule            an access rule that cannot be read
-    │   └── InvalidUrl             a database URL that cannot be read
+    │   ├── InvalidUrl             a database URL that cannot be read
+    │   ├── InvalidTarget          a webhook's URL that cannot be called
+    │   ├── BlockedTarget          a webhook's URL whose address is not public
+    │   ├── InvalidHeader          a custom header of a webhook that cannot be sent
+    │   └── InvalidSecret          a webhook's secret that is not `whsec_…`
     ├── LoginRefused               unknown account or wrong password
     ├── InvalidToken               a token or API key that is wrong, expired or revoked
+    ├── InvalidSignature           a webhook that no secret of ours has signed, or not lately
+    ├── KeyMissing                 no key for the secrets of webhooks
+    ├── SealBroken                 sealed secrets of a webhook that were changed
     ├── NotFound                   no such job, topic or channel
     │   └── ChannelGone            a channel that was deleted, and that others were forked from
     ├── Conflict                   the current state does not allow the request
@@ -23,6 +30,7 @@
     │   ├── NotBuried              the job is not buried
     │   ├── ChannelClosed          a publish to a channel that has ended
     │   ├── ConsumerFenced         another reader has attached as the same consumer
+    │   ├── ConsumerTaken          a consumer that belongs to another caller
     │   ├── ChannelExists          a channel that was made in another way
     │   ├── WrongMedia             an append of another media type than the channel's
     │   ├── OutOfOrder             an append behind a later one, or ahead of a missing one
@@ -38,6 +46,8 @@
     ├── LimitReached               a limit of the settings
     │   ├── MaxTopicsReached       more topics than `max_topics`
     │   ├── MaxJobsReached         more jobs than `max_jobs_per_topic`
+    │   ├── MaxChannelsReached     more channels than `max_channels`
+    │   ├── MaxConsumersReached    more consumers of one channel than `max_consumers`
     │   ├── TooManyWaiters         more waiting `reserve` calls than `max_waiters_per_topic`
     │   ├── TooManyLogins          failed logins of one e-mail address or client
     │   └── TouchLimitExceeded     touched too often or for too long
@@ -143,6 +153,48 @@ class InvalidUrl(Invalid):
     """Use `sqlite:///path`, `memory://` or `postgresql://…`."""
 
     code = "invalid_url"
+
+
+class InvalidTarget(Invalid):
+    """A webhook's URL is https://host/path, without user, fragment or odd forms of addresses."""
+
+    code = "invalid_target"
+
+
+class BlockedTarget(Invalid):
+    """Webhooks call public addresses only; `webhook_allow` adds networks of your own."""
+
+    code = "blocked_target"
+
+
+class InvalidHeader(Invalid):
+    """A custom header of a webhook has a name of its own and printable ASCII as its value."""
+
+    code = "invalid_header"
+
+
+class InvalidSecret(Invalid):
+    """A webhook's secret is `whsec_` and the base64 of 24 to 64 bytes."""
+
+    code = "invalid_secret"
+
+
+class InvalidSignature(TowpathError):
+    """The webhook was signed by another secret, changed on its way, or sent too long ago."""
+
+    code = "invalid_signature"
+
+
+class KeyMissing(TowpathError):
+    """Put the key of the webhooks' secrets into TOWPATH_WEBHOOK_KEY."""
+
+    code = "key_missing"
+
+
+class SealBroken(TowpathError):
+    """The sealed secrets were changed in the database; rotate the secret of the subscription."""
+
+    code = "seal_broken"
 
 
 class LoginRefused(TowpathError):
@@ -260,6 +312,12 @@ class ConsumerFenced(Conflict):
     code = "consumer_fenced"
 
 
+class ConsumerTaken(Conflict):
+    """The consumer belongs to another caller; read under another name."""
+
+    code = "consumer_taken"
+
+
 class WordsMissing(Conflict):
     """Words before these are not stored: send all from `said` on again, in order."""
 
@@ -339,6 +397,18 @@ class MaxJobsReached(LimitReached):
     """The topic is full; raise `max_jobs_per_topic` or let workers catch up."""
 
     code = "max_jobs_reached"
+
+
+class MaxChannelsReached(LimitReached):
+    """No further channel may begin; delete one that is not needed, or raise `max_channels`."""
+
+    code = "max_channels_reached"
+
+
+class MaxConsumersReached(LimitReached):
+    """The channel has no room for another consumer; forget one, or raise `max_consumers`."""
+
+    code = "max_consumers_reached"
 
 
 class TooManyWaiters(LimitReached):

@@ -8,23 +8,42 @@ An operation is one transaction, and several may share one. An `autocommit` oper
 alone on PostgreSQL begins no transaction: each of its statements commits by itself. So whatever it
 has done when it stops half-way must be right as it is. Its other steps, for a lost answer, run in
 a transaction.
+
+Some steps are no statements: `Operation.steps` answers them. `is_posted` asks whether a change is
+posted as a lifecycle event, `rings` names a wakeup.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from enum import Enum, auto
 from functools import wraps
-from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from towpath.errors import TowpathError
-from towpath.statement import Query, Row
+from towpath.settings import LIFECYCLE
+from towpath.statement import Query, Row, Statement, no_rows
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
 I = TypeVar("I")  # noqa: E741 - an item
 Steps = Generator[Query[Any], list[Row], T]
+
+NOTHING: Final = LIFECYCLE[0]
+# Steps for a lane: the statements between them are one transaction, without others between them.
+TOGETHER: Final[Query[Any]] = no_rows()()
+APART: Final[Query[Any]] = no_rows()()
+_ASK: Final[Statement[None]] = no_rows()
+_POSTED: Final[Query[Any]] = no_rows()()
+_RING: Final[Statement[None]] = no_rows()
+_RANKS: Final = {level: rank for rank, level in enumerate(LIFECYCLE)}
+_ASKED: Final = {  # made once, for each operation asks
+    (level, begins): _ASK(rank=rank, begins=begins)
+    for level, rank in _RANKS.items()
+    for begins in (False, True)
+}
 
 
 class Mode(Enum):
@@ -69,6 +88,7 @@ class Batch(Struct, Generic[T], frozen=True):
 
     items: Sequence[Any]
     merge: "Callable[[Sequence[Any]], Operation[T]] | None" = None  # None: it stays by itself
+    size: int = 0  # bytes of their payloads, where many could be too many for one statement
 
 
 class Changed(Struct, Generic[T], frozen=True):
@@ -117,9 +137,78 @@ class Operation(Struct, Generic[T], frozen=True):
         """Return its steps as part of another operation, which tells of its changes."""
         return value_of((yield from self.start()))
 
-    def steps(self, *, again: bool = False) -> Steps[T | Changed[T]]:
-        """Start, or start again after an answer was lost."""
-        return self.retry() if again and not isinstance(self.retry, Rerun) else self.start()
+    def steps(
+        self, lifecycle: str = NOTHING, *, again: bool = False, alone: bool | None = None
+    ) -> Steps[T | Changed[T]]:
+        """Start, or start again after an answer was lost, under this setting `lifecycle`.
+
+        In a lane it may yield TOGETHER and APART. Where it runs alone, each statement outside of
+        these commits by itself.
+        """
+        start = self.retry if again and not isinstance(self.retry, Rerun) else self.start
+        return _answering(start(), lifecycle, alone=alone)
+
+
+def is_posted(level: str, *, begins: bool = True) -> Steps[bool]:
+    """Say whether changes of this level are posted as lifecycle events.
+
+    If so, what follows is one transaction, up to `posted`: an operation asks before its change.
+    """
+    return bool((yield _ASKED[level, begins]))
+
+
+def posted() -> Steps[None]:
+    """Note that a change has its event: the transaction of the two may end."""
+    yield _POSTED
+
+
+def rings(wakeup: Wakeup) -> Steps[None]:
+    """Have a wakeup ring once the operation is committed."""
+    yield _RING(wakeup=wakeup)
+
+
+def _answering(  # noqa: C901 - one loop, as it runs for every statement
+    steps: Steps[T | Changed[T]], lifecycle: str, *, alone: bool | None
+) -> Steps[T | Changed[T]]:
+    """Run steps, and answer those that are no statements."""
+    wakeups: set[Wakeup] = set()
+    unposted = 0  # changes that are to be posted
+    try:
+        query = next(steps)
+        while True:
+            answer: list[Row] = []
+            if query.statement is _ASK:
+                if query.params["rank"] <= _RANKS[lifecycle]:
+                    answer = [(True,)]
+                    if query.params["begins"]:
+                        unposted += 1
+                        if unposted == 1 and alone is not None:
+                            yield TOGETHER
+                    elif alone and not unposted:
+                        msg = "a change was made before the transaction that posts it"
+                        raise AssertionError(msg)
+            elif query is _POSTED:
+                unposted = max(0, unposted - 1)
+                if alone and not unposted:
+                    yield APART
+            elif query.statement is _RING:
+                wakeups.add(query.params["wakeup"])
+            else:
+                try:
+                    answer = yield query
+                except BaseException as error:  # noqa: BLE001 - the steps raise it again
+                    query = steps.throw(error)
+                    continue
+            query = steps.send(answer)
+    except StopIteration as end:
+        result: T | Changed[T] = end.value
+        return _ringing(result, wakeups) if wakeups else result
+
+
+def _ringing(result: T | Changed[T], wakeups: set[Wakeup]) -> Changed[T]:
+    if has_changed(result):
+        return replace(result, others=wakeups.union(result.others))
+    return Changed(cast("T", result), others=wakeups)
 
 
 OnCommit: TypeAlias = Callable[[Changed[Any]], None]

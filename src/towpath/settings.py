@@ -22,12 +22,17 @@ _TIMES: Final = (
     "consumer_ttl",
     "stream_wait",
     "stream_lifetime",
+    "webhook_retention",
+    "dead_letter_retention",
 )
 _LIMITS: Final = {
     "event_max_age": LONGEST,
     "event_max_bytes": MOST_LIMIT,
     "event_max_count": MOST_LIMIT,
+    "max_channels": MOST_LIMIT,
+    "max_consumers": MOST_LIMIT,
 }
+LIFECYCLE: Final = ("none", "failures", "all")  # each posts what those before it do, and more
 LEAST_SECRET: Final = 32  # bytes, as RFC 7518 requires for HS256
 REDACTED: Final = "password,passwd,secret,token,api_key,secret_key,private_key,authorization,cookie"
 MOST_SCHEMA: Final = 50  # characters, as longer names are derived from it
@@ -82,6 +87,16 @@ class Settings:
     event_max_bytes: int = 2**30  # bytes of payloads that a channel keeps
     event_max_count: int = 1_000_000  # events that a channel keeps
     consumer_ttl: float = 7 * 86_400.0  # how long a silent consumer may hold events back
+    max_channels: int = 0  # channels that may exist; `system` and the streams of jobs do not count
+    max_consumers: int = 1_000  # durable consumers of one channel
+    lifecycle: str = "failures"  # which changes are posted in channel `system`: none, failures, all
+
+    # webhooks
+    webhook_key: str = field(default="", repr=False)  # seals secrets; of several the first one does
+    webhook_allow: str = ""  # networks that may be called, public or not, such as 10.1.0.0/16
+    webhook_http: bool = False  # also call http://, which any machine on the way can read
+    webhook_retention: float = 7 * 86_400.0  # how long a delivery is kept that has ended
+    dead_letter_retention: float = 30 * 86_400.0  # how long a dead letter is kept
 
     # accounts
     token_lifetime: float = 7 * 86_400.0  # of a token that a login returns
@@ -94,6 +109,9 @@ class Settings:
         """Refuse values that cannot work."""
         if self.durability not in {"full", "normal"}:
             msg = f"durability must be full or normal, not {self.durability!r}"
+            raise Invalid(msg)
+        if self.lifecycle not in LIFECYCLE:
+            msg = f"lifecycle must be none, failures or all, not {self.lifecycle!r}"
             raise Invalid(msg)
         if not self.schema.isidentifier() or not self.schema.isascii():
             msg = (

@@ -30,7 +30,9 @@ are spelled for each database:
     {in_items seq bigint}       whether what stands before is in one column of the items
     {for_update} {skip_locked}  row locks, which SQLite does not need; {for_update of o}: of a table
     {index name}                the index that SQLite has to use
+    {posted c.name}             whether events wait for their numbers in the channel of this name
     {alive c}                   whether the time of a channel c is not over
+    {named x}                   the name of an index or a trigger; SQLite has them all in one place
     {forget}                    forgets the jobs `gone`: all that is known of them but tickets;
                                 the events of their streams go later, some at a time
 
@@ -60,6 +62,14 @@ R = TypeVar("R")
 
 _HEADER: Final = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"--.*")
+_TOKEN: Final = re.compile(
+    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<tag>\$\w*\$).*?(?P=tag)|/\*.*?\*/)
+      | (?P<comment>--[^\n]*)
+      | (?P<word>\w+)
+      | (?P<end>;)
+      | (?P<other>[\s(),.=<>]+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
 TICKET: Final = (
     "seq", "topic", "priority", "epoch", "key",
     "retries", "crashes", "timeouts", "releases", "buries", "kicks", "limit_key", "awaited",
@@ -113,11 +123,18 @@ _BUCKET: Final = (
 _ALIVE: Final = (
     "not exists (select 1 from towpath.lifetime x where x.channel = {}.id and x.expires_at <= "
 )
+# In the order of the index, by a range of one name. Most posted events are of one channel: for any
+# other PostgreSQL would read all of these, as it expects to find one among the first.
+_POSTED: Final = (
+    "((select x.no from towpath.posted x where x.name between {} and {}"
+    " order by x.name, x.no limit 1) is not null)"
+)
 _COLUMNS: Final = {"ticket": TICKET, "located": LOCATED}
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
         "now": ":now",
         "alive": f"{_ALIVE}:now)",
+        "posted": _POSTED,
         "like": "like",
         "identity": "integer primary key autoincrement",
         "number": "integer",  # just so a primary key is the row's own place, not an index beside it
@@ -131,6 +148,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "names": "(select value from json_each(:{}))",
         "values": "json_each({})",
         "index": "indexed by {}",
+        "named": "towpath_{}",
         "for_update": "",
         "skip_locked": "",
         "bucket": _BUCKET,
@@ -143,6 +161,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "postgres": {
         "now": _POSTGRES_NOW,
         "alive": f"{_ALIVE}{_POSTGRES_NOW})",
+        "posted": _POSTED,
         "like": "ilike",
         "identity": "bigint generated always as identity primary key",
         "number": "bigint",
@@ -161,6 +180,7 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "names": "(select value from json_array_elements_text(cast(cast(:{} as text) as json)))",
         "values": "json_array_elements_text(cast({} as json))",
         "index": "",
+        "named": "{}",
         "bucket": _BUCKET,
         "for_update": "for update {}",
         "skip_locked": "for update {} skip locked",
@@ -272,6 +292,30 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
     for title, dialect, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         texts.setdefault(title, {})[dialect or "any"] = _COMMENT.sub("", text).strip()
     return texts
+
+
+def split(text: str) -> list[str]:
+    """Split SQL into its statements, without their comments.
+
+    A semicolon in quotes, in a function between $$ or in the body of a trigger does not end one.
+    """
+    statements: list[str] = []
+    parts: list[str] = []
+    words: list[str] = []
+    depth = 0  # of `begin` and `case` in the body of a trigger
+    for token in _TOKEN.finditer(text):
+        kind, part = token.lastgroup, token[0]
+        if kind == "end" and not depth:
+            statements.append("".join(parts))
+            parts, words = [], []
+            continue
+        if kind == "word":
+            words.append(part.lower())
+            is_body = depth or (words[-1] == "begin" and "trigger" in words[:3])
+            depth += {"begin": 1, "case": 1, "end": -1}.get(words[-1], 0) if is_body else 0
+        if kind != "comment":
+            parts.append(part)
+    return [each for part in (*statements, "".join(parts)) if (each := part.strip())]
 
 
 @cache

@@ -20,7 +20,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakSet
 
 from towpath import errors
@@ -31,6 +31,7 @@ from towpath.errors import Invalid, JobFailed
 from towpath.model.event import Event
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
 from towpath.model.job import Job, Lease
+from towpath.model.sealing import new_key
 from towpath.operation import Mode, Operation, Steps, answered
 from towpath.settings import Settings
 from towpath.statement import Statement
@@ -39,6 +40,9 @@ from towpath.store.leases import Completion, Outcome
 from towpath.worker.run import TaskRun
 from towpath.worker.sandbox import Sandboxes
 from towpath.worker.threads import Threads
+
+if TYPE_CHECKING:
+    from towpath.webhooks.memory import MemoryPoster, MemoryReceiver
 
 T = TypeVar("T")
 
@@ -105,6 +109,7 @@ class IsolatedJobs:
         self.clock = clock
         self._crashing = False
         self._dead: dict[int, int] = {}  # sessions of workers that crashed, and when
+        self._poster: MemoryPoster | None = None
 
     def run(self, *tasks: Task[Any], raises: bool = True) -> list[Job]:
         """Run ready jobs, most urgent first, until none is left; only of these tasks, if given.
@@ -222,6 +227,32 @@ class IsolatedJobs:
         for session, beats, now in await self.app.arun(sessions.observe()):
             if session in self._dead and now >= self._dead[session] + dead_after:
                 await self.app.arun(sessions.bury_session(session, beats))
+
+    def receiver(self, url: str = "https://receiver.example/hook") -> "MemoryReceiver":
+        """Return the receiver of webhooks at a URL, in memory; the network is never used."""
+        from towpath.webhooks.memory import MemoryReceiver  # noqa: PLC0415 - an extra
+
+        receivers = self._receivers().receivers
+        return receivers.setdefault(url, MemoryReceiver(url))
+
+    def deliver(self) -> int:
+        """Make every webhook attempt that is due now; say how many. Later ones follow the clock."""
+        return _CallersThread().serve(self.adeliver())
+
+    async def adeliver(self) -> int:
+        """Make every webhook attempt that is due now; say how many. Later ones follow the clock."""
+        from towpath.webhooks.running import deliver_due  # noqa: PLC0415 - an extra
+        from towpath.webhooks.sender import WebhookSender  # noqa: PLC0415 - an extra
+
+        await asyncio.to_thread(self.app.upkeep.run)
+        async with WebhookSender(poster=self._receivers()) as sender:
+            return await deliver_due(self.app, sender)
+
+    def _receivers(self) -> "MemoryPoster":
+        from towpath.webhooks.memory import MemoryPoster  # noqa: PLC0415 - an extra
+
+        self._poster = self._poster or MemoryPoster()
+        return self._poster
 
     def enqueued(self, task: Task[Any] | None = None) -> list[Job]:
         """Return the jobs that wait to run, now or later, in the order of their enqueue."""
@@ -369,7 +400,8 @@ def named_app(name: str) -> App:
 
 def _private(settings: Settings) -> Settings:
     schema = f"towpath_test_{secrets.token_hex(6)}"
-    return replace(settings, schema=schema, migrate=True, durability="normal")
+    key = settings.webhook_key or new_key()
+    return replace(settings, schema=schema, migrate=True, durability="normal", webhook_key=key)
 
 
 def _tables() -> Steps[set[str]]:

@@ -68,3 +68,16 @@ def test_a_tube_that_has_vanished_begins_anew(served):
     told = client.told("stats-tube mail")
     assert (told["total-jobs"], told["cmd-delete"]) == ("0", "0")
     assert (told["current-using"], told["current-watching"]) == ("0", "1")
+
+
+def test_the_topic_of_replays_has_no_tube(served):
+    """It belongs to Towpath: its jobs can be neither put nor seen here."""
+    client, jobs = served.client(), served.app.jobs
+    job = jobs.enqueue("webhooks-replay", {"subscription": 1})
+
+    client.ask("use webhooks-replay", "BAD_FORMAT")
+    client.ask("watch webhooks-replay", "BAD_FORMAT")
+    for verb in ("reserve-job", "peek", "delete", "kick-job", "stats-job"):
+        client.ask(f"{verb} {job.seq}", "NOT_FOUND")
+    assert client.text("list-tubes") == ["---", "- default"]
+    assert jobs.get(job.id).status == "pending"

@@ -235,6 +235,7 @@ def test_a_role_that_may_not_create_our_tables_is_told_who_should(open_app, make
     assert app.jobs.get(job).state is State.COMPLETED
 
 
+@pytest.mark.usefixtures("untouched")
 def test_such_a_role_may_have_a_schema_of_its_own(open_app, poor, postgres, role, postgres_schema):
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(f"create schema {postgres_schema} authorization {role}")
@@ -243,6 +244,7 @@ def test_such_a_role_may_have_a_schema_of_its_own(open_app, poor, postgres, role
     assert app.jobs.get(app.jobs.enqueue("mail")).state is State.READY
 
 
+@pytest.mark.usefixtures("untouched")
 def test_a_lent_transaction_of_such_a_role_stays_usable(poor, postgres_schema):
     """US1-5"""
     with App(poor, schema=postgres_schema) as app, psycopg.connect(poor) as connection:

@@ -13,9 +13,11 @@ from tests.servers import PostgresServer
 from towpath import App, NewEvent
 from towpath.app import doctor, outcomes
 from towpath.errors import NotFound
+from towpath.model.durable import Fork, NewStream
+from towpath.model.ids import uuid7
 from towpath.operation import Operation
 from towpath.statement import Statement
-from towpath.store import events
+from towpath.store import creating, events
 from towpath.store.leases import settle
 
 
@@ -232,6 +234,7 @@ def test_a_transaction_that_keeps_everybody_from_writing_is_a_problem(on_file, t
         assert found(on_file, "transactions")[0][0] == "ok"
 
 
+@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_a_process_that_does_not_end_its_turn_is_a_problem(on_file, tmp_path):
     with (tmp_path / "test.db-turn").open() as turn:
@@ -368,6 +371,59 @@ def test_deleted_channels_with_rows_are_a_warning(app, clock):
     app.upkeep.run()
 
     assert found(app, "channels") == [ALL_PLACED]
+
+
+def test_a_deleted_source_that_its_forks_need_is_no_warning(app, clock):
+    app.events.publish("chat", 1)
+    app.run(creating.create("fork", NewStream(fork=Fork("chat", None)), [], uuid7()))
+    app.events.delete("chat")
+    does(app, "update towpath.channel set name = null where name = 'chat'")  # as if it expired
+    clock.advance("1h")
+
+    assert found(app, "channels") == [ALL_PLACED]
+
+
+def test_channels_that_outlive_their_time_are_a_warning(app, clock):
+    app.run(creating.create("chat", NewStream(ttl=10_000_000), [], uuid7()))
+    clock.advance(70)
+    assert found(app, "channels") == [ALL_PLACED]
+    clock.advance(1)
+    assert found(app, "channels") == [("warning", "channels outlive their time: chat (by 1 min)")]
+
+    app.upkeep.run()
+    assert found(app, "channels") == [ALL_PLACED]
+
+
+def test_streams_that_their_jobs_left_open_are_a_problem(app, clock):
+    """As an older version of Towpath leaves them, whose upkeep ends no streams."""
+    for _ in range(2):
+        app.jobs.enqueue("mail")
+        [lease] = app.jobs.reserve("mail")
+        app.jobs.say(lease, said=0, events=[1])
+        app.jobs.complete(lease)
+    does(app, "update towpath.channel set closed_at = null, ended = null where job is not null")
+    clock.advance(60)
+    assert found(app, "channels") == [ALL_PLACED]
+    clock.advance(1)
+    told = "2 streams are open though their jobs have ended"
+    assert found(app, "channels") == [("problem", told)]
+
+    app.upkeep.run()
+    assert found(app, "channels") == [ALL_PLACED]
+
+
+def test_spent_passes_that_are_left_are_a_warning(app, clock):
+    account = app.accounts.create("users", "ada@example.org", "correct horse")
+    made = app.accounts.issue_pass(app.accounts.token(account), ["chat"])
+    app.accounts.redeem_pass(made)
+    clock.advance(180)
+    assert found(app, "upkeep") == [("ok", "no due work is late")]
+    clock.advance(1)
+    told = "1 spent passes and revoked tokens have expired but are left"
+    assert found(app, "upkeep") == [("warning", told)]
+
+    app.upkeep.run()
+    assert found(app, "upkeep") == [("ok", "no due work is late")]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
+from towpath import NewEvent
 from towpath.errors import (
     ChannelClosed,
     ChannelExists,
@@ -278,7 +280,7 @@ def test_a_stream_that_is_not_used_expires(streams, clock):
     assert streams.app.events.read("chat").events == []
 
 
-@pytest.mark.parametrize("use", ["read", "append", "publish", "close", "renew"])
+@pytest.mark.parametrize("use", ["read", "append", "publish", "close"])
 def test_use_prolongs_the_life_of_a_stream(streams, clock, use):
     streams.create("chat", NewStream(media="application/json", ttl=10 * SECOND))
     uses = {
@@ -286,7 +288,6 @@ def test_use_prolongs_the_life_of_a_stream(streams, clock, use):
         "append": lambda: streams.append("chat", "application/json", b"1"),
         "publish": lambda: streams.app.events.publish("chat", 1),
         "close": lambda: streams.append("chat", None, closes=True),
-        "renew": lambda: streams.renew("chat"),
     }
     clock.advance(9)
     uses[use]()
@@ -328,6 +329,24 @@ def test_a_publish_to_an_expired_stream_begins_a_channel(streams, clock):
 
     assert [e.payload for e in streams.app.events.read("chat").events] == [2]
     assert streams.look("chat").ttl is None
+
+
+def test_consumers_and_limits_of_an_expired_stream_are_over(streams, clock):
+    """Also before upkeep comes: what attaches then attaches to a new channel."""
+    app = streams.app
+    streams.create("a", NewStream(media="application/json", ttl=SECOND), b"[1, 2]")
+    attached = app.events.attach("a", "mailer")
+    app.events.limit("a", max_count=1)
+    clock.advance(1)
+
+    with pytest.raises(CursorReset):
+        app.events.ack("a", "mailer", attached.cursor[:-1] + "1", attached.generation)
+    assert app.events.consumers("a") == []
+    assert app.events.forget_consumer("a", "mailer") is False
+    with pytest.raises(NotFound):
+        app.events.move_consumer("a", "mailer", "start")
+    assert app.events.attach("a", "mailer").generation == 1
+    assert app.events.consumers("a")[0].lag == 0
 
 
 def test_upkeep_deletes_expired_streams(streams, clock):
@@ -516,6 +535,57 @@ def test_what_retention_deletes_of_a_source_is_gone_from_its_forks(streams):
     assert streams.text("b", reset.value.oldest) == "3x"
     streams.create("c", forked("b", START))
     assert streams.text("c") == ""
+
+
+@pytest.mark.parametrize("end", ["lives", "is deleted", "expires"])
+def test_a_fork_does_not_keep_its_source_from_its_hard_limits(streams, clock, end):
+    """EV-6: readers of the fork, and of the fork's fork, are reset; what is left is as before."""
+    app = streams.app
+    streams.create("news", NewStream(media="text/plain", ttl=60 * SECOND))
+    for n in range(10):
+        streams.append("news", "text/plain", b"%d" % n)
+    page = app.events.read("news")
+    cursors = [event.cursor for event in page.events]
+    app.events.limit("news", max_count=4)
+    streams.create("mine", forked("news", Cursor.parse(cursors[7]), expires_at=10**16), b"x")
+    streams.create("ours", forked("mine", Cursor.parse(cursors[5]), expires_at=10**16), b"y")
+    if end == "is deleted":
+        streams.delete("news")
+    elif end == "expires":
+        clock.advance(60)
+    app.upkeep.run()
+    app.upkeep.run()
+
+    assert rows(app, "event") == 4 + 2
+    assert (streams.text("mine"), streams.text("ours")) == ("67x", "y")
+    for name in ("mine", "ours"):
+        with pytest.raises(CursorReset) as reset:
+            app.events.read(name, cursors[3])
+        assert reset.value.reason == "retention"
+        assert streams.text(name, reset.value.oldest) == streams.text(name)
+        everything = app.events.read(name, since=datetime(2000, 1, 1, tzinfo=UTC)).events
+        assert app.events.read(name, last=100).events == everything
+        [shown] = app.events.list(name)
+        assert shown.events == len(everything) == len(streams.text(name))
+    if end == "lives":
+        assert streams.text("news") == "6789"
+
+
+def test_a_fork_keeps_what_consumers_of_its_source_have_acked(streams):
+    """That is no hard limit: with its last fork it goes."""
+    app = streams.app
+    app.events.limit("news", drop_acked=True)
+    cursor = app.events.publish_many("news", [NewEvent(n) for n in range(3)])[-1].cursor
+    streams.create("mine", forked("news"))
+    attached = app.events.attach("news", "mailer")
+    app.events.ack("news", "mailer", cursor, attached.generation)
+    app.upkeep.run()
+    assert len(app.events.read("mine").events) == 3
+    streams.delete("mine")
+    for _ in range(3):
+        app.upkeep.run()
+
+    assert rows(app, "event") == 0
 
 
 def test_a_fork_is_read_page_by_page(streams):

@@ -15,16 +15,17 @@ from tests.behaviour.test_plans import MOST_ROWS, MOST_STEPS, PostgresGauge, Sql
 from towpath import App, NewEvent
 from towpath.model.cursor import START, Cursor
 from towpath.operation import Operation
-from towpath.store import channels, consumers, events, trimming
+from towpath.store import channels, consumers, events, reading, trimming
 from towpath.store.consumers import Ack, Attached
-from towpath.store.events import Append, ReadFrom
+from towpath.store.events import Append
+from towpath.store.reading import ReadFrom
 
 CHANNELS, EVENTS, LONG = 100_000, 1_000_000, 500_000
 HOT = {
-    "publish", "read", "heads", "hold", "waiting", "posted_names", "deleted_channels",
+    "publish", "read", "moved", "heads", "hold", "waiting", "posted_names", "deleted_channels",
     "hold_channel", "place_of", "begin_consumer", "move_consumer", "ack", "standing", "refresh",
     "list_consumers", "forget_consumer", "visit", "hold_to_trim", "limits_of", "oldest",
-    "raise_low", "drop_below",
+    "raise_low", "raise_forks", "count_consumers", "drop_below",
 }  # fmt: skip
 
 FILL = """
@@ -45,7 +46,10 @@ insert into {p}consumer (channel, acked, generation, seen_at, name)
 select id, 0, 1, 0, 'mailer' from {p}channel where name is not null;
 
 insert into {p}lifetime (channel, max_count, drop_acked)
-select id, 1, true from {p}channel where name like 'c%0'
+select id, 1, true from {p}channel where name like 'c%0';
+
+insert into {p}channel (name, head, created_at, source, fork_at)
+select 'fork', {long}, 0, id, {long} from {p}channel where name = 'long'
 """
 
 
@@ -109,9 +113,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     long = Cursor.parse(app.events.position("long"))
     yield "publish", events.publish([_append(app, "long"), _append(app, name)])
     yield "append", events.append([_append(app, "long"), _append(app, name)])
-    yield "read the first", events.read([ReadFrom("long", START, 10), ReadFrom(name, START, 10)])
-    yield "read the last", events.read([ReadFrom("long", long._replace(seq=long.seq - 5), 10)])
-    yield "read from the middle", events.read([ReadFrom("long", long._replace(seq=1_000), 10)])
+    yield "read the first", reading.read([ReadFrom("long", START, 10), ReadFrom(name, START, 10)])
+    yield "read the last", reading.read([ReadFrom("long", long._replace(seq=long.seq - 5), 10)])
+    yield "read from the middle", reading.read([ReadFrom("long", long._replace(seq=1_000), 10)])
     keyed = app.events._append("long", [NewEvent(1, key="k")])
     yield "append with a key", events.append([keyed])
     yield "append to a new channel", events.append([_append(app, "new")])
@@ -120,17 +124,18 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     yield "post", events.post(_append(app, "long"))
     yield "find a time", channels.before("long", 1)
     yield "heads", channels.heads([name, "long", "nothing"])
+    yield "look", reading.moved({"long": str(long), name: first.head, "nothing": str(START)})
     yield "list", channels.list_channels("c", name, 20)
     yield "nothing posted", channels.posted(100)
     yield "nothing deleted", channels.drop_deleted()
-    yield "attach a new consumer", consumers.attach(name, "new", None)
-    yield "attach a known consumer", consumers.attach("long", "mailer", None)
+    yield "attach a new consumer", consumers.attach(name, "new", None, None, 1_000)
+    yield "attach a known consumer", consumers.attach("long", "mailer", None, None, 1_000)
     acks = [Ack("long", "mailer", long, 1), Ack(name, "mailer", START, 2)]
     yield "ack, and refuse an ack", consumers.ack(acks)
     yield "check", consumers.check([Attached("long", "mailer", 1), Attached(name, "mailer", 1)])
     yield "refresh", consumers.refresh(Attached("long", "mailer", 1))
     yield "list consumers", consumers.list_consumers("long", "", 20, 1)
-    yield "forget a consumer", consumers.forget("long", "mailer")
+    yield "forget a consumer", consumers.forget("long", "mailer", None)
     kept = trimming.Kept.of(app.settings)
     for after in (0, number, long.channel, long.channel + 5):
         yield f"visit from {after}", trimming.visit(after, kept)

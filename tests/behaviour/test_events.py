@@ -10,6 +10,7 @@ from towpath.errors import (
     InvalidChannel,
     InvalidCursor,
     InvalidPayload,
+    MaxChannelsReached,
     NotFound,
     PayloadTooLarge,
 )
@@ -302,7 +303,7 @@ def test_a_reader_can_begin_at_the_beginning(app, beginning):
     "cursor",
     [
         "",
-        "now",
+        "soon",
         "1",
         "0000000000000000-0000000000000000",
         5,
@@ -383,3 +384,36 @@ def test_wrong_payloads_and_keys_are_refused_and_nothing_is_stored(make_app):
         app.events.publish_many("chat", [NewEvent(1)] * 10_001)
 
     assert app.events.list() == []
+
+
+# ---------------------------------------------------------------- how many channels
+
+
+def test_no_more_channels_begin_than_allowed(make_app, colour, clock):
+    """In whatever way a channel begins; nothing is stored of one that may not."""
+    app = colour(make_app(clock=clock, max_channels=2))
+    app.jobs.enqueue("mail", max_retries=1)
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.say(lease, said=0, events=[NewEvent("a word")])  # in a stream
+    app.jobs.fail(lease, "no")  # in `system`
+    app.upkeep.run()
+    app.events.publish("a", 1)
+    app.events.publish("b", 1, key="k")
+    for begin in (
+        lambda: app.events.publish("c", 1),
+        lambda: app.events.publish("c", 1, key="k"),
+        lambda: app.events.publish_many("c", [NewEvent(1)] * 3),
+        lambda: app.events.attach("c", "mailer"),
+        lambda: app.events.limit("c", max_count=1),
+    ):
+        with pytest.raises(MaxChannelsReached, match="raise it"):
+            begin()
+
+    assert len(app.events.list()) == 4
+    app.events.publish("a", 2)
+    app.events.publish("b", 2, key="l")
+    app.events.attach("b", "mailer")
+    app.events.delete("a")
+    app.events.publish("c", 1)
+    with pytest.raises(MaxChannelsReached):
+        app.events.publish("a", 1)

@@ -1,5 +1,6 @@
 """Behind PgBouncer, which lends a server's connection for one transaction at a time."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from tests.behaviour.webhooks import Webhooks
 from tests.conftest import eventually
+from tests.faults.processes import until
 from tests.servers import PgBouncer, PostgresServer
+from tests.webhooks.subscribing import subscribe
+from tests.webhooks.test_running import URL, Gated, running, statuses
 from towpath import App, State
 from towpath.errors import DatabaseBusy
+from towpath.model.sealing import new_key
 
 pytestmark = pytest.mark.skipif(
     PgBouncer.program() is None, reason="the program pgbouncer is not installed"
@@ -129,3 +135,23 @@ def test_a_blocked_reserve_is_woken_at_once_by_its_own_process(make_app, colour)
         [lease] = reserve.result()
 
     assert lease.job.id == job.id
+
+
+def test_webhooks_are_delivered_behind_a_pooler_by_polling(make_app):
+    """WH-11: transactions of several statements go through it, too."""
+    options = {"poll_interval": 0.2, "webhook_key": new_key()}
+    app, elsewhere = make_app(**options), make_app(**options)
+    poster = Gated()
+
+    async def scenario():
+        poster.gate.set()
+        async with app, running(app, poster):
+            await asyncio.to_thread(subscribe, elsewhere, URL, ordered=True)
+            for number in range(20):
+                await asyncio.to_thread(elsewhere.events.publish, "orders", number)
+            await until(lambda: statuses(elsewhere) == ["Completed"] * 20)
+
+    asyncio.run(scenario())
+
+    assert [each.payload for each in poster.requests] == list(range(20))
+    Webhooks(elsewhere).check()

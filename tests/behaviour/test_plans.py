@@ -38,6 +38,7 @@ from towpath.store import (
     leases,
     limits,
     lookup,
+    reading,
     reserving,
     retention,
     sessions,
@@ -66,7 +67,7 @@ HOT = {
     "topics_of_blocked", "due_limits", "note_completed", "hold_children", "with_all_parents",
     "let_in", "forget_ended", "depend", "hold_back", "await_ready", "count_unfinished",
     "may_expire", "next_leases", "orphans", "hold_leases", "hold_streams", "raise_streams",
-    "states_of", "open_after", "over",
+    "states_of", "open_after", "over", "named", "post",
 }  # fmt: skip
 
 
@@ -192,7 +193,7 @@ class PostgresGauge:
         self._touched = []
         self._clock = (lambda: now) if now else None
         self._connection.execute(f"set local plan_cache_mode = {self._mode}")
-        drive(operation.steps(), self._execute)
+        drive(operation.steps("all"), self._execute)
         self._connection.rollback()
         return self._touched
 
@@ -247,7 +248,7 @@ class SqliteGauge:
         self._touched = []
         self._now = now or machine_clock()
         self._connection.execute("begin immediate")
-        drive(operation.steps(), self._execute)
+        drive(operation.steps("all"), self._execute)
         self._connection.execute("rollback")
         return self._touched
 
@@ -372,11 +373,11 @@ def spoken(app: App, count: int) -> Iterator[tuple[str, Operation, int | None]]:
     for goal in ("ready", "buried", "gone"):
         outcomes = [leases.Outcome(**place, goal=goal) for place in places]
         yield f"settle {count} streams to {goal}", leases.settle(outcomes), None
-    reads = [events.ReadFrom(stream_of(job.id)) for job in held]
-    yield f"read {count} streams", events.read(reads), None
+    reads = [reading.ReadFrom(stream_of(job.id)) for job in held]
+    yield f"read {count} streams", reading.read(reads), None
     silent = app.jobs.list(status=Status.PROCESSING, topic="part", limit=count)
-    reads = [events.ReadFrom(stream_of(job.id)) for job in silent]
-    yield f"read {count} silent streams", events.read(reads), None
+    reads = [reading.ReadFrom(stream_of(job.id)) for job in silent]
+    yield f"read {count} silent streams", reading.read(reads), None
     yield "end some streams", streams.end_some(0), None
 
 

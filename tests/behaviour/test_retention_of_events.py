@@ -136,23 +136,17 @@ def does(app, text):
     app.run(Operation("does", steps))
 
 
-def test_the_stream_of_a_job_and_the_source_of_a_fork_are_kept(app, clock):
-    for name in ("stream", "source", "fork"):
-        published(app, 2, name)
+def test_the_stream_of_a_job_is_kept_as_long_as_its_job(app, clock):
+    published(app, 2, "stream")
     app.jobs.enqueue("mail")
     does(
         app,
         "update towpath.channel set job = (select seq from towpath.job) where name = 'stream'",
     )
-    does(
-        app,
-        "update towpath.channel set source = (select id from towpath.channel where name = 'source')"
-        " where name = 'fork'",
-    )
     clock.advance("8d")
     app.upkeep.run()
 
-    assert [kept(app, name) for name in ("stream", "source", "fork")] == [[0, 1], [0, 1], []]
+    assert kept(app, "stream") == [0, 1]
 
 
 # ---------------------------------------------------------------- what readers are told

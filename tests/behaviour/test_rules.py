@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from towpath.errors import Invalid, InvalidRule
+from towpath.model.access import Access, ChannelAccess
 from towpath.model.rules import MOST_PAIRS, Names, Rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
@@ -463,6 +464,20 @@ def test_the_examples_of_the_page_are_true(rule, who, verdict):
     people, job = DATA
 
     assert allows(code(rule), {**people[who], "method": "POST"}, job) is (verdict == "yes")
+
+
+CHANNELS = [row for row in table("Channels") if len(row) == 5 and not row[0].startswith("-")]
+
+
+@pytest.mark.parametrize(("prefix", "rule", "name", "who", "verdict"), CHANNELS[1:])
+def test_the_examples_of_channels_are_true(prefix, rule, name, who, verdict):
+    people, job = DATA
+    access = Access(channels={code(prefix): ChannelAccess(subscribe_rule=code(rule))})
+    text, rest = access.channel_rule("subscribe", code(name))
+    channel = {"name": code(name), "rest": rest}
+    names = Names(request=people[who], job=job, channel=channel)
+
+    assert Rule.parse(text).allows(names, NOW) is (verdict == "yes")
 
 
 @pytest.mark.parametrize(("rule", "why"), table("What is refused"))

@@ -15,7 +15,7 @@ import pytest
 from towpath import App, store
 from towpath.database.postgres import numbered
 from towpath.database.sqlite import StatementChain
-from towpath.statement import Statement, Statements, no_rows, rows
+from towpath.statement import Statement, Statements, no_rows, rows, split
 
 MODULES = {
     name: module
@@ -49,6 +49,9 @@ def sqlite_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("statements") / "test.db"
     with App(f"sqlite:///{path}") as app:
         app.migrate()
+    with sqlite3.connect(path) as connection:  # triggers refuse values that fit only by their types
+        for (name,) in connection.execute("select name from sqlite_master where type = 'trigger'"):
+            connection.execute(f"drop trigger {name}")
     return path
 
 
@@ -157,3 +160,19 @@ def test_the_import_fails_where_declarations_and_texts_differ(wrong):
 
 def test_a_statement_without_rows_reads_none():
     assert no_rows().read([(1,)]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select 'it''s; here', \"a;b\"",
+        "create function f() returns trigger language plpgsql as $$ begin raise 'no;'; end $$",
+        "create function f() returns int language sql as $body$ select 1; select $$;$$; $body$",
+        "create trigger t before update on a when case when 1 then 0 end begin select 1; end",
+        "create trigger t after insert on a begin update b set c = case when d then 1 end; end",
+        "/* sqlite; only */ create trigger t after insert on a begin delete from b; end",
+        "begin",  # of a transaction, not of a trigger's body
+    ],
+)
+def test_a_semicolon_in_quotes_or_in_a_body_ends_no_statement(text):
+    assert split(f"select 1;; {text}; -- a; comment\nselect 2") == ["select 1", text, "select 2"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import InLoop, eventually
 from towpath import App, NewEvent
-from towpath.errors import AppClosed, CursorReset, Invalid, InvalidCursor
+from towpath.errors import AppClosed, CursorReset, DatabaseUnavailable, Invalid, InvalidCursor
 
 
 class Following:
@@ -116,6 +116,20 @@ def test_a_subscription_may_begin_at_a_time(app, clock):
     for minutes, first in ((-5, 0), (0, 0), (3, 3), (3.5, 4), (19, 19), (25, 20)):
         since = start + timedelta(minutes=minutes)
         assert Following(app, "chat", since=since).payloads(20) == list(range(first, 20))
+        page = app.events.read("chat", since=since)
+        assert [event.payload for event in page.events] == list(range(first, 20))
+
+
+def test_a_read_begins_and_chooses_as_a_subscription_does(app):
+    events = [NewEvent(n, type=f"t{n % 2}") for n in range(10)]
+    cursors = [event.cursor for event in app.events.publish_many("chat", events)]
+    last, chosen = app.events.read("chat", last=3), app.events.read("chat", types=["t1"], limit=6)
+    now = app.events.read("chat", "now")
+
+    assert [event.payload for event in last.events] == [7, 8, 9]
+    assert [event.payload for event in chosen.events] == [1, 3, 5]
+    assert (last.after, chosen.cursor, now.after) == (cursors[6], cursors[5], cursors[9])
+    assert now.events == []
 
 
 def test_events_are_chosen_by_their_types(live):
@@ -195,6 +209,86 @@ def test_wrong_options_are_refused(make_app):
         app.events.subscribe("chat", types=["a b"])
 
 
+# ---------------------------------------------------------------- what comes at the wrong moment
+
+
+def nothing():
+    pass
+
+
+@pytest.fixture
+def around_reads(monkeypatch):
+    """Let something happen before and after each of the next reads of an app."""
+
+    def surround(app, happenings):
+        app = app._thing if isinstance(app, InLoop) else app
+        run, arun, left = app.run, app.arun, iter(happenings)
+
+        def moments(operation):
+            return (
+                next(left, (nothing, nothing)) if operation.name == "read" else (nothing, nothing)
+            )
+
+        def surrounded(operation, connection=None):
+            before, after = moments(operation)
+            before()
+            found = run(operation, connection)
+            after()
+            return found
+
+        async def asurrounded(operation, connection=None):
+            before, after = moments(operation)
+            await asyncio.to_thread(before)
+            found = await arun(operation, connection)
+            await asyncio.to_thread(after)
+            return found
+
+        monkeypatch.setattr(app, "run", surrounded)
+        monkeypatch.setattr(app, "arun", asurrounded)
+
+    return surround
+
+
+@pytest.mark.both_colours
+def test_no_event_is_missed_that_comes_while_a_subscriber_attaches(live, around_reads):
+    """EV-3: before and after its reads, the first that makes it live and those that follow."""
+    live.events.publish("chat", 0)
+    numbers = itertools.count(1)
+
+    def publish():
+        for _ in range(5):
+            live.events.publish("chat", next(numbers))
+
+    around_reads(live, [(publish, publish)] * 3)
+    following = Following(live, "chat")
+
+    assert following.payloads(31) == list(range(31))
+
+
+@pytest.mark.both_colours
+@pytest.mark.parametrize("moment", ["before its read", "after it"])
+def test_a_subscriber_that_upkeep_overtakes_gets_all_or_is_told(
+    make_app, colour, around_reads, moment
+):
+    """EV-5, EV-6: it begins at the low-water mark."""
+    app = colour(make_app(event_max_count=2))
+    cursors = [app.events.publish("chat", n).cursor for n in range(4)]
+    app.upkeep.run()
+
+    def overtake():
+        for _ in range(4):
+            app.events.publish("chat", "next")
+        app.upkeep.run()
+
+    is_before = moment == "before its read"
+    around_reads(app, [(overtake, nothing) if is_before else (nothing, overtake)])
+    following = Following(app, "chat", cursors[1])
+    eventually(lambda: following.ended)
+
+    assert following.payloads(0) == ([] if is_before else [2, 3])
+    assert following.error.reason == "retention"
+
+
 # ---------------------------------------------------------------- the hub
 
 
@@ -204,6 +298,8 @@ def test_the_hub_reads_for_all_subscribers_at_once(make_app, loop, monkeypatch):
     app.events.publish("chat", -1)
     following = [Following(InLoop(app, loop), "chat") for _ in range(100)]
     assert all(each.payloads(1) == [-1] for each in following)
+    [watched] = app.events._hubs._hubs[loop]._watched.values()
+    eventually(lambda: len(watched.news()._waiters) == 100)  # each has read once more, for itself
     reads = []
     run = app.arun
 
@@ -261,6 +357,27 @@ def test_what_comes_between_a_read_and_the_wait_is_not_missed(make_app, loop):
 
     got = asyncio.run_coroutine_threadsafe(both(), loop).result(30)
     assert got == [0, 1, 2, 3]
+
+
+def test_a_wakeup_that_comes_while_the_hub_cannot_read_is_not_the_last(make_app, loop, monkeypatch):
+    """The database goes away during a read, and an event rings before that read has failed."""
+    app = make_app()
+    app.events.publish("chat", 0)
+    following = Following(InLoop(app, loop), "chat")
+    assert following.payloads(1) == [0]
+    [hub] = app.events._hubs._hubs.values()
+    eventually(lambda: hub._watched["chat"].cursor)  # from then on the hub reads, for all
+    run, fails = app.arun, iter([True])
+
+    async def failing(operation, connection=None):
+        if operation.name == "read" and next(fails, False):
+            await app.events.apublish("chat", 1)
+            raise DatabaseUnavailable("away")
+        return await run(operation, connection)
+
+    monkeypatch.setattr(app, "arun", failing)
+
+    assert following.payloads(2) == [0, 1]
 
 
 def test_pages_of_a_subscription_join_without_a_gap_under_a_filter(make_app, loop):

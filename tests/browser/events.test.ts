@@ -174,10 +174,47 @@ test("a page that is loaded again goes on where it was, and another tab begins a
   assert.deepEqual(await second.seen(), [1, 2, 3, 4]);
 });
 
-test("a page without WebSockets gets its events by requests that wait", async () => {
-  const channel = newChannel();
+/** A page that has no WebSockets. */
+async function withoutSockets(): Promise<Page> {
   const at = await open(await newContext(), origin);
   await at.evaluate("delete window.WebSocket");
+  return at;
+}
+
+test("a page without WebSockets gets its events as the server sends them", async () => {
+  const channel = newChannel();
+  const at = await withoutSockets();
+  await at.clock.install();
+  const asked: string[] = [];
+  at.on("request", (request) => {
+    if (request.url().includes("/api/channels")) asked.push(request.headers()["accept"] ?? "");
+  });
+  const { count, seen, errors } = await subscribed(at, channel);
+  await publish(channel, 1);
+  await count(1);
+  wire.cut();
+  await publish(channel, 2);
+  wire.mend();
+  await at.clock.runFor(1_000);
+  await count(2);
+
+  wire.silence();
+  await publish(channel, 3);
+  await at.clock.fastForward(40_000);
+  await at.clock.runFor(1_000);
+  await count(3);
+  assert.deepEqual(await seen(), [1, 2, 3]);
+  assert.match((await errors()).join(), /no sign of life/);
+  assert.deepEqual(new Set(asked), new Set(["text/event-stream"]));
+});
+
+test("a page whose proxy knows no server-sent events gets its events by requests that wait", async () => {
+  const channel = newChannel();
+  const at = await withoutSockets();
+  await at.route(/\/api\/channels/, (route) => {
+    const headers = { ...route.request().headers(), accept: "application/json" };
+    return route.continue({ headers });
+  });
   const { count, seen } = await subscribed(at, channel);
   await publish(channel, 1);
   await count(1);
@@ -187,3 +224,80 @@ test("a page without WebSockets gets its events by requests that wait", async ()
   await count(2);
   assert.deepEqual(await seen(), [1, 2]);
 });
+
+test("many channels leave a page without WebSockets connections for its calls", async () => {
+  const names = [1, 2, 3, 4, 5, 6, 7].map(newChannel);
+  const at = await withoutSockets();
+  const { token } = towpath;
+  await withClient(
+    at,
+    ({ Towpath }, { token, names }) => {
+      const towpath = new Towpath("/", { token });
+      window.seen = [];
+      for (const name of names) towpath.events.subscribe(name, () => window.seen.push(name));
+    },
+    { token, names },
+  );
+  for (const name of names) await publish(name, 1);
+  await at.waitForFunction((n) => window.seen.length === n, names.length);
+  const answers = await withClient(
+    at,
+    ({ Towpath }, { token }) => new Towpath("/", { token }).jobs.stats().then(() => true),
+    { token },
+  );
+  assert.equal(answers, true);
+});
+
+for (const [line, page] of Object.entries({
+  "a WebSocket": async () => open(await newContext(), origin),
+  "server-sent events": withoutSockets,
+})) {
+  test(`by ${line}, a page shows the text of a job, over cuts and when it is loaded again`, async (t) => {
+    const topic = newChannel().replace(":", "-");
+    let goOn = () => undefined as void;
+    const worker = towpath.worker(topic, async (_, { stream }) => {
+      for (let n = 0; n < 6; n += 1) {
+        await stream(`word-${n} `);
+        await new Promise<void>((resolve) => (goOn = resolve));
+      }
+    });
+    t.after(() => worker.stop({ grace: 0 }));
+    const { id } = await towpath.jobs.enqueue(topic);
+    const at = await page();
+    const { token } = towpath;
+    const show = () =>
+      withClient(
+        at,
+        ({ Towpath }, { token, id }) => {
+          const stream = new Towpath("/", { token }).jobs.stream(id);
+          window.seen = [];
+          void (async () => {
+            for await (const piece of stream) {
+              document.body.textContent = stream.text;
+              if (piece.kind === "end") window.seen.push(piece.ended);
+            }
+          })();
+        },
+        { token, id },
+      );
+    const shows = (text: string) =>
+      at.waitForFunction((text) => document.body.textContent === text, text);
+    await show();
+    for (let n = 0; n < 6; n += 1) {
+      const whole = Array.from({ length: n + 1 }, (_, at) => `word-${at} `).join("");
+      await shows(whole);
+      if (n === 3) {
+        await at.reload();
+        if (line !== "a WebSocket") await at.evaluate("delete window.WebSocket");
+        await show();
+        await shows(whole);
+      } else if (n % 2) {
+        wire.cut();
+        wire.mend();
+      }
+      goOn();
+    }
+    await at.waitForFunction(() => window.seen.length === 1);
+    assert.deepEqual(await at.evaluate(() => window.seen), ["completed"]);
+  });
+}

@@ -1,6 +1,7 @@
 /** A browser's own EventSource on a stream; `tests/browser/test_chromium.py` starts the server. */
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { after, test } from "node:test";
 
 import { launch } from "./chromium.ts";
@@ -54,4 +55,61 @@ test("it reads what comes, comes back where it was, and stops at the end", async
   await new Promise((resolve) => setTimeout(resolve, 5_000));
   assert.equal(asked.length, before);
   assert.ok(asked.length >= 2);
+});
+
+test("from another origin it is let in once by a pass, and goes on with the next one", async (t) => {
+  const page = await (await browser.newContext()).newPage();
+  const origin = process.env["TOWPATH_OTHER_ORIGIN"] ?? "";
+  const other = createServer((_, response) => response.setHeader("content-type", "text/html").end(HTML));
+  await new Promise<void>((resolve) => other.listen(Number(new URL(origin).port), "127.0.0.1", resolve));
+  t.after(() => other.close());
+  t.after(() => page.close()); // its connections would keep the server of the page
+  await page.goto(`${origin}/page`);
+
+  const run = async (server: string, root: typeof ROOT) => {
+    const json = { "content-type": "application/json" };
+    const post = async (path: string, body: unknown, headers: Record<string, string> = json) => {
+      const sent = { method: "POST", headers, body: JSON.stringify(body), credentials: "omit" } as const;
+      return (await fetch(server + path, sent)).json();
+    };
+    const until = async (is: () => boolean) => {
+      while (!is()) await new Promise((resolve) => setTimeout(resolve, 20));
+    };
+    const login = "/api/collections/_superusers/auth-with-password";
+    const { token } = await post(login, { ...root, cookie: false });
+    const known = { ...json, authorization: `Bearer ${token}` };
+    const say = (payload: number) => post("/api/channels/talk/events", { events: [{ payload }] }, known);
+    const found: number[] = [];
+    let last = "";
+    const listen = (pass: string) => {
+      const query = new URLSearchParams({ pass, ...(last ? { after: last } : {}) });
+      const source = new EventSource(`${server}/api/channels/talk/events?${query}`);
+      source.onmessage = ({ data, lastEventId }) => {
+        for (const item of JSON.parse(data).events?.items ?? []) found.push(item.payload);
+        last = lastEventId || last;
+      };
+      return source;
+    };
+    const newPass = async () => (await post("/api/passes", { channels: ["talk"] }, known)).pass;
+
+    await say(1);
+    const pass = await newPass();
+    const first = listen(pass);
+    await until(() => found.length === 1);
+    await say(2);
+    await until(() => found.length === 2);
+    // The server ends the answer after a moment; the browser comes back with a pass that is spent.
+    await until(() => first.readyState === EventSource.CLOSED);
+    await say(3);
+    const stranger = listen(pass);
+    await until(() => stranger.readyState === EventSource.CLOSED);
+    const before = [...found];
+    const second = listen(await newPass());
+    await until(() => found.length === 3);
+    second.close();
+    return [before, found];
+  };
+  const found = await page.evaluate(`(${run})(${JSON.stringify(SERVER)}, ${JSON.stringify(ROOT)})`);
+
+  assert.deepEqual(found, [[1, 2], [1, 2, 3]]);
 });

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import AGENT, Agent
 from tests.clients.node import install, installed, run
 from tests.clients.serving import free_port, serving, with_superuser
 
@@ -20,8 +21,9 @@ def tsc(*words):
     return run(installed("typescript", "bin/tsc"), *words)
 
 
-def test_the_tests_typecheck():
+def test_the_tests_and_the_page_of_the_agent_typecheck():
     tsc("--project", HERE)
+    tsc("--project", AGENT / "jsconfig.json")
 
 
 def test_the_client_runs_in_a_page(durable_place, tmp_path):
@@ -46,12 +48,24 @@ def test_a_page_follows_events(durable_place, tmp_path):
 
 @pytest.mark.one_database
 def test_an_event_source_reads_a_stream_to_its_end(durable_place, tmp_path, monkeypatch):
+    """With the cookie of its own origin, and from another one with a pass."""
     monkeypatch.setenv("TOWPATH_STREAM_LIFETIME", "1")
-    with serving(durable_place, tmp_path) as started:
-        run("--test", "streams.test.ts", cwd=HERE, **with_superuser(started))
+    origin = f"http://127.0.0.1:{free_port()}"
+    with serving(durable_place, tmp_path, "--origin", origin) as started:
+        given = with_superuser(started) | {"TOWPATH_OTHER_ORIGIN": origin}
+        run("--test", "streams.test.ts", cwd=HERE, **given)
 
 
 @pytest.mark.one_database
 def test_the_pages_of_the_server_are_for_people(durable_place, tmp_path):
     with serving(durable_place, tmp_path) as started:
         run("--test", "pages.test.ts", cwd=HERE, TOWPATH_URL=started["url"])
+
+
+@pytest.mark.one_database
+def test_the_page_of_the_agent(tmp_path):
+    """EV-8: a reload in mid-answer, a second tab, another device, stop."""
+    with Agent(f"sqlite:///{tmp_path}/agent.db", tmp_path) as agent:
+        agent.serve()
+        agent.work()
+        run("--test", "agent.test.ts", cwd=HERE, TOWPATH_AGENT=agent.url)

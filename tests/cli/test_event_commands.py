@@ -45,6 +45,18 @@ def test_stored_text_does_not_control_the_terminal(app, towpath):
     assert "\x1b" not in shown + towpath("events", "tail", "chat", "--timeout", "0.01").stdout
 
 
+def test_tail_shows_what_happens_to_jobs(app, towpath):
+    """MS-10"""
+    app.jobs.enqueue("mail", {"to": "a@b.c"})
+    app.jobs.bury(app.jobs.reserve("mail")[0], error="no such address")
+
+    shown = towpath("events", "tail", "system", "--types", "job.*", "--timeout", "0.01").stdout
+
+    assert "job.failed" in shown
+    assert "no such address" in shown
+    assert "a@b.c" not in shown
+
+
 def test_channels_are_listed_by_name(app, towpath):
     for name in ("order:1", "chat", "order:2"):
         app.events.publish(name, 1)

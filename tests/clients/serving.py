@@ -15,7 +15,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from towpath.model.sealing import new_key
+
 SOURCE = Path(__file__).parents[2] / "src"
+WEBHOOKS = {  # to receivers of the tests
+    "TOWPATH_WEBHOOK_KEY": new_key(),
+    "TOWPATH_WEBHOOK_ALLOW": "127.0.0.0/8",
+    "TOWPATH_WEBHOOK_HTTP": "true",
+}
 
 
 @contextlib.contextmanager
@@ -24,7 +31,7 @@ def serving(
 ) -> Iterator[dict[str, str]]:
     """Serve a database; yield what the server has said of itself. A signal ends it."""
     database, needed = place
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), **WEBHOOKS}
     if "schema" in needed:
         environment["TOWPATH_SCHEMA"] = needed["schema"]
     command = [sys.executable, "-m", "towpath", "serve", "--database", database]

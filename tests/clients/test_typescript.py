@@ -1,5 +1,6 @@
 """The TypeScript client: its types, its package, its own tests against a live server."""
 
+import asyncio
 import json
 import re
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 from tests.clients.node import CLIENT, install, installed, npm, run
 from tests.clients.serving import free_port, serving, with_superuser
 from tests.conftest import eventually
+from tests.webhooks.receivers import SECRET, arrived
 from towpath import App
 
 SNIPPETS = re.findall(r"```ts\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
@@ -49,10 +51,23 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
     run("--test", "--test-concurrency=4", "test/*.test.ts")  # they mostly wait
 
 
-@pytest.mark.parametrize("suite", ["jobs", "accounts", "events", "pocketbase", "worker"])
+@pytest.mark.parametrize(
+    "suite",
+    ["jobs", "accounts", "consumers", "events", "pocketbase", "stream", "webhooks", "worker"],
+)
 def test_against_a_live_server(suite, server):
-    """US8-1 to US8-5, on SQLite and PostgreSQL."""
+    """US8-1 to US8-5, EV-8, on SQLite and PostgreSQL."""
     run("--test", f"test/live/{suite}.test.ts", **server)
+
+
+def test_the_official_verifier_accepts_what_we_send():
+    """The same as in Python, by `standardwebhooks` of npm, and by our own `verify`."""
+    request = asyncio.run(arrived(headers={"x-own": "1"}))
+    given = {"headers": request.headers, "body": request.body.decode(), "secret": SECRET}
+
+    told = run("--test", "test/verify.test.ts", TOWPATH_REQUEST=json.dumps(given))
+
+    assert "skipped 0" in told
 
 
 def test_events_while_the_server_is_restarted(durable_place, tmp_path):

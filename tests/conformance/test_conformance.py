@@ -86,8 +86,13 @@ def passed(url, tmp_path):
     return sum(each["status"] == "passed" for each in results), failed
 
 
-@pytest.mark.parametrize("prefix", ["", "/towpath"])
+@pytest.mark.parametrize(
+    ("durable_place", "prefix"),
+    [("sqlite", "/towpath"), ("postgres", "")],
+    indirect=["durable_place"],
+)
 def test_the_suite_of_durable_streams_passes(durable_place, prefix, tmp_path, quick_passwords):
+    """EV-4: mounted on one database, at the root on the other; the two have nothing in common."""
     database, needed = durable_place
     with App(database, stream_wait=WAIT, **needed) as app:
         token = token_of(app, "_superusers", "root@example.org")

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -219,6 +220,28 @@ class Juggler:
             with forgiven("database_unavailable", "invalid_state"):
                 job = await self.jobs.acancel(self.dice.choice(self.mine))
                 self.book.add("cancelled", job.id)
+
+
+def work_in_session(app: App, seed: float) -> None:
+    """Begin jobs and end them in one way or another, as a worker with a session, until killed."""
+    dice = chance.dice(seed)
+    session = app.sessions.start("worker", ["mail"])
+    while True:
+        leases = app.jobs.reserve("mail", limit=3, timeout=0.2, session=session)
+        with forgiven("lease_lost"):
+            app.sessions.beat(session, started=leases[:2])
+            for lease in leases:
+                end = dice.choice([app.jobs.complete, app.jobs.bury, partial(fail, app), None])
+                if end is None:  # its session holds it
+                    continue
+                end(lease)
+            continue
+        session = app.sessions.start("worker", ["mail"])
+
+
+def fail(app: App, lease: Lease) -> None:
+    """Fail a job, to be tried again at once."""
+    app.jobs.fail(lease, "bad luck", delay=0)
 
 
 @contextlib.contextmanager
@@ -527,18 +550,78 @@ def keep_schedules(app: App) -> None:
     Event().wait()
 
 
+def publish_for_good(app: App, record: str, writers: list[int]) -> None:
+    """Publish until killed, by our own connection and by Django's."""
+    from tests.faults import callers  # noqa: PLC0415 - other programs need none of its drivers
+
+    callers.publish_for_good(app, Record(record).add, writers)
+
+
 def say(*words: object) -> None:
     """Print a line, wholly or not at all: several processes share the output."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def resolve_all_but(mute: str) -> None:
+    ask = socket.getaddrinfo
+
+    def answer_or_hang(host: str, *rest: Any, **options: Any) -> Any:
+        if host.endswith(mute):
+            Event().wait()
+        return ask("127.0.0.1" if host.endswith(".example") else host, *rest, **options)
+
+    socket.getaddrinfo = answer_or_hang  # type: ignore[assignment]
+
+
+async def deliver(
+    app: App,
+    *,
+    only: str | None = None,
+    record: str | None = None,
+    slack: float = 1,
+    dies: int = 0,
+    mute: str | None = None,
+) -> None:
+    """Deliver webhooks until killed; kill itself after `dies` answers, before their reports.
+
+    Names that end in `mute` are never resolved; those in .example lead to this machine.
+    """
+    from towpath.store import deliveries  # noqa: PLC0415 - few programs need these
+    from towpath.webhooks import reports, worker  # noqa: PLC0415
+    from towpath.webhooks.running import Deliveries  # noqa: PLC0415
+
+    deliveries.LEASE_SLACK = int(slack * 1e6)
+    begin, put = worker.DeliveryWorker._begin, reports.Reports.put
+    claimed = Record(record) if record else None
+    left = [dies]
+
+    def begin_and_record(self: Any, delivery: Any, *rest: Any) -> None:
+        if claimed:
+            claimed.add(delivery.job, delivery.token, delivery.now, delivery.until)
+        begin(self, delivery, *rest)
+
+    def die_or_put(self: Any, *made: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        put(self, *made)
+
+    if mute:
+        resolve_all_but(mute)
+    worker.DeliveryWorker._begin = begin_and_record  # type: ignore[method-assign]
+    reports.Reports.put = die_or_put  # type: ignore[method-assign]
+    print("ready", flush=True)  # noqa: T201
+    await Deliveries(app, only=only).arun()
 
 
 PROGRAMS = {
     program.__name__: program
     for program in (
         produce_and_work, aproduce_and_work, produce, aproduce, work, awork, hold, ahold,
-        juggle, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
+        juggle, work_in_session, fork, fork_and_list, fork_and_wait, fork_and_close, fork_and_die,
         fork_after_interrupt, fork_among_threads, fill, stop_inside, stop_in_backup,
-        enqueue_when_told, wait_among_files, keep_schedules, subscribe,
+        enqueue_when_told, wait_among_files, keep_schedules, subscribe, publish_for_good,
+        deliver,
     )
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ import contextlib
 import psycopg
 import pytest
 
-from towpath import Job
+from towpath import Job, NewEvent
 from towpath.errors import DatabaseDenied
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
@@ -70,3 +70,40 @@ def test_an_error_reaches_only_the_call_that_made_it(make_app, refusing):
     assert isinstance(job, Job)
     assert not isinstance(paused, Exception)
     assert isinstance(denied, DatabaseDenied)
+
+
+@on_postgres
+def test_no_statement_has_more_bytes_of_events_than_allowed(make_app):
+    """One call of many events goes in several statements; calls share one while it has room."""
+    seen = []
+
+    def sizes():
+        found = [sum(item["size"] for item in items) for items in seen]
+        seen.clear()
+        return found
+
+    async def main():
+        async with make_app(lanes=1, batch_bytes=5_000) as app:
+            await app.events.apublish("chat", 0)
+            asked = app._database.asked
+
+            def noting(query):
+                if query.statement.name in {"publish", "append"}:
+                    seen.append(query.items)
+                return asked(query)
+
+            app._database.asked = noting
+            large = NewEvent("x" * 998)  # and two quotes
+            await app.events.apublish_many("chat", [large] * 20)
+            assert sizes() == [5_000] * 4
+            await asyncio.gather(*(app.events.apublish("chat", "x" * 998) for _ in range(20)))
+            shared = sizes()
+            assert max(shared) == 5_000
+            assert sum(shared) == 20_000
+            connection = await psycopg.AsyncConnection.connect(app._database.url)
+            async with connection:
+                await app.events.apublish_many("chat", [large] * 20, connection=connection)
+            page = await app.events.aread("chat")
+            assert [len(str(event.payload)) for event in page.events] == [1] + [998] * 60
+
+    asyncio.run(main())

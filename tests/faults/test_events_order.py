@@ -1,5 +1,10 @@
 """The log under many writers: numbers without holes, in the order of commits, nothing lost."""
 
+import asyncio
+import contextlib
+import itertools
+import math
+import os
 import sqlite3
 import time
 from collections import Counter
@@ -9,12 +14,13 @@ from threading import Event as Flag
 import psycopg
 import pytest
 
-from tests.faults.chance import dice
+from tests.faults.callers import CHANNELS, Async, by_driver, by_sqlalchemy, calls, transactions
 from tests.faults.gates import Gate
+from tests.faults.processes import wait_until
+from tests.faults.programs import lines
 from tests.faults.sizes import many
-from towpath import NewEvent
-
-CHANNELS = ["a", "b", "c"]
+from towpath.database.clock import machine_clock
+from towpath.errors import ChannelClosed, MaxChannelsReached
 
 
 @pytest.fixture
@@ -34,6 +40,16 @@ def connect(place, kind):
     yield open_one
     for each in opened:
         each.close()
+
+
+@pytest.fixture
+def deadlocks(kind, request):
+    """Count the deadlocks since the beginning of the test, where there can be any."""
+    if kind == "sqlite":
+        return lambda: 0
+    server = request.getfixturevalue("postgres")
+    before = server.log.count("deadlock detected")
+    return lambda: server.log.count("deadlock detected") - before
 
 
 def read_all(app, channel, after=None):
@@ -68,63 +84,131 @@ class Polling:
             time.sleep(0.003)
 
 
+class Stepping:
+    """The real time, which goes back by an hour when it is told to."""
+
+    def __init__(self):
+        self.has_stepped = False
+
+    def __call__(self):
+        return machine_clock() - self.has_stepped * 3_600_000_000
+
+
 class Writers:
-    """Writers of their own and callers' transactions, and what they have committed."""
+    """Publishers in threads and tasks, and what they have committed."""
 
-    def __init__(self, apps, connect):
-        self.apps, self.connect = apps, connect
-        self.committed = []  # channel, writer, number, place in its call
+    def __init__(self, apps, url):
+        self.apps, self.url = apps, url
+        self.committed = {}  # channel, writer, number: when it was begun, when it was committed
+        self._moments = itertools.count()
 
-    def write(self, writer):
+    def note(self, began, channels, payload):
+        ended = next(self._moments)
+        for channel in channels:
+            self.committed[channel, *payload] = began, ended
+
+    def call(self, writer):
         """Publish on the app's own connections."""
-        chance = dice(writer)
-        for n in range(many(40)):
-            channel, events = chance.choice(CHANNELS), self.apps[n % 2].events
-            size = 3 if chance.random() < 0.3 else 1
-            events.publish_many(channel, [NewEvent([writer, n, k]) for k in range(size)])
-            self.committed.extend((channel, writer, n, k) for k in range(size))
+        for n, (channel, payload) in enumerate(calls(writer, many(40), CHANNELS)):
+            began = next(self._moments)
+            self.apps[n % 2].events.publish(channel, payload)
+            self.note(began, [channel], payload)
 
-    def borrow(self, writer):
+    async def acall(self, writer):
+        for channel, payload in calls(writer, many(40), CHANNELS):
+            began = next(self._moments)
+            await self.apps[0].events.apublish(channel, payload)
+            self.note(began, [channel], payload)
+
+    def borrow(self, writer, connect):
         """Publish in transactions that stay open for a while, and of which some are rolled back."""
-        chance = dice(writer)
-        connection = self.connect()
-        for n in range(many(15)):
-            channels = chance.sample(CHANNELS, chance.randint(1, 3))
-            for channel in channels:
-                self.apps[0].events.publish(channel, [writer, n, 0], connection=connection)
-            time.sleep(chance.random() / 50)
-            if chance.random() < 0.2:
-                connection.rollback()
-            else:
-                connection.commit()
-                self.committed.extend((channel, writer, n, 0) for channel in channels)
+        with contextlib.closing(connect(self.url)) as caller:
+            for sent in transactions(writer, many(15), CHANNELS):
+                began = next(self._moments)
+                caller.publish(self.apps[0], sent)
+                if sent.commits:
+                    self.note(began, sent.channels, sent.payload)
+                time.sleep(sent.rest)
+
+    async def aborrow(self, writer):
+        caller = Async()
+        await caller.open(self.url)
+        for sent in transactions(writer, many(15), CHANNELS):
+            began = next(self._moments)
+            await caller.publish(self.apps[0], sent)
+            if sent.commits:
+                self.note(began, sent.channels, sent.payload)
+            await asyncio.sleep(sent.rest)
+        await caller.close()
+
+    async def all_async(self):
+        await asyncio.gather(*(self.acall(n) for n in (3, 4, 5)), self.aborrow(8))
 
 
-def test_readers_see_every_event_in_its_place_while_callers_commit_late(make_app, connect):
-    """EV-1: 4 own writers and 4 callers' transactions, with delays and rollbacks.
+def test_readers_see_every_event_in_its_place_while_callers_commit_late(
+    make_app, start, place, tmp_path, deadlocks
+):
+    """EV-1, EV-9: 8 own writers and 5 callers' transactions, in threads, tasks and processes.
 
-    Readers that poll all the time see numbers without a hole, and just what was committed; each
-    writer's events in the order in which it committed them.
+    Some transactions are rolled back, two processes are killed, and the clock goes back by an hour.
+    Readers that poll all the time see numbers without a hole, and just what was committed; what was
+    committed before another publish began comes before it.
     """
-    app, other = make_app(), make_app()
+    clock, stop = Stepping(), Flag()
+    app, other = make_app(busy_timeout=60, clock=clock), make_app(busy_timeout=60, clock=clock)
     app.migrate()
-    writers, stop = Writers((app, other), connect), Flag()
+    writers = Writers((app, other), place[0])
+    records = {tmp_path / f"{each}": (each, each + 1) for each in (20, 30)}
+    mortals = [
+        start(
+            "publish_for_good", record=str(record), writers=list(two), settings={"busy_timeout": 60}
+        )
+        for record, two in records.items()
+    ]
     readers = {channel: Polling(app, channel, stop) for channel in CHANNELS}
-    with ThreadPoolExecutor(11) as threads:
+    with ThreadPoolExecutor(9) as threads:
         reading = [threads.submit(reader.run) for reader in readers.values()]
-        writing = [threads.submit(writers.write, n) for n in range(4)]
-        writing += [threads.submit(writers.borrow, n) for n in range(4, 8)]
-        for each in writing:
-            each.result()
-        stop.set()
+        try:
+            for record in records:
+                wait_until(lambda record=record: len(lines(record)) > 10)
+            writing = [threads.submit(writers.call, n) for n in range(3)]
+            writing += [threads.submit(writers.borrow, 6, by_driver)]
+            writing += [threads.submit(writers.borrow, 7, by_sqlalchemy)]
+            writing += [threads.submit(asyncio.run, writers.all_async())]
+            wait_until(lambda: len(writers.committed) > many(100))
+            clock.has_stepped = True
+            for mortal in mortals:
+                mortal.kill_alive()
+            for each in writing:
+                each.result()
+        finally:
+            stop.set()
         for each in reading:
             each.result()
 
+    told = {(words[0], *map(int, words[1:])) for record in records for words in lines(record)}
+    mortal = {writer for two in records.values() for writer in two}
     for channel, reader in readers.items():
-        found = [tuple(event.payload) for event in reader.seen]
-        assert numbers(reader.seen) == list(range(1, len(found) + 1))
-        assert Counter(found) == Counter(key[1:] for key in writers.committed if key[0] == channel)
-        assert sorted(found, key=lambda key: key[0]) == sorted(found)  # of each writer in order
+        assert numbers(reader.seen) == list(range(1, len(reader.seen) + 1))
+        found = [(channel, *event.payload) for event in reader.seen]
+        assert len(set(found)) == len(found)
+        committed = {key for key in writers.committed if key[0] == channel}
+        assert {key for key in found if key[1] not in mortal} == committed
+        assert {key for key in told if key[0] == channel} <= set(found)
+        assert sorted(found, key=lambda key: key[1]) == sorted(found)  # of each writer in order
+        in_time = [writers.committed[key] for key in found if key in writers.committed]
+        earliest_end = math.inf
+        for began, ended in reversed(in_time):
+            assert began < earliest_end, "an event that was committed before this one comes later"
+            earliest_end = min(earliest_end, ended)
+    unacknowledged = Counter(
+        writer
+        for channel, reader in readers.items()
+        for writer, number in (event.payload for event in reader.seen)
+        if writer in mortal and (channel, writer, number) not in told
+    )
+    assert all(number <= 3 for number in unacknowledged.values())  # its last transaction
+    assert deadlocks() == 0
 
 
 def test_what_was_committed_before_comes_first(make_app, connect):
@@ -193,6 +277,20 @@ def test_what_a_caller_rolls_back_was_never_published(make_app, connect):
     assert app.events.list() == []
 
 
+def test_a_caller_is_told_that_there_are_too_many_channels_while_it_can_roll_back(
+    make_app, connect
+):
+    app = make_app(max_channels=1)
+    app.events.publish("chat", 1)
+    connection = connect()
+    with pytest.raises(MaxChannelsReached):
+        app.events.publish("other", 1, connection=connection)
+    app.events.publish("chat", 2, connection=connection)
+    connection.commit()
+
+    assert [event.payload for event in app.events.read("chat").events] == [1, 2]
+
+
 def test_a_posted_event_is_read_at_once_after_the_commit(make_app, connect):
     app = make_app()
     app.migrate()
@@ -204,6 +302,21 @@ def test_a_posted_event_is_read_at_once_after_the_commit(make_app, connect):
     [event] = app.events.read("chat").events
     assert (event.id, event.payload, event.type, event.key) == (posted.id, {"a": 1}, "t", "k")
     assert app.events.position("chat") == event.cursor
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_position_does_not_chase_what_is_posted_meanwhile(make_app, connect, threads):
+    app, other = make_app(), make_app()
+    connection = connect()
+    other.events.publish("chat", 1, connection=connection)
+    connection.commit()
+
+    with Gate(app, threads).before("forget_posted", app.events.position, "chat") as asked:
+        other.events.publish("chat", 2, connection=connection)
+        connection.commit()
+
+    [first, _] = app.events.read("chat").events
+    assert asked.result() == first.cursor
 
 
 def test_upkeep_places_what_no_one_reads(make_app, connect):
@@ -239,18 +352,43 @@ class TestOnPostgres:
     def kind(self, request):
         return request.param
 
-    def test_an_open_caller_makes_no_publish_wait(self, make_app, connect, threads):
+    def test_an_open_caller_makes_no_one_wait(self, make_app, connect):
+        """EV-9: a wait for its transaction, which stays open, would end in DatabaseBusy."""
         app = make_app(busy_timeout=1)
         app.events.publish("chat", 0)
         connection = connect()
         app.events.publish("chat", "late", connection=connection)
-        # The transaction is open: a publish that had to wait for it would end in DatabaseBusy.
+        session = app.sessions.start("w")
         for n in range(1, 21):
             app.events.publish("chat", n, key=None if n % 2 else f"k{n}")
+            app.jobs.enqueue("mail", n)
+            [lease] = app.jobs.reserve("mail", session=session)
+            app.sessions.beat(session, started=[lease])
+            app.jobs.say(lease, said=0, events=[n])
+            app.jobs.complete(lease)
+        app.upkeep.run()
         connection.commit()
 
         found = [event.payload for event in read_all(app, "chat")]
         assert found == [*range(21), "late"]
+
+    def test_an_open_transaction_in_another_database_delays_no_event(
+        self, make_app, connect, postgres
+    ):
+        """It holds back what is visible to all, which an order by transactions would wait for."""
+        app = make_app()
+        name, connection = f"elsewhere_{os.getpid()}", connect()
+        following = app.events.subscribe("chat", timeout=60)
+        with psycopg.connect(postgres.url(), autocommit=True) as server:
+            server.execute(f"create database {name}")
+            with psycopg.connect(postgres.url(name)) as idle:
+                idle.execute("create table t (n integer)")
+                app.events.publish("chat", 1)
+                app.events.publish("chat", 2, connection=connection)
+                connection.commit()
+
+                assert [next(following).payload for _ in range(2)] == [1, 2]
+            server.execute(f"drop database {name} with (force)")
 
     def test_two_callers_with_channels_in_opposite_order_do_not_deadlock(self, make_app, connect):
         app = make_app()
@@ -265,6 +403,24 @@ class TestOnPostgres:
         one.commit()
 
         assert [event.payload for event in read_all(app, "a")] in ([0, 1, 2], [0, 2, 1])
+
+    def test_what_a_caller_commits_after_a_close_is_kept(self, make_app, connect):
+        """EV-9: the channel was open when it was published, so the commit must not lose it."""
+        app = make_app()
+        app.events.publish("chat", 0)
+        connection = connect()
+        app.events.publish("chat", "late", connection=connection)
+        app.events.close("chat")
+        seen = app.events.read("chat")
+        with pytest.raises(ChannelClosed):
+            app.events.publish("chat", "later", connection=connect())
+        connection.commit()
+
+        page = app.events.read("chat", seen.cursor)
+        assert ([each.payload for each in page.events], page.ended) == (["late"], "closed")
+        assert [event.payload for event in read_all(app, "chat")] == [0, "late"]
+        with pytest.raises(ChannelClosed):
+            app.events.publish("chat", "later")
 
     def test_a_caller_may_work_with_a_snapshot(self, make_app, connect):
         app = make_app()

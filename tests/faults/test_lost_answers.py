@@ -16,7 +16,6 @@ from tests.faults.books import Books
 from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
 from tests.faults.proxy import COMMIT, Proxy
-from towpath import NewEvent
 from towpath.database.bells import PostgresBell
 from towpath.errors import Conflict, DatabaseUnavailable, NotFound
 from towpath.operation import Mode, Operation, Wakeup
@@ -497,7 +496,7 @@ def test_what_a_silent_connection_has_taken_is_asked_again_on_another(
     make_app, colour, proxy, caplog, lose
 ):
     """The server answers elsewhere, and says that it does not work on it."""
-    app = colour(make_app(connect_timeout=1, lanes=1))
+    app = colour(make_app(connect_timeout=6, lanes=1))
     app.topics.list()
     getattr(proxy, lose)(ENQUEUE)
 
@@ -510,7 +509,7 @@ def test_what_a_silent_connection_has_taken_is_asked_again_on_another(
 
 @pytest.mark.parametrize("colour", ["blocking", "async"], indirect=True)
 def test_what_may_not_be_repeated_is_told_when_its_connection_falls_silent(make_app, colour, proxy):
-    app = colour(make_app(connect_timeout=1, lanes=1))
+    app = colour(make_app(connect_timeout=6, lanes=1))
     job = app.jobs.enqueue("mail")
     proxy.swallow_answer(COMMIT)
 
@@ -609,68 +608,3 @@ def wait_until_nothing_is_asked(books):
         return asked[0] == before
 
     wait_until(is_quiet)
-
-
-# ---------------------------------------------------------------- events
-
-PUBLISH = "numbered as materialized ("
-
-
-@pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
-def test_an_event_whose_answer_is_lost_is_stored_once(app, proxy, lose):
-    app.events.publish("chat", 0)
-    getattr(proxy, lose)(PUBLISH)
-
-    event = app.events.publish("chat", 1)
-
-    assert proxy.happened.is_set()
-    page = app.events.read("chat")
-    assert [each.payload for each in page.events] == [0, 1]
-    assert page.events[-1] == event
-
-
-@pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=str)
-def test_the_first_event_of_a_channel_whose_answer_is_lost_is_stored_once(app, proxy, options):
-    proxy.lose_answer(COMMIT)
-
-    event = app.events.publish("chat", 1, **options)
-
-    assert proxy.happened.is_set()
-    assert app.events.read("chat").events == [event]
-
-
-def test_many_events_whose_answer_is_lost_are_stored_once(app, proxy):
-    app.events.publish("chat", -1)
-    proxy.lose_answer(PUBLISH)
-
-    told = app.events.publish_many("chat", [NewEvent(n) for n in range(1_500)])
-
-    assert proxy.happened.is_set()
-    assert app.events.read("chat", told[0].cursor).events[0] == told[1]
-    assert app.events.position("chat") == told[-1].cursor
-
-
-def test_a_close_whose_answer_is_lost_holds(app, proxy):
-    app.events.publish("chat", 1)
-    proxy.lose_answer(COMMIT)
-    app.events.close("chat")
-
-    assert proxy.happened.is_set()
-    assert app.events.read("chat").ended == "closed"
-
-
-def test_a_lost_event_is_found_although_others_came_after_it(make_app, threads, proxy):
-    """The repeated publish looks for what it has stored, behind a thousand newer events."""
-    app, other = make_app(), make_app()
-    app.events.publish("chat", 0)
-    proxy.lose_answer(PUBLISH)
-
-    # Only a repeated publish asks this.
-    with Gate(app, threads).before("hold", app.events.publish, "chat", "lost") as published:
-        other.events.publish_many("chat", [NewEvent(n) for n in range(1_500)])
-
-    assert proxy.happened.is_set()
-    found = []
-    while not found or found[-1].cursor != app.events.position("chat"):
-        found += app.events.read("chat", found[-1].cursor if found else None).events
-    assert [event for event in found if event.payload == "lost"] == [published.result()]

@@ -4,24 +4,15 @@ import pytest
 
 from tests.faults.gates import Gate
 from towpath.errors import CursorReset
-from towpath.operation import Operation
-from towpath.statement import Statement
+from towpath.model.durable import Fork, NewStream
+from towpath.model.ids import uuid7
+from towpath.store import creating
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres"])
 
 
 def published(app, count):
     return [app.events.publish("chat", n).cursor for n in range(count)]
-
-
-def forked():
-    yield Statement(
-        "forked",
-        {
-            "any": "update towpath.channel set source = (select id from towpath.channel"
-            " where name = 'chat') where name = 'fork'"
-        },
-    )()
 
 
 def payloads(app, after=None):
@@ -85,12 +76,20 @@ def test_a_consumer_that_attaches_just_before_holds_events_back(make_app, thread
     assert payloads(app, cursor) == [0, 1, 2, 3, 4]
 
 
-def test_a_fork_that_is_made_just_before_keeps_its_source(make_app, threads):
+@pytest.mark.parametrize("moment", ["hold_to_trim", "raise_low", "drop_below"])
+def test_a_fork_that_is_made_at_that_moment_has_no_hole(make_app, threads, moment):
+    """EV-5: it waits for the mark, or the mark rises in it, too."""
     app, trimmer = make_app(), make_app(event_max_count=2)
-    published(app, 5)
+    cursors = published(app, 5)
+    new = NewStream(fork=Fork("chat", None))
 
-    with Gate(trimmer, threads).before("hold_to_trim", trimmer.upkeep.run):
-        app.events.publish("fork", 1)
-        app.run(Operation("forked", forked))
+    with Gate(trimmer, threads).before(moment, trimmer.upkeep.run):
+        making = threads.submit(app.run, creating.create("fork", new, [], uuid7()))
+        if moment != "raise_low":  # else the row of its source is held
+            making.result(30)
+    making.result(30)
 
-    assert payloads(app) == [0, 1, 2, 3, 4]
+    assert payloads(app) == [3, 4]
+    assert [event.payload for event in app.events.read("fork").events] == [3, 4]
+    with pytest.raises(CursorReset):
+        app.events.read("fork", cursors[0])

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.faults.books import unchanged
+from tests.faults.gates import Gate
 from tests.faults.processes import wait_until
+from towpath.errors import LeaseLost
 
 VERBS = ["complete", "fail", "release", "release later", "bury", "touch", "say", "delete"]
 
@@ -74,3 +76,27 @@ def test_a_holder_that_wakes_before_anybody_took_the_job_may_still_finish(start,
 
     assert stalled.hear() == "done"
     books.check_completions()
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_worker_that_is_stopped_inside_a_transaction_loses_its_jobs(make_app, threads):
+    """Its heartbeat holds the row of its session, which is deleted when the worker is dead."""
+    app = make_app()
+    stopped = make_app(connect_timeout=30)
+    session = stopped.sessions.start()
+    app.jobs.enqueue("mail")
+    [lease] = stopped.jobs.reserve("mail", session=session)
+    rescuer = make_app(beat_every=0.2, dead_after=1.0)
+
+    with Gate(stopped, threads).before("cancelled_of", refused_beat, stopped, session) as beating:
+        rescuer.upkeep.start()
+        [rescued] = app.jobs.reserve("mail", timeout=60)
+
+    assert beating.result()
+    assert (rescued.job.id, rescued.epoch) == (lease.job.id, 2)
+
+
+def refused_beat(app, session):
+    with pytest.raises(LeaseLost, match="called dead"):
+        app.sessions.beat(session)
+    return True

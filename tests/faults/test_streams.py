@@ -1,20 +1,11 @@
-"""The streams of jobs, whose writers overtake each other, end, die or freeze."""
-
-import contextlib
-import signal
-import subprocess
-import sys
-from threading import Thread
+"""The streams of jobs, whose writers overtake each other or end: one statement against another."""
 
 import pytest
 
 from tests.faults.gates import Gate
-from tests.faults.processes import wait_until
-from towpath import App, StreamEnd
 from towpath.errors import LeaseLost, WordsMissing
 
 on_postgres = pytest.mark.parametrize("kind", ["postgres"])
-TEXT = "the quick brown fox jumps over the lazy dog " * 2
 
 
 @pytest.fixture
@@ -27,9 +18,6 @@ def lease(make_app):
 def spoken(app, job):
     page = app.events.read(f"job:{job.id}")
     return [event.payload for event in page.events], page.ended
-
-
-# ---------------------------------------------------------------- one statement against another
 
 
 @on_postgres
@@ -116,87 +104,3 @@ def test_a_job_that_speaks_and_ends_while_it_is_looked_at_is_not_silent(make_app
         other.jobs.complete(lease)
 
     assert reading.result() == (["word"], "completed")
-
-
-# ---------------------------------------------------------------- workers that die and freeze
-
-
-@pytest.fixture
-def app(durable_place):
-    url, needed = durable_place
-    with App(url, beat_every=0.2, dead_after=1.0, **needed) as app:
-        app.upkeep.start()
-        yield app
-
-
-@pytest.fixture
-def start(durable_place):
-    """Start workers, and kill those that are left."""
-    url, needed = durable_place
-    with contextlib.ExitStack() as stack:
-
-        def begin():
-            words = [*("-m", "tests.faults.worker_program"), url, needed.get("schema", "towpath")]
-            process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            stack.callback(process.stdout.close)
-            assert process.stdout.readline() == b"working\n"
-            return process
-
-        yield begin
-
-
-class Reader(Thread):
-    """Reads the stream of a job as it comes, and drops what a lost try has said."""
-
-    def __init__(self, app, job):
-        super().__init__(daemon=True)
-        self.events, self.tries, self.ended = [], [], None
-        self._pieces = app.jobs.stream(job)
-        self.start()
-
-    def run(self):
-        for piece in self._pieces:
-            if isinstance(piece, StreamEnd):
-                self.ended = piece.ended
-            elif piece.type == "towpath.try":
-                told = piece.payload["towpath"]
-                self.tries.append((told["try"], told["after"]))
-                self.events = [each for each in self.events if each.cursor <= told["since"]]
-            else:
-                self.events.append(piece)
-
-    @property
-    def text(self):
-        return "".join(event.payload for event in self.events)
-
-
-@pytest.mark.parametrize("task", ["tell", "tell_in_sandbox"])
-def test_the_text_of_the_last_try_is_whole_though_a_worker_is_killed(app, start, task):
-    job = app.jobs.enqueue(task, {"text": TEXT, "pause": 0.03})
-    reader = Reader(app, job)
-    first = start()
-    wait_until(lambda: len(reader.text) > len(TEXT) // 2)
-    first.kill()
-    start()
-
-    wait_until(lambda: reader.ended)
-    assert (reader.text, reader.ended) == (TEXT, "completed")
-    assert reader.tries == [(2, "crash")]
-
-
-def test_a_worker_that_was_frozen_says_nothing_more(app, start):
-    job = app.jobs.enqueue("tell", {"text": TEXT, "pause": 0.03})
-    reader = Reader(app, job)
-    first = start()
-    wait_until(lambda: len(reader.text) > len(TEXT) // 2)
-    first.send_signal(signal.SIGSTOP)
-    start()
-    wait_until(lambda: reader.tries and reader.text)
-
-    first.send_signal(signal.SIGCONT)
-
-    wait_until(lambda: reader.ended)
-    assert (reader.text, reader.ended) == (TEXT, "completed")
-    assert len(reader.tries) == 1

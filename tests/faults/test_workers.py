@@ -216,6 +216,7 @@ def sessions(app):
 
 def test_the_name_of_a_worker_is_in_its_session(app, start):
     """MS-9"""
+    app.migrate()  # its tables are read before a worker may have made them
     workers = [start(), start()]
     wait_until(lambda: len(sessions(app)) == 2)
 
@@ -357,6 +358,7 @@ def test_a_worker_can_be_stopped_before_it_has_found_its_database(server, caplog
         assert "the database is unavailable" not in caplog.text
 
 
+@pytest.mark.usefixtures("untouched")
 def test_a_worker_lets_its_tables_be_made_however_long_that_takes(postgres, postgres_schema):
     """Its connections are not cut, though it waits for longer than it takes to count as stalled."""
     with (

@@ -1,6 +1,10 @@
-"""Django, once in each process of pytest: on which database, says each test."""
+"""New databases; and Django, once in each process of pytest: each test says on which database."""
+
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import django
+import psycopg
 import pytest
 from django.conf import settings
 
@@ -16,6 +20,20 @@ if not settings.configured:
         USE_TZ=True,
     )
     django.setup()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_database(request, tmp_path):
+    """The URL of an empty database, for programs that make tables of their own."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/new.db"
+        return
+    server = request.getfixturevalue("postgres").url()
+    name = f"new_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+        connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

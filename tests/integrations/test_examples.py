@@ -1,5 +1,6 @@
-"""The examples run as they stand; those of FastAPI and Django are with their frameworks' tests."""
+"""The examples run as they stand; more of FastAPI and Django is with their frameworks' tests."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -13,7 +14,11 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import eventually
+from tests.integrations.test_starlette import uvicorn
+from tests.webhooks.receivers import EVENT, SECRET, attempt, sender
 from towpath import App
+from towpath.model.signatures import new_secret
+from towpath.webhooks import job_id
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -50,6 +55,30 @@ def test_the_tests_of_reminders():
     )
 
     assert "2 passed" in done.stdout
+
+
+def test_the_receiver_of_webhooks(durable_place, tmp_path, monkeypatch):
+    """A webhook that comes twice runs nothing twice; one that is not genuine runs nothing."""
+    monkeypatch.setenv("WEBHOOK_SECRETS", f"{new_secret()} {SECRET}")
+    url, needed = durable_place
+
+    async def deliver(where):
+        async with sender() as client:
+            sent = attempt(f"{where}/webhooks/shop")
+            forged = attempt(f"{where}/webhooks/shop", secrets=[new_secret()])
+            return [
+                (await client.send(each)).response_status for each in (sent, sent, forged, sent)
+            ]
+
+    with (
+        uvicorn("examples.receiver:api", durable_place, tmp_path) as (_, where),
+        App(url, **needed) as app,
+    ):
+        assert asyncio.run(deliver(where)) == [204, 204, 401, 204]
+        id = job_id("shop", str(EVENT))
+        eventually(lambda: app.jobs.get(id).state == "completed")
+        assert [(job.id, job.returned) for job in app.jobs.list()] == [(id, "order.paid with a, b")]
+        assert id.version == 8
 
 
 @pytest.fixture

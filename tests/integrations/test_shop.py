@@ -9,11 +9,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import httpx
-import psycopg
 import pytest
 
 from tests.conftest import eventually
@@ -24,18 +21,10 @@ WALK = re.findall(r"^\$ (curl .*)\n(.*)$", README, re.MULTILINE)
 COMMANDS = re.findall(r"^(towpath (?!worker).*)$", README, re.MULTILINE)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request, tmp_path):
+@pytest.fixture
+def database(new_database):
     """The URL of an empty database, as SQLAlchemy spells it."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/shop.db"
-        return
-    server = request.getfixturevalue("postgres").url()
-    name = f"shop_{uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-        yield urlsplit(server)._replace(scheme="postgresql+psycopg", path=f"/{name}").geturl()
-        connection.execute(f"drop database {name} with (force)")
+    return new_database.replace("postgresql:", "postgresql+psycopg:")
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -15,10 +17,15 @@ import pytest
 from starlette.applications import Starlette
 
 from tests.conftest import eventually
+from tests.faults.processes import until
 from towpath import App
 from towpath.errors import Invalid
 from towpath.integrations.starlette import lifespan
+from towpath.model.sealing import new_key
 from towpath.store import sessions
+from towpath.webhooks.memory import MemoryPoster, MemoryReceiver
+from towpath.webhooks.running import Deliveries
+from towpath.webhooks.sender import WebhookSender
 from towpath.worker import Worker
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +99,26 @@ def _answers(url):
     except httpx.TransportError:
         return False
     return True
+
+
+def test_answers_that_go_on_end_at_sigterm(app, durable_place, tmp_path):
+    """Otherwise uvicorn waits for them until their lifetime ends."""
+    headers = {"authorization": f"Bearer {app.keys.create('k', scopes=['subscribe'])[1]}"}
+    path = "/queue/api/channels/chat/events"
+    with uvicorn("tests.integrations.mounted_program:web", durable_place, tmp_path) as (
+        server,
+        url,
+    ):
+        events = {"accept": "text/event-stream"}
+        with httpx.stream("GET", url + path, headers=headers | events, timeout=60) as answer:
+            lines = answer.iter_lines()
+            assert any('"current"' in line for line in lines)
+            server.send_signal(signal.SIGTERM)
+            ends = time.monotonic() + 60
+            last = itertools.takewhile(lambda _: time.monotonic() < ends, lines)  # beats come, too
+            assert any('"bye"' in line for line in last)
+
+        ended_well(server, tmp_path)
 
 
 def test_the_example_reports_what_it_was_asked_for(durable_place, tmp_path):
@@ -183,3 +210,38 @@ def test_a_worker_that_ends_by_an_error_is_reported(app, double, serving, caplog
     made = lifespan(app, worker=lambda: Broken(app))
     with pytest.raises(ZeroDivisionError), serving(made):
         eventually(lambda: "the worker of this application failed" in caplog.text)
+
+
+def test_webhooks_are_delivered_in_the_loop_of_the_application(durable_place):
+    url, needed = durable_place
+    poster = MemoryPoster()
+    poster.receivers["https://a.example/"] = receiver = MemoryReceiver("https://a.example/")
+
+    async def live():
+        async with App(url, webhook_key=new_key(), **needed) as app:
+            own = lambda: Deliveries(app, sender=lambda _: WebhookSender(poster=poster))  # noqa: E731
+            site = Starlette(lifespan=lifespan(app, worker=False, deliveries=own))
+            async with site.router.lifespan_context(site):
+                await app.webhooks.acreate("orders", receiver.url)
+                await app.events.apublish("orders", 1)
+                await until(lambda: receiver.requests)
+            # It has ended with the application, and has written its reports.
+            [attempt] = await app.webhooks.sagas.aattempts(1)
+            assert attempt.status == "Completed"
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("key", ["", "wrong"])
+def test_an_application_may_deliver_webhooks_by_default_options(durable_place, key):
+    url, needed = durable_place
+
+    async def live():
+        async with App(url, webhook_key=key, **needed) as app:
+            site = Starlette(lifespan=lifespan(app, worker=False, deliveries=True))
+            async with site.router.lifespan_context(site):
+                await asyncio.sleep(0)
+
+    is_wrong = key == "wrong"
+    with pytest.raises(Invalid) if is_wrong else contextlib.nullcontext():
+        asyncio.run(live())

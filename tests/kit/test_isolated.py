@@ -13,7 +13,14 @@ import pytest
 from tests.conftest import new_place
 from towpath import App, Backoff, Bury, Cancel, Context, Retry
 from towpath.app.connect import sqlite_path
-from towpath.errors import Invalid, ResultTimeout, SchemaMissing, TimeLimitExceeded
+from towpath.errors import (
+    Invalid,
+    InvalidToken,
+    ResultTimeout,
+    SchemaMissing,
+    TimeLimitExceeded,
+)
+from towpath.model.durable import NewStream
 from towpath.testing import MOST_RUNS, Crash, isolated
 
 
@@ -575,6 +582,7 @@ def test_the_url_is_the_one_that_was_given_with_its_driver(app, postgres, driver
         assert jobs.url == url
 
 
+@pytest.mark.usefixtures("untouched")
 def test_the_database_of_the_users_tests_is_left_without_our_tables(app, kind, tmp_path, request):
     url, _ = new_place(kind, tmp_path, request)
     for number in range(2):
@@ -718,6 +726,24 @@ def test_the_clock_ends_the_retention_of_events_and_consumers(jobs):
     jobs.app.upkeep.run()
 
     jobs.assert_nothing_published("orders")
+
+
+def test_the_clock_ends_the_lifetimes_of_channels_and_passes(jobs):
+    """A read is a use: the channel then lives as long as before."""
+    draft = NewStream(media="application/json", ttl=60_000_000)
+    asyncio.run(jobs.app.durable_streams.create("draft", draft, b"[1]"))
+    account = jobs.app.accounts.create("users", "ada@example.org", "correct horse")
+    made = jobs.app.accounts.issue_pass(jobs.app.accounts.token(account), ["draft"])
+    jobs.clock.advance(59)
+    jobs.assert_published("draft", 1)
+    jobs.clock.advance(59)
+    jobs.assert_published("draft", 1)
+    jobs.clock.advance(60)
+
+    jobs.assert_nothing_published("draft")
+    assert jobs.app.events.list() == []
+    with pytest.raises(InvalidToken):
+        jobs.app.accounts.redeem_pass(made)
 
 
 def test_a_file_with_events_is_not_used_for_tests(app, tmp_path):

@@ -8,11 +8,13 @@ import httpx
 import pytest
 
 from towpath import App
+from towpath.model.sealing import new_key
 from towpath.server import Api
 from towpath.server.errors import Refusal
 from towpath.server.streams import PATH as STREAM_PATH
 
 PASSWORD = "correct horse"
+WEBHOOK_KEY = new_key()
 
 
 class Web:
@@ -83,7 +85,7 @@ class Web:
 @pytest.fixture
 def web(make_app, clock, loop, quick_passwords) -> Iterator[Web]:
     """The API, whose clock the test moves."""
-    web = Web(make_app(clock=clock), loop)
+    web = Web(make_app(clock=clock, webhook_key=WEBHOOK_KEY), loop)
     yield web
     web.close()
 
@@ -91,7 +93,7 @@ def web(make_app, clock, loop, quick_passwords) -> Iterator[Web]:
 @pytest.fixture
 def quick_web(clock, loop, quick_passwords) -> Iterator[Web]:
     """The API on memory only, where the database does not matter."""
-    with App("memory://", clock=clock) as app:
+    with App("memory://", clock=clock, webhook_key=WEBHOOK_KEY) as app:
         web = Web(app, loop)
         yield web
         web.close()

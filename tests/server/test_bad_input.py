@@ -253,7 +253,10 @@ def test_a_result_that_cannot_be_stored_is_refused(any_web, quick_passwords, res
 
 
 def filled(path, **values):
-    known = {"id": uuid4(), "number": 1, "topic": "mail", "name": "daily", "collection": "users"}
+    known = {
+        "id": uuid4(), "number": 1, "topic": "mail", "name": "daily", "collection": "users",
+        "consumer": "mailer", "subscription": 1, "saga": 1, "letter": 1,
+    }  # fmt: skip
     return path.format(**{**known, **values})
 
 

@@ -89,7 +89,7 @@ def bounded_queries():
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "query":
                 name = parameter["name"]
-                for good, bad in edges(parameter["schema"]):
+                for good, bad in edges(parameter["schema"], "x"):
                     id = f"{method} {path} {name}"
                     yield pytest.param(method, path, {name: good}, {name: bad}, id=id)
 
@@ -108,7 +108,13 @@ def ask(quick_web):
         if "epoch" in sent.get("json", {}):
             web.app.jobs.reserve("mail")
         id = web.app.accounts.get("users", "ada@example.org").id if "records" in path else job.id
-        values = {"id": id, "topic": "mail", "name": "weekly", "collection": "users"}
+        values = {
+            "id": id, "topic": "mail", "name": "weekly", "collection": "users",
+            "consumer": "mailer",
+        }  # fmt: skip
+        if "webhooks" in path:
+            hook, _ = web.app.webhooks.create("mail", "https://shop.example/")
+            values["subscription"] = hook.id
         return web(method, path.format(**values), as_=root, **sent)
 
     return asked

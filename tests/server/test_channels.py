@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import eventually
 from tests.server.conftest import refused
 from towpath.errors import Invalid, InvalidRule, InvalidToken
+from towpath.server import channels
 
 
 def publish(web, name, *payloads, as_, **more):
@@ -149,6 +150,27 @@ def test_a_rule_of_a_prefix_decides(web, root, ada, bob):
     assert [reads("secret:1", as_) for as_ in (ada, root)] == [403, 200]
 
 
+def test_system_is_open_only_to_rules_and_keys_that_name_it(web, root, ada):
+    """MS-10: a rule or a key for all channels does not mean what happens to all jobs."""
+    web.app.jobs.enqueue("mail", expires_after=0.001)
+    web.app.topics.pause("mail")
+    path, all_channels = "/api/channels/system/events", {"subscribe_rule": "true"}
+    keys = [
+        web.app.keys.create(name, scopes=["subscribe"], channels=channels)[1]
+        for name, channels in (("all", []), ("part", ["sys"]), ("system", ["system"]))
+    ]
+    web.app.access.set(channels={"": all_channels, "sys": all_channels})
+    assert [web.get(path, as_=key).status_code for key in keys] == [403, 403, 200]
+    assert [web.get(path, as_=as_).status_code for as_ in (ada, None, root)] == [403, 401, 200]
+
+    web.app.access.set(channels={"system": {"subscribe_rule": "@request.auth.role = 'editor'"}})
+
+    [event] = web.get(path, as_=ada).json()["events"]
+    assert (event["type"], event["payload"]) == ("topic.paused", {"topic": "mail"})
+    assert web.get(path).status_code == 401
+    assert refused(web.delete("/api/channels/system", as_=root)) == (400, "invalid_channel")
+
+
 def test_a_rule_that_changes_holds_at_once(web, ada):
     web.app.access.set(channels={"chat": {"subscribe_rule": "true"}})
     assert web.get("/api/channels/chat/events", as_=ada).status_code == 200
@@ -178,6 +200,46 @@ def test_a_list_shows_what_the_caller_may_manage(web, root, ada):
     names = [each["name"] for each in web.get("/api/channels", as_=ada).json()["items"]]
     assert names == ["mine:1", "mine:2"]
     assert len(web.get("/api/channels", as_=root).json()["items"]) == 3
+
+
+def test_a_list_goes_on_behind_channels_that_the_caller_may_not_see(web, ada, monkeypatch):
+    """Pages of any size show the same channels, also if a page reads hidden ones only."""
+    rules = {"manage_rule": "true"}
+    web.app.access.set(channels={"a": rules, "c": rules})
+    for name in ("a1", "a2", *(f"b00{n}" for n in range(5)), "c1"):
+        web.app.events.publish(name, 1)
+
+    def pages(limit):
+        path, found = f"/api/channels?limit={limit}", []
+        page = web.get(path, as_=ada).json()
+        found.append([each["name"] for each in page["items"]])
+        while page["next"] is not None:
+            page = web.get(f"{path}&after={page['next']}", as_=ada).json()
+            found.append([each["name"] for each in page["items"]])
+        return found
+
+    def names(limit):
+        return [name for page in pages(limit) for name in page]
+
+    assert pages(2) == [["a1", "a2"], ["c1"]]
+    monkeypatch.setattr(channels, "AT_ONCE", 2)
+    assert [names(limit) for limit in (1, 2, 3, 100)] == [["a1", "a2", "c1"]] * 4
+    monkeypatch.setattr(channels, "MOST_READ", 2)
+    assert [names(limit) for limit in (1, 2, 3, 100)] == [["a1", "a2", "c1"]] * 4
+    assert [] in pages(3)
+
+
+def test_a_deleted_channel_with_forks_is_gone_and_not_listed(web, root):
+    publish(web, "chat", 1, as_=root)
+    fork = {"stream-forked-from": "/v1/stream/chat"}
+    assert web.put("/v1/stream/mine", as_=root, headers=fork).status_code == 201
+    assert web.delete("/api/channels/chat", as_=root).status_code == 204
+
+    listed = [each["name"] for each in web.get("/api/channels", as_=root).json()["items"]]
+    assert listed == ["mine"] == [each.name for each in web.app.events.list()]
+    assert refused(web.get("/api/channels/chat", as_=root)) == (410, "channel_gone")
+    assert refused(web.get("/api/channels/chat/events", as_=root)) == (410, "channel_gone")
+    assert refused(web.get("/api/channels/none", as_=root)) == (404, "not_found")
 
 
 def test_the_stream_of_a_job_is_for_its_managers_and_for_whom_its_rule_allows(web, root, ada, bob):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 
 import pytest
@@ -11,7 +10,9 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from tests.conftest import eventually
+from tests.server.conftest import Web
 from tests.server.live import Served
+from tests.server.sockets import Client, Socket
 from towpath import App, NewEvent
 from towpath.server import Api
 from towpath.server.live import session as live_session
@@ -36,54 +37,6 @@ def served(durable_place, tmp_path, monkeypatch):
 def app(served):
     with App(served.database) as app:
         yield app
-
-
-class Client:
-    """A WebSocket of one caller."""
-
-    def __init__(self, served, token=None, query="", **more):
-        self._numbers = itertools.count(1)
-        url = f"ws://127.0.0.1:{served.port}/api/ws{query}"
-        self._leaving = contextlib.ExitStack()
-        self.socket = self._leaving.enter_context(connect(url, open_timeout=60, **more))
-        if token:
-            assert "ok" in self.ask(hello={"token": token})
-
-    def send(self, **frame):
-        self.socket.send(json.dumps(frame))
-
-    def receive(self):
-        return json.loads(self.socket.recv(timeout=60))
-
-    def ask(self, **frame):
-        """Send a frame; return its answer, which may come behind others."""
-        id = next(self._numbers)
-        self.send(id=id, **frame)
-        while True:
-            answer = self.receive()
-            if answer.get("id") == id:
-                return answer
-
-    def events(self, count):
-        """Wait for so many events; they join without a gap."""
-        found, to = [], None
-        while len(found) < count:
-            frame = self.receive()
-            if "events" in frame:
-                batch = frame["events"]
-                assert to in {None, batch["from"]}
-                to = batch["to"]
-                found += [event["payload"] for event in batch["items"]]
-        return found
-
-    def until(self, verb):
-        while True:
-            frame = self.receive()
-            if verb in frame:
-                return frame[verb]
-
-    def close(self):
-        self._leaving.close()
 
 
 @pytest.fixture
@@ -200,6 +153,45 @@ def test_a_deleted_channel_resets_its_subscribers(client, app):
     assert client.until("reset")["reason"] == "channel"
 
 
+class MovedAway(Socket):
+    """A client behind whose first answer the channel changes, before the server reads it."""
+
+    def __init__(self, web, token, change):
+        super().__init__(web, token)
+        self._change = change
+
+    async def _send(self, message):
+        await super()._send(message)
+        if '"head"' in message.get("text", ""):
+            await self._change()
+
+
+@pytest.mark.parametrize("reason", ["channel", "retention"])
+def test_a_channel_that_changes_behind_the_answer_resets_its_reader(make_app, loop, reason):
+    """EV-6: the client was told a cursor, so it is never served the events of another place."""
+    app = make_app()
+    web = Web(app, loop)
+    app.events.publish_many("chat", [NewEvent(n) for n in range(3)])
+
+    async def change():
+        if reason == "channel":
+            await app.events.adelete("chat")
+        else:
+            await app.events.alimit("chat", max_count=1)
+            await asyncio.to_thread(app.upkeep.run)
+        await app.events.apublish("chat", "later")
+
+    client = MovedAway(web, app.keys.create("all", scopes=["subscribe"])[1], change)
+    begun = client.ask(subscribe={"channel": "chat", "from": "start"})["ok"]
+    told = client.until("reset")
+
+    assert (told["reason"], told["channel"]) == (reason, "chat")
+    assert begun["cursor"] < told["head"]
+    assert not any('"events"' in message.get("text", "") for message in client.sent)
+    client.close()
+    web.close()
+
+
 def test_an_unsubscribed_channel_sends_nothing(client, app):
     client.ask(subscribe={"channel": "a"})
     client.ask(subscribe={"channel": "b"})
@@ -260,6 +252,9 @@ def test_a_revoked_key_gets_no_further_event(served, app):
     while "current" in frame:
         frame = client.receive()
     assert frame["reset"]["reason"] == "invalid_token"
+    with pytest.raises(ConnectionClosed) as closed:
+        client.receive()
+    assert closed.value.rcvd.code == 4100  # log in, and come back
     client.close()
 
 
@@ -297,6 +292,22 @@ def test_pages_of_other_sites_are_refused(served, origin):
 
 def test_pages_of_the_same_site_are_let_in(served, key):
     Client(served, key, origin=f"http://127.0.0.1:{served.port}").close()
+
+
+@pytest.mark.parametrize("named", ["https://shop.example", "*"])
+def test_pages_of_a_site_that_is_named_are_let_in_without_our_cookie(loop, named):
+    with App("memory://") as app:
+        web = Web(app, loop)
+        web.api.shared.origins = frozenset([named])
+        page = {"origin": "https://shop.example"}
+        plain = Socket(web, headers=page)
+        plain.close()
+        cookie = Socket(web, headers=page | {"cookie": "towpath_auth=x"})
+        cookie.ended()
+        web.close()
+
+    assert plain.sent == [{"type": "websocket.accept"}]
+    assert cookie.sent == [{"type": "websocket.close", "code": 4403, "reason": "csrf_refused"}]
 
 
 def test_another_path_has_no_websocket(served):

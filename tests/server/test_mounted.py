@@ -51,13 +51,18 @@ def test_it_is_mounted_under_a_path(app, key):
     assert nothing.json()["code"] == "not_found"
 
 
-def preflight(origin: str):
+def preflight(
+    origin: str,
+    path: str = "/api/jobs/enqueue",
+    sent: str = "authorization,content-type,idempotency-key",
+    method: str = "POST",
+):
     headers = {
         "origin": origin,
-        "access-control-request-method": "POST",
-        "access-control-request-headers": "authorization,content-type,idempotency-key",
+        "access-control-request-method": method,
+        "access-control-request-headers": sent,
     }
-    return "OPTIONS", "/api/jobs/enqueue", {"headers": headers}
+    return "OPTIONS", path, {"headers": headers}
 
 
 def test_pages_of_other_sites_ask_only_if_they_are_named(app, key):
@@ -74,3 +79,46 @@ def test_pages_of_other_sites_ask_only_if_they_are_named(app, key):
     assert (listed.status_code, listed.headers["access-control-allow-origin"]) == (200, shop)
     assert "access-control-allow-credentials" not in listed.headers
     assert closed.status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "method"),
+    [
+        ("/v1/stream/chat", "authorization,if-none-match,last-event-id", "GET"),
+        ("/v1/stream/chat", "authorization,content-type,producer-id,producer-seq", "POST"),
+        ("/v1/stream/chat", "authorization,stream-ttl,stream-forked-from", "PUT"),
+        ("/api/channels/chat/events", "authorization,last-event-id", "GET"),
+        ("/api/channels/chat/consumers/mailer", "authorization,content-type", "PUT"),
+    ],
+)
+def test_pages_of_other_sites_read_channels_only_if_they_are_named(app, path, sent, method):
+    shop = "https://shop.example.org"
+    request = preflight(shop, path, sent, method)
+
+    [named] = asked(with_origins(Api(app), [shop]), request)
+    [closed] = asked(Api(app), request)
+
+    assert (named.status_code, named.headers["access-control-allow-origin"]) == (200, shop)
+    assert not any(name.startswith("access-control") for name in closed.headers)
+
+
+def test_a_page_of_another_site_follows_a_channel_by_a_pass(app):
+    """An EventSource asks no permission before; the answer has to name its origin."""
+    secret = app.keys.create("r", scopes=["subscribe"])[1]
+    app.events.publish("chat", 1)
+    app.events.close("chat")
+    shop = "https://shop.example.org"
+    headers = {"origin": shop, "accept": "text/event-stream"}
+
+    def followed(path):
+        made = app.accounts.issue_pass(secret, ["chat"])
+        return "GET", f"{path}pass={made}", {"headers": headers}
+
+    requests = [
+        followed("/api/channels/chat/events?"),
+        followed("/v1/stream/chat?offset=-1&live=sse&"),
+    ]
+    named = asked(with_origins(Api(app), [shop]), *requests)
+
+    assert [answer.status_code for answer in named] == [200, 200]
+    assert {answer.headers["access-control-allow-origin"] for answer in named} == {shop}

@@ -115,7 +115,16 @@ def test_every_example_in_it_works(quick_web, method, path):
     if example.get("epoch"):
         web.app.jobs.reserve("mail")
     id = ada.id if "records" in path else job.id
-    values = {"id": id, "topic": "mail", "name": "weekly", "collection": "users"}
+    values = {
+        "id": id, "topic": "mail", "name": "weekly", "collection": "users", "consumer": "mailer",
+    }  # fmt: skip
+    if "webhooks" in path:
+        hook, _ = web.app.webhooks.create("mail", "https://shop.example/")
+        saga = web.app.webhooks.sagas.cancel(web.app.webhooks.ping(hook.id).id)
+        values |= {"subscription": hook.id, "saga": saga.id}
+    if "consumer" in path:
+        web.app.events.publish("weekly", 1)
+        web.app.events.attach("weekly", "mailer")
 
     said = web(method, path.format(**values), example, as_=root)
 
@@ -141,12 +150,18 @@ CHECKS = [
 ]
 BEYOND_SCHEMAS = {
     "read_events": "a cursor of another channel",
+    "attach": "likewise",
+    "ack": "likewise",
+    "move_consumer": "likewise",
     "enqueue": "options that exclude or need each other; base64",
     "enqueue_many": "likewise",
     "set_schedule": "cron or every; what a cron rule is",
     "say": "a message without progress; nothing at all",
     "log_in": "who has which password",
     "set_access": "what a rule is",
+    "create_subscription": "which URLs, headers, types and rules can be; the base64 of a secret",
+    "update_subscription": "likewise; nothing at all",
+    "replay_subscription": "what a type is; which rates are too high",
     "create_record": "the confirmation; how deep own fields are nested",
     "change_record": "likewise",
     "set_up": "the token of the link",

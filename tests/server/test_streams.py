@@ -1,15 +1,16 @@
 """The Durable Streams door, beyond what the protocol's own tests ask."""
 
-import asyncio
 import json
 import re
 import time
+from uuid import uuid4
 
 import psutil
 import pytest
 
 from tests.conftest import eventually
 from tests.server.conftest import Web, refused, token_of
+from tests.server.listening import Listener, sent_events
 from tests.server.live import Served
 from towpath import App, NewEvent
 from towpath.operation import Operation
@@ -17,6 +18,7 @@ from towpath.statement import Statement
 
 CHAT = "/v1/stream/chat"
 SSE = f"{CHAT}?offset=-1&live=sse"
+LIVE = b"offset=-1&live=sse"
 TEXT = {"content-type": "text/plain"}
 PRODUCER = {"producer-id": "p", "producer-epoch": "0", "producer-seq": "0"}
 
@@ -38,17 +40,6 @@ def chat(ask):
     made = ask("PUT", content_type="text/plain", body=b"one")
     added = ask("POST", content_type="text/plain", body=b"two")
     return [each.headers["stream-next-offset"] for each in (made, added)]
-
-
-def sent_events(text):
-    """Return server-sent events as browsers read them: their id, type and data."""
-    found = []
-    for block in text.strip().split("\n\n"):
-        fields = [line.partition(":")[::2] for line in block.split("\n")]
-        data = "\n".join(value for name, value in fields if name == "data")
-        named = {name: value.strip() for name, value in fields if name != "data"}
-        found.append((named.get("id"), named.get("event"), data))
-    return found
 
 
 # ---------------------------------------------------------------- access and names
@@ -80,6 +71,28 @@ def test_rules_of_channels_hold_at_this_door(web, root, ada, bob):
     fork = {"stream-forked-from": "/v1/stream/chat"}
     assert web("PUT", "/v1/stream/mine:b", as_=bob, headers=fork).status_code == 403
     assert web("PUT", "/v1/stream/mine:a", as_=ada, headers=fork).status_code == 201
+
+
+def test_a_job_that_has_said_nothing_has_an_empty_stream(web, ask):
+    """EV-5: an EventSource that comes before the first word would give up at a 404."""
+    job = web.app.jobs.enqueue("talk")
+    stream = f"/v1/stream/job:{job.id}"
+
+    for query in ("", "?offset=-1", "?offset=now"):
+        begun = ask("GET", f"{stream}{query}")
+        assert (begun.status_code, begun.json()) == (200, [])
+        assert "stream-closed" not in begun.headers
+    assert ask("HEAD", stream).headers["content-type"] == "application/json"
+    offset = begun.headers["stream-next-offset"]
+    [lease] = web.app.jobs.reserve("talk")
+    web.app.jobs.say(lease, said=0, events=["word"])
+    assert ask("GET", f"{stream}?offset={offset}").json() == ["word"]
+
+    silent = web.app.jobs.enqueue("talk")
+    web.app.jobs.cancel(silent)
+    sse = ask("GET", f"/v1/stream/job:{silent.id}?offset=-1&live=sse")
+    assert sent_events(sse.text)[-1][2].endswith('"streamClosed":true,"towpathEnded":"cancelled"}')
+    assert refused(ask("GET", f"/v1/stream/job:{uuid4()}")) == (404, "not_found")
 
 
 def test_a_pass_lets_a_browser_read_once(web, root, ada):
@@ -350,56 +363,6 @@ def test_an_event_source_of_a_stream_that_was_made_again_stops(ask, chat):
     assert refused(ask("GET", SSE, last_event_id="x")) == (400, "invalid_cursor")
 
 
-class Listener:
-    """A client of server-sent events that speaks ASGI, and reads only when it is told to."""
-
-    def __init__(self, web, token, path=CHAT, query=b"offset=-1&live=sse"):
-        self.pieces = []
-        self.status = None
-        self._loop = web._loop
-        self._scope = {
-            "type": "http", "method": "GET", "path": path, "query_string": query,
-            "headers": [(b"authorization", f"Bearer {token}".encode())],
-        }  # fmt: skip
-        self._api = web.api
-        self._reads = asyncio.Event()
-        self._gone = asyncio.Event()
-        self._begun = False
-        self._task = asyncio.run_coroutine_threadsafe(
-            self._api(self._scope, self._receive, self._send), self._loop
-        )
-
-    async def _receive(self):
-        if not self._begun:
-            self._begun = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message):
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            return
-        self.pieces.append(message["body"])
-        if not self._gone.is_set():
-            await self._reads.wait()
-
-    def read(self):
-        self._loop.call_soon_threadsafe(self._reads.set)
-
-    def leave(self):
-        self._loop.call_soon_threadsafe(self._gone.set)
-        self._loop.call_soon_threadsafe(self._reads.set)
-
-    @property
-    def text(self):
-        return b"".join(self.pieces).decode()
-
-    def ended(self):
-        self._task.result(30)
-        return True
-
-
 @pytest.fixture
 def listen(live_web):
     """Listen to the stream `chat`, of a server on real time."""
@@ -409,7 +372,7 @@ def listen(live_web):
     made = []
 
     def listen(**more):
-        made.append(Listener(live_web, token, **more))
+        made.append(Listener(live_web, token, **{"path": CHAT, "query": LIVE} | more))
         return made[-1]
 
     yield listen
@@ -488,26 +451,11 @@ def test_server_sent_events_end_after_a_while(make_app, loop, quick_passwords):
     web = Web(make_app(stream_lifetime=0.2), loop)
     token = token_of(web.app, "_superusers", "root@example.org")
     web("PUT", CHAT, as_=token, headers=TEXT)
-    listener = Listener(web, token)
+    listener = Listener(web, token, CHAT, LIVE)
     listener.read()
 
     assert listener.ended()
     assert "streamClosed" not in listener.text
-    web.close()
-
-
-@pytest.mark.parametrize("live", ["sse", "long-poll"])
-def test_a_reader_that_waits_keeps_a_stream_alive(make_app, loop, quick_passwords, live):
-    web = Web(make_app(stream_wait=2.5), loop)
-    token = token_of(web.app, "_superusers", "root@example.org")
-    web("PUT", CHAT, as_=token, headers={**TEXT, "stream-ttl": "1"})
-    listener = Listener(web, token, query=f"offset=-1&live={live}".encode())
-    listener.read()
-    time.sleep(2)
-
-    assert web("HEAD", CHAT, as_=token).status_code == 200
-    listener.leave()
-    assert listener.ended()
     web.close()
 
 

@@ -1,18 +1,20 @@
 import { Access, Keys, Workers } from "./access.ts";
 import { Accounts } from "./accounts.ts";
-import { Events, type WebSocketClass } from "./events.ts";
+import { Events } from "./events.ts";
 import { Jobs } from "./jobs.ts";
+import type { WebSocketClass } from "./lines.ts";
 import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
 import { Topics } from "./topics.ts";
 import { type CallOptions, type Token, Transport, type TransportOptions, path } from "./transport.ts";
 import type { AccountRecord, Login } from "./types.ts";
+import { Webhooks } from "./webhooks.ts";
 import { Worker, type WorkerOptions } from "./worker.ts";
 
 export interface TowpathOptions extends TransportOptions {
   /** An API key, the token of an earlier login, or a function that gives one for each call. */
   token?: string | Token | undefined;
-  /** Used for subscriptions; by default that of the system. With null they are requests that wait. */
+  /** Used for subscriptions; by default that of the system. With null they are requests. */
   WebSocket?: WebSocketClass | null | undefined;
 }
 
@@ -29,6 +31,7 @@ type AuthListener = (token: string, record: AccountRecord | null) => void;
 export class Towpath {
   readonly jobs: Jobs;
   readonly events: Events;
+  readonly webhooks: Webhooks;
   readonly topics: Topics;
   readonly schedules: Schedules;
   readonly workers: Workers;
@@ -47,8 +50,9 @@ export class Towpath {
     else this.#ask = token;
     const current = () => this.#ask?.() ?? this.#token;
     this.#transport = new Transport(url, current, options);
-    this.jobs = new Jobs(this.#transport);
     this.events = new Events(this.#transport, current, WebSocket);
+    this.jobs = new Jobs(this.#transport, this.events);
+    this.webhooks = new Webhooks(this.#transport);
     this.topics = new Topics(this.#transport);
     this.schedules = new Schedules(this.#transport);
     this.workers = new Workers(this.#transport);

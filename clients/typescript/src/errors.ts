@@ -8,9 +8,11 @@
  *     ├── NotFound        it does not exist, or a rule hides it
  *     ├── Conflict        it exists, but its state does not allow this
  *     │   ├── LeaseLost   the lease has ended: stop working on the job
- *     │   └── CursorReset a subscription cannot go on from its cursor; go on at `oldest` or `head`
+ *     │   ├── CursorReset a subscription cannot go on from its cursor; go on at `oldest` or `head`
+ *     │   └── ConsumerFenced   another reader has attached as this consumer
  *     ├── TooMany         too many requests; `retryAfter` says when to try again
  *     ├── Unavailable     the server or its database cannot answer now
+ *     ├── InvalidSignature a webhook that no secret of ours has signed, or not lately
  *     ├── NetworkError    no answer, or only a part of one: the call may have been done or not
  *     └── TimeoutError    no answer in time: the call may have been done or not
  *
@@ -109,6 +111,12 @@ export class CursorReset extends Conflict {
   }
 }
 
+export class ConsumerFenced extends Conflict {
+  static {
+    this.prototype.name = "ConsumerFenced";
+  }
+}
+
 export class TooMany extends TowpathError {
   static {
     this.prototype.name = "TooMany";
@@ -118,6 +126,12 @@ export class TooMany extends TowpathError {
 export class Unavailable extends TowpathError {
   static {
     this.prototype.name = "Unavailable";
+  }
+}
+
+export class InvalidSignature extends TowpathError {
+  static {
+    this.prototype.name = "InvalidSignature";
   }
 }
 
@@ -150,6 +164,7 @@ const BY_STATUS: Record<number, typeof TowpathError> = {
 const BY_CODE: Record<string, typeof TowpathError> = {
   lease_lost: LeaseLost,
   cursor_reset: CursorReset,
+  consumer_fenced: ConsumerFenced,
 };
 
 /** Make the error that an answer stands for. Proxies answer too, with bodies of their own. */

@@ -1,11 +1,18 @@
-import { Invalid, NetworkError, Unavailable } from "./errors.ts";
-import type { Line, Sink, Wanted } from "./line.ts";
-import { LongPoll } from "./longpoll.ts";
+import { Invalid } from "./errors.ts";
+import { Lines, type WebSocketClass } from "./lines.ts";
 import { decoded } from "./payloads.ts";
-import { type SocketLike, Sockets } from "./socket.ts";
 import { type EventHandler, type SubscribeOptions, Subscription } from "./subscription.ts";
 import { type CallOptions, type Token, type Transport, path } from "./transport.ts";
-import type { Channel, ChannelEvent, EventPage, NewEvent } from "./types.ts";
+import type {
+  Attachment,
+  Channel,
+  ChannelEvent,
+  ChannelLimits,
+  Consumer,
+  EventPage,
+  NewEvent,
+  Page,
+} from "./types.ts";
 
 export interface ReadOptions extends CallOptions {
   /** The cursor behind which to read; without it, from the oldest event. */
@@ -25,17 +32,26 @@ export interface ChannelListOptions extends CallOptions {
   limit?: number | undefined;
 }
 
-export type WebSocketClass = new (url: string) => SocketLike;
+export interface ConsumerListOptions extends CallOptions {
+  /** The last name of the page before. */
+  after?: string | undefined;
+  limit?: number | undefined;
+}
+
+export interface AttachOptions extends CallOptions {
+  /** Where a new consumer begins: a cursor, `"start"` (the default) or `"now"`. */
+  from?: string | undefined;
+}
 
 /** The verbs of channels and their events. */
 export class Events {
   readonly #transport: Transport;
-  readonly #line: Lines;
+  readonly #lines: Lines;
 
-  /** Without a class of WebSockets, subscriptions are requests that wait. */
+  /** Without a class of WebSockets, subscriptions are requests. */
   constructor(transport: Transport, token: Token, WebSocket: WebSocketClass | null | undefined) {
     this.#transport = transport;
-    this.#line = new Lines(transport, token, WebSocket);
+    this.#lines = new Lines(transport, token, WebSocket, this);
   }
 
   /**
@@ -56,7 +72,7 @@ export class Events {
     ...rest: [SubscribeOptions, EventHandler<any>] | [EventHandler<any>]
   ): Subscription {
     const [options, handler] = rest.length === 1 ? [{}, rest[0]] : rest;
-    return new Subscription(this.#line, channel, options, handler);
+    return new Subscription(this.#lines, channel, options, handler);
   }
 
   /**
@@ -106,11 +122,10 @@ export class Events {
     return this.#transport.get(path`/api/channels/${channel}`, options);
   }
 
-  /** List channels by name. */
-  async channels(options: ChannelListOptions = {}): Promise<Channel[]> {
+  /** List a page of channels by name; pass its `next` as `after` to read the next one. */
+  channels(options: ChannelListOptions = {}): Promise<Page<Channel>> {
     const { signal, ...query } = options;
-    const call = { signal, query };
-    return (await this.#transport.get<{ items: Channel[] }>("/api/channels", call)).items;
+    return this.#transport.get("/api/channels", { signal, query });
   }
 
   /** End a channel: its readers are told, and a later publish is refused. */
@@ -123,43 +138,66 @@ export class Events {
     await this.#transport.send("DELETE", path`/api/channels/${channel}`, options);
   }
 
+  /** List the consumers of a channel and their lags, by name. */
+  async consumers(channel: string, options: ConsumerListOptions = {}): Promise<Consumer[]> {
+    const { signal, ...query } = options;
+    const where = path`/api/channels/${channel}/consumers`;
+    return (await this.#transport.get<{ items: Consumer[] }>(where, { signal, query })).items;
+  }
+
+  /**
+   * Begin to read as a consumer, by hand: a new one begins at `from`, another goes on from its last
+   * ack. Readers that have attached as this consumer before are fenced.
+   */
+  attach(channel: string, consumer: string, options: AttachOptions = {}): Promise<Attachment> {
+    const { signal, from } = options;
+    const where = path`/api/channels/${channel}/consumers/${consumer}`;
+    return this.#transport.send("PUT", where, { signal, body: { from }, repeatable: true });
+  }
+
+  /** Note that a consumer is done with everything up to a cursor; returns up to where it is. */
+  async ack(
+    channel: string,
+    consumer: string,
+    cursor: string,
+    generation: number,
+    options: CallOptions = {},
+  ): Promise<string> {
+    const where = path`/api/channels/${channel}/consumers/${consumer}/ack`;
+    const call = { ...options, body: { cursor, generation }, repeatable: true };
+    return (await this.#transport.post<{ cursor: string }>(where, call)).cursor;
+  }
+
+  /** Let a consumer go on behind a cursor, at `start` or `now`; its readers are fenced. */
+  async moveConsumer(
+    channel: string,
+    consumer: string,
+    from: string,
+    options: CallOptions = {},
+  ): Promise<string> {
+    const where = path`/api/channels/${channel}/consumers/${consumer}/move`;
+    const call = { ...options, body: { from } };
+    return (await this.#transport.post<{ cursor: string }>(where, call)).cursor;
+  }
+
+  /** Forget a consumer and its place. */
+  async forgetConsumer(
+    channel: string,
+    consumer: string,
+    options: CallOptions = {},
+  ): Promise<void> {
+    const where = path`/api/channels/${channel}/consumers/${consumer}`;
+    await this.#transport.send("DELETE", where, options);
+  }
+
+  /** Set what a channel keeps; 0 is no limit, and one that is left out is that of the server. */
+  async limit(channel: string, limits: ChannelLimits, options: CallOptions = {}): Promise<void> {
+    const call = { ...options, body: limits, repeatable: true };
+    await this.#transport.send("PUT", path`/api/channels/${channel}/limits`, call);
+  }
+
   /** Go on with the token that is current now. */
   renew(): void {
-    this.#line.renew();
-  }
-}
-
-/** The best line that there is: a WebSocket, else requests that wait. */
-class Lines implements Line {
-  readonly #sockets: Sockets | undefined;
-  readonly #polling: LongPoll;
-
-  constructor(transport: Transport, token: Token, WebSocket: WebSocketClass | null | undefined) {
-    const { url } = transport;
-    const answers = () => isReachable(transport);
-    if (WebSocket) this.#sockets = new Sockets({ url, token, WebSocket, answers });
-    this.#polling = new LongPoll(transport, () => this.#best !== this.#polling);
-  }
-
-  get #best(): Line {
-    return this.#sockets && !this.#sockets.areRefused ? this.#sockets : this.#polling;
-  }
-
-  follow(wanted: Wanted, sink: Sink, signal: AbortSignal): Promise<string> {
-    return this.#best.follow(wanted, sink, signal);
-  }
-
-  renew(): void {
-    this.#sockets?.renew();
-    this.#polling.renew();
-  }
-}
-
-async function isReachable(transport: Transport): Promise<boolean> {
-  try {
-    await transport.get("/healthz", { repeatable: false, timeout: 10_000 });
-    return true;
-  } catch (error) {
-    return !(error instanceof NetworkError || error instanceof Unavailable);
+    this.#lines.renew();
   }
 }

@@ -3,9 +3,11 @@
 export { Towpath, type AuthOptions, type TowpathOptions } from "./client.ts";
 export {
   Conflict,
+  ConsumerFenced,
   CursorReset,
   Forbidden,
   Invalid,
+  InvalidSignature,
   LeaseLost,
   NetworkError,
   NotFound,
@@ -17,15 +19,26 @@ export {
 } from "./errors.ts";
 export {
   Events,
+  type AttachOptions,
   type ChannelListOptions,
+  type ConsumerListOptions,
   type PublishOptions,
   type ReadOptions,
-  type WebSocketClass,
 } from "./events.ts";
 export { Jobs, type EnqueueOptions, type ListOptions, type ReserveOptions } from "./jobs.ts";
 export { type BuryOptions, Lease, type ReleaseOptions, type Said, type Word } from "./lease.ts";
-export { withJobs, type PocketBaseLike } from "./pocketbase.ts";
+export { withJobs, type PocketBaseLike, type PocketBaseOptions } from "./pocketbase.ts";
 export type { From } from "./line.ts";
+export type { WebSocketClass } from "./lines.ts";
+export {
+  JobStream,
+  type EndPiece,
+  type EventPiece,
+  type Piece,
+  type StreamOptions,
+  type TextPiece,
+  type TryPiece,
+} from "./stream.ts";
 export type { SocketLike } from "./socket.ts";
 export {
   Subscription,
@@ -36,4 +49,14 @@ export {
 export type { CallOptions, Token } from "./transport.ts";
 export type * from "./types.ts";
 export { Bury, Release, type Context, type Handler } from "./run.ts";
+export { type Received, verify } from "./verify.ts";
+export {
+  DeadLetters,
+  Sagas,
+  Webhooks,
+  type DeadLetterListOptions,
+  type RotateOptions,
+  type SagaListOptions,
+  type WebhookListOptions,
+} from "./webhooks.ts";
 export { Worker, type StopOptions, type WorkerOptions } from "./worker.ts";

@@ -1,6 +1,8 @@
+import type { Events } from "./events.ts";
 import { newId, newToken } from "./ids.ts";
 import { Lease } from "./lease.ts";
 import { decoded, encoded } from "./payloads.ts";
+import { JobStream, type StreamOptions } from "./stream.ts";
 import { type CallOptions, type Transport, path } from "./transport.ts";
 import type {
   Failure,
@@ -15,7 +17,6 @@ import type {
   Page,
   Run,
   Stats,
-  StreamPage,
   Status,
 } from "./types.ts";
 
@@ -50,9 +51,11 @@ export interface ReserveOptions extends CallOptions {
 /** The verbs of jobs. */
 export class Jobs {
   readonly #transport: Transport;
+  readonly #events: Events;
 
-  constructor(transport: Transport) {
+  constructor(transport: Transport, events: Events) {
     this.#transport = transport;
+    this.#events = events;
   }
 
   /** Store a job. It is sent again after a lost answer, and stored once. */
@@ -148,13 +151,13 @@ export class Jobs {
     return this.#items(path`/api/jobs/${id}/logs`, options);
   }
 
-  /** What the runs of a job say after a cursor, oldest first, at most 1,000 events at once. */
-  stream(
-    id: string,
-    options: CallOptions & { after?: string | undefined } = {},
-  ): Promise<StreamPage> {
-    const { signal, ...query } = options;
-    return this.#transport.get(path`/api/jobs/${id}/stream`, { query, signal });
+  /**
+   * Read what the runs of a job say, as it comes: text, events, tries, and at last how it ended.
+   *
+   * Leaving the loop unsubscribes and does not stop the job; `cancel` does. A signal ends the loop.
+   */
+  stream<Payload = unknown>(id: string, options: StreamOptions = {}): JobStream<Payload> {
+    return new JobStream(this.#events, id, options);
   }
 
   /** The runs of a job that chooses its workers. */

@@ -1,10 +1,18 @@
+import { Events } from "./events.ts";
 import { Jobs } from "./jobs.ts";
+import type { WebSocketClass } from "./lines.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
 /** The part of a PocketBase client that is used here, in any version. */
-export type PocketBaseLike = { authStore: { token: string } } & (
-  { baseURL: string } | { baseUrl: string }
-);
+export type PocketBaseLike = {
+  authStore: { token: string; onChange?(callback: () => void): unknown };
+} & ({ baseURL: string } | { baseUrl: string });
+
+export interface PocketBaseOptions extends TransportOptions {
+  url?: string | undefined;
+  /** As in `TowpathOptions`. */
+  WebSocket?: WebSocketClass | null | undefined;
+}
 
 /**
  * Add `.jobs` to a PocketBase client. Its calls use the login of that client.
@@ -13,9 +21,13 @@ export type PocketBaseLike = { authStore: { token: string } } & (
  */
 export function withJobs<Client extends PocketBaseLike>(
   client: Client,
-  options: TransportOptions & { url?: string | undefined } = {},
+  options: PocketBaseOptions = {},
 ): Client & { jobs: Jobs } {
   const url = options.url ?? ("baseURL" in client ? client.baseURL : client.baseUrl);
-  const transport = new Transport(url, () => client.authStore.token, options);
-  return Object.assign(client, { jobs: new Jobs(transport) });
+  const token = () => client.authStore.token;
+  const transport = new Transport(url, token, options);
+  const { WebSocket = globalThis.WebSocket } = options;
+  const events = new Events(transport, token, WebSocket);
+  client.authStore.onChange?.(() => events.renew());
+  return Object.assign(client, { jobs: new Jobs(transport, events) });
 }

@@ -6,25 +6,33 @@
  */
 
 import {
-  CursorReset,
   Forbidden,
   NetworkError,
-  TowpathError,
+  type TowpathError,
   Unauthorized,
   errorOfFrame,
   isRecord,
 } from "./errors.ts";
-import { type Batch, Interrupted, type Line, type Sink, type Wanted, backOff } from "./line.ts";
+import { type Frame, batchToEnd, errorOfReset } from "./frames.ts";
+import {
+  type Acking,
+  type Attached,
+  type Batch,
+  Interrupted,
+  type Line,
+  Pauses,
+  Refusals,
+  type Sink,
+  type Wanted,
+} from "./line.ts";
 import { type Token, sleep } from "./transport.ts";
 
 const OPENING = 10_000; // milliseconds in which a connection must open
 const BEAT = 25; // seconds between two signs of life, unless the server says otherwise
 const MOST_BEATS = 2.5; // without a frame, after which the connection counts as dead
-const LASTED = 5_000; // milliseconds after which a connection was no failure
 const MOST_CHANNELS = 1_000; // of one connection
 const MOST_WAITING = 2 ** 23; // characters of one channel that wait for a slow handler
 const REFUSALS = 2; // times in a row, before WebSockets count as refused
-const REFUSED_FOR = 300_000; // milliseconds, after which they are tried again
 
 /** The part of a WebSocket that is used here. */
 export interface SocketLike {
@@ -40,16 +48,16 @@ export interface SocketOptions {
   WebSocket: new (url: string) => SocketLike;
   /** Whether the server answers requests that are not WebSockets. */
   answers: () => Promise<boolean>;
+  acking: Acking;
 }
 
 /** The connections of one client: one, unless a channel is followed twice. */
 export class Sockets implements Line {
   readonly options: SocketOptions;
   readonly #connections = new Set<Connection>();
-  #failed = 0; // times in a row
+  readonly #pauses = new Pauses();
+  readonly #refusals = new Refusals(REFUSALS);
   #notBefore = 0;
-  #refusals = 0;
-  #refusedUntil = 0;
 
   constructor(options: SocketOptions) {
     this.options = options;
@@ -57,7 +65,7 @@ export class Sockets implements Line {
 
   /** Whether a proxy lets requests pass and WebSockets not. */
   get areRefused(): boolean {
-    return performance.now() < this.#refusedUntil;
+    return this.#refusals.areTooMany;
   }
 
   follow(wanted: Wanted, sink: Sink, signal: AbortSignal): Promise<string> {
@@ -68,7 +76,8 @@ export class Sockets implements Line {
   /** Connect again at once: as another account, or in another network. */
   readonly renew = (): void => {
     for (const each of this.#connections) each.end(new Interrupted());
-    this.#failed = this.#notBefore = 0;
+    this.#pauses.end();
+    this.#notBefore = 0;
   };
 
   #connect(): Connection {
@@ -80,10 +89,8 @@ export class Sockets implements Line {
   }
 
   /** A connection has failed after so many milliseconds, or has ended as the server asked. */
-  failed(lasted: number, pause = 0): void {
-    if (lasted >= LASTED) this.#failed = 0;
-    const wait = pause && lasted >= LASTED ? pause : Math.max(pause, backOff(this.#failed++));
-    this.#notBefore = performance.now() + wait;
+  failed(lasted: number, pause?: number): void {
+    this.#notBefore = performance.now() + this.#pauses.next(lasted, pause);
   }
 
   forget(connection: Connection): void {
@@ -92,32 +99,19 @@ export class Sockets implements Line {
   }
 
   opened(): void {
-    this.#refusals = 0;
+    this.#refusals.end();
   }
 
   async unopened(): Promise<void> {
-    this.#refusals = (await this.options.answers()) ? this.#refusals + 1 : 0;
-    if (this.#refusals < REFUSALS) return;
-    this.#refusals = 0;
-    this.#refusedUntil = performance.now() + REFUSED_FOR;
+    if (await this.options.answers()) this.#refusals.add();
+    else this.#refusals.end();
   }
-}
-
-/** What the server says; each frame has one of these, and an answer the id of its question. */
-interface Frame {
-  id?: number | null;
-  ok?: { beat?: number; cursor?: string };
-  error?: { code: string; message: string; details: unknown };
-  events?: Batch & { channel: string };
-  closed?: { channel: string; cursor: string; ended: string };
-  reset?: { channel: string; reason: string; oldest?: string; head?: string };
-  bye?: { after?: number };
 }
 
 class Connection {
   readonly #pool: Sockets;
   readonly #followed = new Map<string, Followed>();
-  readonly #answers = new Map<number, (frame: Frame) => void>();
+  readonly #answers = new Map<number, (frame?: Frame) => void>();
   readonly #over = new AbortController();
   #socket: SocketLike | undefined;
   #token = "";
@@ -167,6 +161,8 @@ class Connection {
     clearTimeout(this.#timer);
     this.#socket?.close();
     this.#pool.forget(this);
+    for (const answered of this.#answers.values()) answered();
+    this.#answers.clear();
   }
 
   async #open(wait: number): Promise<void> {
@@ -190,7 +186,8 @@ class Connection {
     this.#pool.opened();
     this.#watch();
     if (!this.#token) return this.#ready();
-    this.#ask({ hello: { token: this.#token } }, ({ ok, error }) => {
+    this.#ask({ hello: { token: this.#token } }, ({ ok, error } = {}) => {
+      if (this.#over.signal.aborted) return;
       if (error) {
         this.#refuse(errorOfFrame(error.code, error.message, error.details));
         return;
@@ -234,17 +231,38 @@ class Connection {
 
   // ------------------------------------------------------------------ questions
 
-  #ask(question: object, answered: (frame: Frame) => void): void {
+  /** Send a frame; what its answer is given to gets none if the connection ends before. */
+  #ask(question: object, answered: (frame?: Frame) => void): void {
     const id = ++this.#asked;
     this.#answers.set(id, answered);
     this.#socket?.send(JSON.stringify({ id, ...question }));
   }
 
   #subscribe(followed: Followed): void {
-    const { channel, from, types } = followed.wanted;
-    this.#ask({ subscribe: { channel, from, types } }, ({ ok, error }) => {
+    // With its generation it attaches only once: a reader that is fenced must not come back.
+    const { channel, from, types, consumer, generation } = followed.wanted;
+    const subscribe = { channel, from, types, consumer, generation };
+    this.#ask({ subscribe }, ({ ok, error } = {}) => {
       if (error) this.#refuse(errorOfFrame(error.code, error.message, error.details), followed);
-      else followed.begin(ok?.cursor);
+      if (!ok) return;
+      const { cursor = "", generation = 0 } = ok;
+      const ack = (cursor: string) => this.#ack(followed, cursor, generation);
+      followed.begin({ cursor, generation, ack });
+    });
+  }
+
+  /** Ack; by a request if the server follows the channel no longer, as after its end. */
+  #ack(followed: Followed, cursor: string, generation: number): Promise<void> {
+    const { channel, consumer = "" } = followed.wanted;
+    const isFollowed = this.#isReady && this.#followed.get(channel) === followed;
+    return new Promise((resolve, reject) => {
+      const answered = (frame?: Frame) => {
+        if (frame?.ok) return resolve();
+        const { acking } = this.#pool.options;
+        acking.ack(channel, consumer, cursor, generation).then(() => resolve(), reject);
+      };
+      if (isFollowed) this.#ask({ ack: { channel, cursor, generation } }, answered);
+      else answered();
     });
   }
 
@@ -319,9 +337,10 @@ class Followed {
     this.ended = new Promise((resolve) => (this.#end = resolve));
   }
 
-  begin(cursor = ""): void {
+  begin(attached: Attached): void {
     this.isOpen = true;
-    this.#add(() => this.#sink.begin(cursor));
+    const isConsumer = this.wanted.consumer !== undefined;
+    this.#add(() => (isConsumer ? this.#sink.attach(attached) : this.#sink.begin(attached.cursor)));
   }
 
   take(batch: Batch, size: number): void {
@@ -330,9 +349,7 @@ class Followed {
 
   close(cursor: string, ended: string): void {
     if (!this.isOpen) return;
-    // With types, the end may be behind events that were not sent.
-    const from = this.wanted.types ? "" : cursor;
-    this.#add(() => this.#sink.take({ from, to: cursor, items: [] }));
+    this.#add(() => this.#sink.take(batchToEnd(this.wanted, cursor)));
     this.#add(() => this.#end(ended));
   }
 
@@ -354,10 +371,4 @@ class Followed {
       this.waiting -= size;
     });
   }
-}
-
-function errorOfReset({ channel, reason, oldest, head }: NonNullable<Frame["reset"]>): TowpathError {
-  const message = `channel ${channel} cannot go on from its cursor: ${reason}`;
-  if (oldest === undefined) return errorOfFrame(reason, message, {});
-  return new CursorReset(message, { code: "cursor_reset", details: { reason, oldest, head } });
 }

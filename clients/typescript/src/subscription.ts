@@ -9,12 +9,22 @@ import {
   TowpathError,
   Unauthorized,
 } from "./errors.ts";
-import { type Batch, type From, Interrupted, type Line, type Sink, backOff } from "./line.ts";
+import {
+  type Attached,
+  type Batch,
+  type From,
+  Interrupted,
+  type Line,
+  type Sink,
+  backOff,
+} from "./line.ts";
+import type { Lines } from "./lines.ts";
 import { decoded } from "./payloads.ts";
 import { sleep } from "./transport.ts";
 import type { ChannelEvent } from "./types.ts";
 
-const START = "0000000000000000_0000000000000000"; // of a channel that does not exist yet
+export const START = "0000000000000000_0000000000000000"; // of a channel that does not exist yet
+const ACK_EVERY = 1_000; // milliseconds, within a batch
 // The same subscription would be refused again.
 const FINAL = [Invalid, Unauthorized, Forbidden, NotFound, Conflict];
 
@@ -33,12 +43,20 @@ export interface SubscribeOptions {
   types?: readonly string[] | undefined;
   /** Closes the subscription. */
   signal?: AbortSignal | undefined;
+  /**
+   * Read as a durable consumer: the server keeps its place under this name, and it goes on from
+   * its last ack. What the handler has done is acked. `from` is for a consumer that is new.
+   */
+  consumer?: string | undefined;
   /** Keep the cursor under this name, and begin there next time instead of at `from`. */
   remember?: string | undefined;
   /** Where `remember` keeps it; by default in the `sessionStorage` of the tab, if there is one. */
   cursors?: CursorStore | undefined;
-  /** Go on there if the events behind the cursor are gone. Without it, `done` rejects. */
-  onReset?: "oldest" | "head" | undefined;
+  /**
+   * Go on there if the events behind the cursor are gone; a function gives the cursor, when it has
+   * read again what it needs. Without it, `done` rejects.
+   */
+  onReset?: "oldest" | "head" | ((reset: CursorReset) => string | Promise<string>) | undefined;
   /** Called with errors after which the subscription goes on by itself. */
   onError?: ((error: unknown) => void) | undefined;
 }
@@ -47,21 +65,27 @@ export class Subscription {
   readonly channel: string;
   /**
    * Resolves with how the channel ended, or with null after `close`. Rejects if the handler
-   * throws, if the right to read is missing or lost, and with `CursorReset`.
+   * throws, if the right to read is missing or lost, with `CursorReset`, and with
+   * `ConsumerFenced` if another reader attaches as the same consumer.
    */
   readonly done: Promise<string | null>;
   readonly #closing = new AbortController();
   readonly #position: Position;
 
-  constructor(line: Line, channel: string, options: SubscribeOptions, handler: EventHandler) {
+  constructor(lines: Lines, channel: string, options: SubscribeOptions, handler: EventHandler) {
+    check(options);
     this.channel = channel;
     this.#position = new Position(channel, options);
     const { signal } = options;
     const close = () => this.close();
     if (signal?.aborted) close();
     signal?.addEventListener("abort", close);
-    const run = new Run(line, this.#position, options, handler, this.#closing.signal);
-    this.done = run.toTheEnd().finally(() => signal?.removeEventListener("abort", close));
+    const leave = lines.join();
+    const run = new Run(lines, this.#position, options, handler, this.#closing.signal);
+    this.done = run.toTheEnd().finally(() => {
+      signal?.removeEventListener("abort", close);
+      leave();
+    });
   }
 
   /** The cursor of the last event that was handled: pass it as `from` to go on behind it. */
@@ -83,12 +107,15 @@ class Position {
   readonly #name: string;
   readonly #report: (error: unknown) => void;
 
-  constructor(channel: string, { remember, cursors, from, onError }: SubscribeOptions) {
+  constructor(channel: string, options: SubscribeOptions) {
+    const { remember, cursors, from, consumer, onError } = options;
     this.channel = channel;
     this.#name = `towpath:${remember}`;
     this.#report = onError ?? (() => undefined);
     this.#store = remember === undefined ? undefined : (cursors ?? storeOfTheTab());
-    const given = typeof from === "string" && !["start", "now"].includes(from) ? from : undefined;
+    const isCursor = typeof from === "string" && !["start", "now"].includes(from);
+    // Where a consumer stands, the server knows.
+    const given = isCursor && consumer === undefined ? from : undefined;
     this.cursor = this.#store?.getItem(this.#name) ?? given;
   }
 
@@ -121,6 +148,9 @@ class Run implements Sink {
   readonly #closing: AbortSignal;
   #thrown: { error: unknown } | undefined; // by the handler
   #failed = 0; // times in a row, without an event in between
+  #attached: Attached | undefined;
+  #acked: string | undefined;
+  #ackedAt = 0;
 
   constructor(
     line: Line,
@@ -138,10 +168,11 @@ class Run implements Sink {
 
   async toTheEnd(): Promise<string | null> {
     const { channel } = this.#position;
-    const { from = "start", types } = this.#options;
+    const { from = "start", types, consumer } = this.#options;
     while (!this.#closing.aborted) {
       try {
-        const wanted = { channel, from: this.#position.cursor ?? from, types };
+        const place = { from: this.#position.cursor ?? from, types };
+        const wanted = { channel, ...place, consumer, generation: this.#attached?.generation };
         return await this.#line.follow(wanted, this, this.#closing);
       } catch (error) {
         if (this.#thrown) throw this.#thrown.error;
@@ -155,13 +186,34 @@ class Run implements Sink {
     if (this.#position.cursor === undefined) this.#position.move(cursor);
   }
 
+  attach(attached: Attached): void {
+    this.#attached = attached;
+    this.#acked = attached.cursor;
+    this.#ackedAt = performance.now();
+    this.begin(attached.cursor);
+  }
+
   async take({ from, to, items }: Batch): Promise<void> {
     this.#position.check(from);
-    for (const event of items) {
-      this.#closing.throwIfAborted();
-      if (this.#position.isBehind(event.cursor)) await this.#handle(event);
+    try {
+      // A request cannot say that no type is wanted.
+      for (const event of this.#options.types?.length === 0 ? [] : items) {
+        this.#closing.throwIfAborted();
+        if (this.#position.isBehind(event.cursor)) await this.#handle(event);
+        if (performance.now() - this.#ackedAt >= ACK_EVERY) await this.#ack();
+      }
+      if (this.#position.isBehind(to)) this.#position.move(to);
+    } finally {
+      await this.#ack();
     }
-    if (this.#position.isBehind(to)) this.#position.move(to);
+  }
+
+  async #ack(): Promise<void> {
+    const { cursor } = this.#position;
+    if (!this.#attached || cursor === undefined || cursor === this.#acked) return;
+    await this.#attached.ack(cursor);
+    this.#acked = cursor;
+    this.#ackedAt = performance.now();
   }
 
   async #handle(event: ChannelEvent): Promise<void> {
@@ -182,11 +234,21 @@ class Run implements Sink {
       if (error.cause !== undefined) onError?.(error.cause);
       return;
     }
-    if (error instanceof CursorReset && onReset) this.#position.move(error[onReset]);
-    else if (FINAL.some((kind) => error instanceof kind)) throw error;
+    if (error instanceof CursorReset && onReset) {
+      this.#position.move(typeof onReset === "string" ? error[onReset] : await onReset(error));
+    } else if (FINAL.some((kind) => error instanceof kind)) throw error;
     onError?.(error);
     await sleep(backOff(this.#failed++), this.#closing).catch(() => undefined);
   }
+}
+
+function check({ consumer, remember, onReset, from }: SubscribeOptions): void {
+  if (consumer === undefined) return;
+  const wrong =
+    remember !== undefined || onReset !== undefined
+      ? "the server keeps the place of a `consumer`: leave `remember` and `onReset` out"
+      : typeof from === "object" && "a new `consumer` begins at a cursor, `start` or `now`";
+  if (wrong) throw new Invalid(wrong, { code: "invalid" });
 }
 
 function storeOfTheTab(): CursorStore | undefined {

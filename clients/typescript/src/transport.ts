@@ -22,7 +22,7 @@ export interface CallOptions {
 }
 
 export interface Call extends CallOptions {
-  query?: Record<string, string | number | undefined>;
+  query?: Record<string, string | number | readonly string[] | undefined>;
   body?: unknown;
   headers?: Record<string, string | undefined>;
   /** Whether the call may be sent twice: a GET may, some only if the first had no effect. */
@@ -83,6 +83,16 @@ export class Transport {
     }
   }
 
+  /** Send a GET whose answer goes on; resolves when it has begun, and reads nothing of it. */
+  async open(path: string, call: Call): Promise<Response> {
+    const url = this.url + path + queryOf(call.query);
+    const request = this.#request("GET", await this.#token(), call);
+    const { signal = null } = call;
+    const response = await answered(url, this.#fetch(url, { ...request, signal }));
+    if (response.ok) return response;
+    throw errorFrom(response, parsed(await answered(url, response.text())));
+  }
+
   #request(method: string, token: string, call: Call): RequestInit {
     const headers = new Headers({ Accept: "application/json" });
     if (token) headers.set("Authorization", `Bearer ${token}`);
@@ -95,18 +105,8 @@ export class Transport {
   }
 
   async #attempt(url: string, request: RequestInit): Promise<unknown> {
-    let response: Response;
-    let text: string;
-    try {
-      response = await this.#fetch(url, request);
-      text = await response.text();
-    } catch (cause) {
-      throw new NetworkError(`no answer from ${url}: ${reasonOf(cause)}`, {
-        code: "network_error",
-        cause,
-      });
-    }
-    const body = parsed(text);
+    const response = await answered(url, this.#fetch(url, request));
+    const body = parsed(await answered(url, response.text()));
     if (!response.ok) throw errorFrom(response, body);
     if (body === undefined && response.status !== 204) {
       throw new TowpathError(`${url} did not answer with JSON: is it a Towpath server?`, {
@@ -118,12 +118,21 @@ export class Transport {
   }
 }
 
+async function answered<T>(url: string, answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (cause) {
+    const message = `no answer from ${url}: ${reasonOf(cause)}`;
+    throw new NetworkError(message, { code: "network_error", cause });
+  }
+}
+
 /** A path in which each inserted part stays one segment, whatever it contains. */
-export function path(texts: TemplateStringsArray, ...parts: string[]): string {
+export function path(texts: TemplateStringsArray, ...parts: (string | number)[]): string {
   return String.raw(
     { raw: texts },
     ...parts.map((part) => {
-      if (["", ".", ".."].includes(part)) {
+      if (["", ".", ".."].includes(String(part))) {
         throw new Invalid(`${JSON.stringify(part)} is neither an id nor a name`, {
           code: "invalid",
         });
@@ -232,8 +241,11 @@ function checkedBase(url: string): string {
 }
 
 function queryOf(query: Call["query"] = {}): string {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined);
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  const pairs = Object.entries(query).flatMap(([name, value]) => {
+    const values = Array.isArray(value) ? value : value === undefined ? [] : [value];
+    return values.map((each) => [name, String(each)]);
+  });
+  const text = new URLSearchParams(pairs).toString();
   return text && `?${text}`;
 }
 

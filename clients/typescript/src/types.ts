@@ -39,7 +39,7 @@ export type NewJob = JobOptions & { topic: string; payload?: unknown };
 
 export interface Page<T> {
   items: T[];
-  /** Pass it as `before` to read the next page; null on the last page. */
+  /** Pass it as `before` (of channels: as `after`) to read the next page; null on the last page. */
   next: string | null;
 }
 
@@ -48,10 +48,6 @@ export type Minute = Schemas["Minute"];
 export type Failure = Schemas["Failure"];
 export type FailureKind = Schemas["FailureKind"];
 export type LogLine = Schemas["Line"];
-/** An event of a job's stream. */
-export type JobEvent = Schemas["Word"];
-/** Some events of a job's stream; read on from `cursor`. */
-export type StreamPage = Schemas["Stream"];
 /** The answer to the output of a run. */
 export type Heard = Schemas["Said"];
 export type Run = Schemas["Run"];
@@ -74,6 +70,12 @@ export type NewEvent = Schemas["EventInput"];
 export type EventPage<Payload = unknown> = Omit<Schemas["EventPage"], "events"> & {
   events: ChannelEvent<Payload>[];
 };
+/** A consumer of a channel, and how far behind it is. */
+export type Consumer = Schemas["Consumer"];
+/** The right to read as a consumer, until another reader attaches. */
+export type Attachment = Schemas["Attachment"];
+/** What a channel keeps. */
+export type ChannelLimits = Schemas["LimitsInput"];
 export type Touched = Schemas["TouchedLease"];
 export type LeaseShown = Schemas["Lease"];
 
@@ -81,6 +83,32 @@ export type Topic = Schemas["Topic"];
 export type WorkerInfo = Schemas["Worker"];
 export type Schedule = Schemas["Schedule"];
 export type NewSchedule = Schemas["ScheduleInput"];
+
+/** A URL that is called for events of a channel. */
+export type WebhookSubscription = Schemas["Subscription"];
+export type NewWebhook = Schemas["SubscriptionInput"];
+export type WebhookChange = Schemas["SubscriptionChange"];
+/** A subscription with its secret, which is shown only once. */
+export type CreatedWebhook = Schemas["MadeSubscription"];
+export type WebhookPage = Schemas["SubscriptionPage"];
+export type WebhookHealth = Schemas["Health"];
+/** The delivery of one event to one subscription. */
+export type Saga = Schemas["Saga"];
+export type SagaStatus = Schemas["SagaStatus"];
+export type DeliveryAttempt = Schemas["Attempt"];
+export type DeadLetterOutline = Schemas["DeadLetterOutline"];
+/** A delivery that failed for good; raw bytes are a Uint8Array. */
+export type DeadLetter<Payload = unknown> = Omit<Schemas["DeadLetter"], "payload"> & {
+  payload: Payload;
+};
+/** Which ended deliveries are made again. */
+export type ReplayFilter = Omit<Schemas["ReplayInput"], "preview" | "since" | "until"> & {
+  /** Only events published since then, */
+  since?: Instant;
+  /** or before then. */
+  until?: Instant;
+};
+export type Replay = Schemas["Replay"];
 
 export type Key = Schemas["Key"];
 export type NewKey = Schemas["KeyInput"];

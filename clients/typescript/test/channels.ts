@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { type IncomingMessage, createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
+import { text } from "node:stream/consumers";
 import type { TestContext } from "node:test";
 
 import { type Answer, json } from "./server.ts";
@@ -169,11 +170,12 @@ export interface Manners {
 export async function serveChannel(t: TestContext, manners: Manners) {
   const peers: Peer[] = [];
   const requests: string[] = [];
-  const server = createServer((request, response) => {
+  const server = createServer(async (request, response) => {
     requests.push(request.url ?? "");
     const { method = "", url = "", headers } = request;
     const answer = manners.http ?? json(200, {});
-    answer(response, { method, url, headers, body: undefined });
+    const body = await text(request);
+    answer(response, { method, url, headers, body: body ? JSON.parse(body) : undefined });
   });
   let upgrades = 0;
   server.on("upgrade", (request, stream) => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
 import {
@@ -8,17 +8,13 @@ import {
   Forbidden,
   Invalid,
   NetworkError,
-  type SubscribeOptions,
   Towpath,
-  type TowpathOptions,
   Unauthorized,
 } from "../src/index.ts";
 import { backOff } from "../src/line.ts";
 import { type Session, batch, closed, cursor, event, serveChannel } from "./channels.ts";
-import { type Answer, cutTheLine, json, refusal, serve } from "./server.ts";
-
-const upTo = (n: number) => Array.from({ length: n }, (_, at) => at + 1);
-const hasCode = (code: string) => (error: unknown) => (error as { code?: string }).code === code;
+import { cutTheLine, json, refusal, serve } from "./server.ts";
+import { hasCode, subscribe, until, upTo } from "./subscribing.ts";
 
 /** Send five events in three frames, then the end. */
 const wellBehaved: Session = async (peer) => {
@@ -26,23 +22,6 @@ const wellBehaved: Session = async (peer) => {
   for (const to of [2, 3, 5]) if (from < to) peer.send(batch(Math.max(from, to - 2), to));
   peer.send({ current: { channel: "c", cursor: cursor(5) } }, closed(5));
 };
-
-type Asked = SubscribeOptions & TowpathOptions & { handler?: (event: ChannelEvent) => unknown };
-
-/** Subscribe to the channel of a little server. */
-function subscribe(t: TestContext, url: string, { handler, ...options }: Asked = {}) {
-  const seen: unknown[] = [];
-  const errors: unknown[] = [];
-  const towpath = new Towpath(url, { token: "key", ...options });
-  const onError = (error: unknown) => errors.push(error);
-  const subscription = towpath.events.subscribe("c", { onError, ...options }, async (event) => {
-    await handler?.(event);
-    seen.push(event.payload);
-  });
-  subscription.done.catch(() => undefined);
-  t.after(() => subscription.close());
-  return { towpath, subscription, seen, errors };
-}
 
 test("a subscriber gets what is there and what comes, and is told the end", async (t) => {
   const { url, peers } = await serveChannel(t, { sessions: [wellBehaved] });
@@ -337,10 +316,10 @@ for (const [what, session] of Object.entries<Session>({
     for (const _ of many) subscribe(t, url, { token: "another" }).subscription.close();
     const others = many.map((_, at) => towpath.events.subscribe(`other-${at}`, () => undefined));
 
+    await until(() => upgrades() > 1 || peers.length === 1);
     await pause(1_000);
     subscription.close();
     for (const each of others) each.close();
-    assert.ok(upgrades() > 1 || peers.length === 1);
     assert.ok(upgrades() < 40, `${upgrades()}`);
   });
 }
@@ -473,21 +452,19 @@ test("a token is asked for with every connection, and again when it has ended", 
   assert.deepEqual([heard, seen], [["old", "new"], upTo(5)]);
 });
 
-for (const WebSocket of [undefined, null]) {
-  test(`a token that cannot be had is asked for again, WebSocket: ${WebSocket}`, async (t) => {
-    const { url } = await serveChannel(t, { sessions: [wellBehaved], http: pages(5) });
-    let asked = 0;
-    const token = async () => {
-      if (asked++ < 2) throw new TypeError("its server is away");
-      return "key";
-    };
-    const { subscription, seen, errors } = subscribe(t, url, { token, WebSocket });
+test("a token that cannot be had is asked for again", async (t) => {
+  const { url } = await serveChannel(t, { sessions: [wellBehaved] });
+  let asked = 0;
+  const token = async () => {
+    if (asked++ < 2) throw new TypeError("its server is away");
+    return "key";
+  };
+  const { subscription, seen, errors } = subscribe(t, url, { token });
 
-    assert.equal(await subscription.done, "closed");
-    assert.deepEqual(seen, upTo(5));
-    assert.ok(errors.length === 2 && errors.every((error) => error instanceof TypeError));
-  });
-}
+  assert.equal(await subscription.done, "closed");
+  assert.deepEqual(seen, upTo(5));
+  assert.ok(errors.length === 2 && errors.every((error) => error instanceof TypeError));
+});
 
 test("another login takes its subscriptions along", async (t) => {
   const heard: unknown[] = [];
@@ -506,27 +483,6 @@ test("another login takes its subscriptions along", async (t) => {
   await towpath.authWithPassword("ann@example.com", "password");
   await until(() => seen.length === 4);
   assert.deepEqual([heard, seen], [["key", "of-ann"], upTo(4)]);
-});
-
-test("another login does not wait for requests of the one before", async (t) => {
-  const heard: unknown[] = [];
-  const { url } = await serveChannel(t, {
-    sessions: [],
-    http: (response, request) => {
-      if (request.method === "POST") return json(200, { token: "of-ann", record: {} })(response, request);
-      const { searchParams } = new URL(request.url, "http://server");
-      heard.push([request.headers.authorization, searchParams.get("wait")]);
-      return searchParams.get("wait") === "0" ? pages(9)(response, request) : undefined;
-    },
-  });
-  const { towpath, seen } = subscribe(t, url, { WebSocket: null });
-  await until(() => heard.length === 2);
-
-  await towpath.authWithPassword("ann@example.com", "password");
-  await until(() => heard.length === 4);
-  const [key, ann] = ["Bearer key", "Bearer of-ann"];
-  assert.deepEqual(heard, [[key, "0"], [key, "25"], [ann, "0"], [ann, "25"]]);
-  assert.deepEqual(seen, upTo(4));
 });
 
 test("all subscriptions of a client share a connection, but not those to one channel", async (t) => {
@@ -619,77 +575,6 @@ test("a cursor is remembered by a name, as far as events are done", async (t) =>
   assert.deepEqual([...kept], [["towpath:mine", cursor(5)]]);
 });
 
-/** Answers reads of the channel with pages of two. */
-const pages = (last: number): Answer => (response, request) => {
-  const { pathname, searchParams } = new URL(request.url, "http://server");
-  const after = Number(searchParams.get("after")?.split("_")[1] ?? 0);
-  const to = Math.min(after + 2, last);
-  const page = { after: cursor(after), cursor: cursor(to), oldest: cursor(0), head: cursor(last) };
-  const ended = to === last ? "closed" : null;
-  const found = { ...page, events: batch(after, to).events.items, ended };
-  json(200, pathname === "/healthz" ? { status: "ok" } : found)(response, request);
-};
-
-for (const [where, manners] of Object.entries<Asked>({
-  "a proxy refuses WebSockets": {},
-  "there are no WebSockets": { WebSocket: null },
-})) {
-  test(`where ${where}, requests that wait bring the events`, async (t) => {
-    const http = pages(5);
-    const options = { sessions: [], http, refuseUpgrades: true };
-    const { url, requests, upgrades } = await serveChannel(t, options);
-    const { subscription, seen } = subscribe(t, url, { ...manners, types: ["odd"] });
-
-    assert.equal(await subscription.done, "closed");
-    assert.deepEqual([seen, subscription.cursor], [[1, 3, 5], cursor(5)]);
-    assert.equal(upgrades(), manners.WebSocket === null ? 0 : 2);
-    const read = requests.filter((each) => each.startsWith("/api/channels/c/events"));
-    assert.deepEqual(read.map((each) => /wait=(\d+)/.exec(each)?.[1]), ["0", "25", "25"]);
-  });
-}
-
-test("a server that is away is not taken for one that refuses WebSockets", async (t) => {
-  const http = refusal(503, "unavailable");
-  const { url, requests } = await serveChannel(t, { sessions: [], http, refuseUpgrades: true });
-  const { errors } = subscribe(t, url);
-
-  await until(() => errors.length > 3);
-  assert.deepEqual(new Set(requests), new Set(["/healthz"]));
-});
-
-test("requests that wait keep some of the browser's connections free", async (t) => {
-  let waiting = 0;
-  let most = 0;
-  const waits = new Set<string>();
-  const { url } = await serve(t, async (response, request) => {
-    const wait = new URL(request.url, "http://server").searchParams.get("wait") ?? "";
-    if (wait !== "0") {
-      waits.add(wait);
-      most = Math.max(most, ++waiting);
-      await pause(50);
-      waiting -= 1;
-    }
-    const page = { after: cursor(0), cursor: cursor(0), oldest: cursor(0), head: cursor(0) };
-    json(200, { ...page, events: [], ended: wait === "0" ? null : "closed" })(response, request);
-  });
-  const towpath = new Towpath(url, { WebSocket: null });
-  const all = upTo(20).map((n) => towpath.events.subscribe(`c${n}`, () => undefined).done);
-
-  assert.deepEqual(new Set(await Promise.all(all)), new Set(["closed"]));
-  assert.ok(most <= 4, `${most}`);
-  assert.ok(waits.has("1"));
-});
-
-test("a reset by request is the same as one by frame", async (t) => {
-  const details = { reason: "retention", oldest: cursor(6), head: cursor(9) };
-  const { url } = await serve(t, json(410, { code: "cursor_reset", message: "m", details }));
-  const { subscription } = subscribe(t, url, { WebSocket: null, from: cursor(1) });
-
-  await assert.rejects(subscription.done, (error) => {
-    return error instanceof CursorReset && error.oldest === cursor(6);
-  });
-});
-
 const stored = json(201, { items: [event(1, { a: 1 })] });
 
 test("an event is published with its type, key and headers", async (t) => {
@@ -737,9 +622,3 @@ test("bytes cannot be published as JSON", async () => {
   const publishing = new Towpath("http://127.0.0.1").events.publish("c", new Uint8Array([1]));
   await assert.rejects(publishing, Invalid);
 });
-
-async function until(condition: () => boolean): Promise<void> {
-  for (const deadline = Date.now() + 30_000; !condition(); await pause(5)) {
-    if (Date.now() > deadline) throw new Error("it never happened");
-  }
-}

@@ -8,7 +8,14 @@ from msgspec.structs import replace
 from towpath.app.access_cache import AccessCache
 from towpath.database.wakeups import Wakeups
 from towpath.errors import Invalid, InvalidRule
-from towpath.model.access import CHANNEL_FIELDS, JOB_FIELDS, Access, ChannelAccess, TopicAccess
+from towpath.model.access import (
+    CHANNEL_FIELDS,
+    JOB_FIELDS,
+    SUBSCRIPTION_FIELDS,
+    Access,
+    ChannelAccess,
+    TopicAccess,
+)
 from towpath.model.channels import JOB, checked_channel
 from towpath.model.topics import checked
 from towpath.store import access
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from towpath.app.app import App
 
 RULES: Final = ("enqueue_rule", "manage_rule", "work_rule")
+WEBHOOK_RULE: Final = "webhook_rule"
 CHANNEL_RULES: Final = ("publish_rule", "subscribe_rule", "manage_rule")
 
 
@@ -26,6 +34,7 @@ class AccessChanges(TypedDict, total=False):
     enqueue_rule: str  # allows a caller to enqueue
     manage_rule: str  # allows a caller to read, requeue, cancel, kick and delete jobs
     work_rule: str  # allows a caller to reserve jobs and to complete, fail or release them
+    webhook_rule: str  # allows a caller to make and manage subscriptions of webhooks
     access_rule: str  # sets enqueue_rule and manage_rule
     http_enabled: bool  # False: only superusers may use the API
     allowed_topics: Iterable[str]  # topics that users may enqueue to; empty: all topics
@@ -90,13 +99,14 @@ class AccessVerbs:
 
 def check_rule(name: str, text: str) -> str:
     """Return a rule; raise InvalidRule with its `name` if it cannot be read."""
+    from towpath.model.rule_syntax import OF_ACCESS, OF_WEBHOOKS  # noqa: PLC0415 - as below
     from towpath.model.rules import Rule  # noqa: PLC0415 - an app without a server has no rules
 
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         msg = f"{name} must be text, not {type(text).__name__}"
         raise Invalid(msg)
     try:
-        rule = Rule.parse(text)
+        rule = Rule.parse(text, OF_WEBHOOKS if name == WEBHOOK_RULE else OF_ACCESS)
     except InvalidRule as error:
         msg = f"{name}: {error}"
         raise InvalidRule(msg, error.position, name) from error
@@ -108,6 +118,12 @@ def check_rule(name: str, text: str) -> str:
         position = text.find(f"@channel.{field}")
         known = ", ".join(sorted(CHANNEL_FIELDS))
         msg = f"{name}: position {position}: unknown field @channel.{field}; known fields: {known}"
+        raise InvalidRule(msg, position, name)
+    for field in sorted(rule.subscription_fields - SUBSCRIPTION_FIELDS):
+        position = text.find(f"@subscription.{field}")
+        known = ", ".join(sorted(SUBSCRIPTION_FIELDS))
+        what = f"unknown field @subscription.{field}; known fields: {known}"
+        msg = f"{name}: position {position}: {what}"
         raise InvalidRule(msg, position, name)
     for field in sorted(rule.job_fields - JOB_FIELDS):
         position = text.find(f"@job.{field}")
@@ -140,7 +156,7 @@ def _changing(given: AccessChanges) -> Callable[[Access], Access]:
     if "access_rule" in changes:
         rule = changes.pop("access_rule")
         changes = {"enqueue_rule": rule, "manage_rule": rule, **changes}
-    for name in RULES:
+    for name in (*RULES, WEBHOOK_RULE):
         if name in changes:
             check_rule(name, changes[name])
     if not isinstance(changes.get("http_enabled", True), bool):

@@ -78,7 +78,10 @@ class Accounts:
         return await self._app.arun(accounts.update(*key, changes, hash))
 
     async def adelete(self, collection: str, id: str) -> None:
-        """Delete an account and end its tokens. Conflict if it is the last superuser."""
+        """Delete an account, end its tokens and pause the subscriptions that it owns.
+
+        Conflict if it is the last superuser.
+        """
         await self._app.arun(accounts.delete(*_key(collection, id)))
 
     async def alogin(
@@ -178,7 +181,10 @@ class Accounts:
         return self._app.run(accounts.update(*key, changes, hash))
 
     def delete(self, collection: str, id: str) -> None:
-        """Delete an account and end its tokens. Conflict if it is the last superuser."""
+        """Delete an account, end its tokens and pause the subscriptions that it owns.
+
+        Conflict if it is the last superuser.
+        """
         self._app.run(accounts.delete(*_key(collection, id)))
 
     def login(

@@ -14,10 +14,13 @@ from msgspec import Struct
 
 from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
+from towpath.app.acting import Acting
 from towpath.app.checks import EnqueueOptions
+from towpath.app.checkup import Check
 from towpath.app.connect import open_database, without_driver, without_password
 from towpath.app.delay_queue import Queue, Queues
-from towpath.app.doctor import Check, Doctor
+from towpath.app.deliveries import DeliveryVerbs
+from towpath.app.doctor import Doctor
 from towpath.app.durable_streams import DurableStreams
 from towpath.app.enqueueing import Enqueueing
 from towpath.app.events import Events
@@ -32,12 +35,14 @@ from towpath.app.tasks import Decorator, TaskOptions, Tasks
 from towpath.app.topics import Topics
 from towpath.app.upkeep import Upkeep
 from towpath.app.waiters import Waiters
+from towpath.app.webhooks import Webhooks
 from towpath.database.borrowed import Borrower, arun_borrowed, run_borrowed
 from towpath.database.clock import Clock
 from towpath.database.forks import begin_anew_after_fork
 from towpath.database.sqlite_database import SqliteDatabase
 from towpath.errors import DatabaseDenied, Invalid, SchemaMissing
 from towpath.model.instants import Duration, microseconds
+from towpath.model.sagas import Role
 from towpath.model.schedule import CatchUp, rule_of
 from towpath.model.stats import Stats
 from towpath.operation import Changed, Operation, Steps
@@ -100,6 +105,7 @@ class App:
         self._borrower = Borrower(
             self._database.dialect,
             settings.schema,
+            settings.lifecycle,
             clock,
             self._wakeups.ring,
             self._database.leads_here,
@@ -115,12 +121,14 @@ class App:
         self.topics = Topics(self)
         self.events = Events(self, self._wakeups)
         self.durable_streams = DurableStreams(self)
+        self.webhooks = Webhooks(self)
         self.queues = Queues(self)
         self.limits = Limits(self)
         self.sessions = Sessions(self)
         self.accounts = Accounts(self)
         self.keys = Keys(self)
         self.access = AccessVerbs(self, self._wakeups)
+        self.deliveries = DeliveryVerbs(self)
         self.upkeep = Upkeep(self)
 
     def start_again(self) -> None:
@@ -132,6 +140,10 @@ class App:
     def queue(self, topic: str) -> Queue:
         """Return the delay-queue verbs of a topic."""
         return Queue(self, topic, self._room)
+
+    def acting(self, role: Role) -> Acting:
+        """Return the app in one role of the work on webhooks."""
+        return Acting(self, role, self._wakeups)
 
     def task(self, *wrong: Never, **options: Unpack[TaskOptions]) -> Decorator:
         """Make a task of a function: its calls can be enqueued as jobs."""

@@ -17,7 +17,7 @@ from towpath.model.event import Event, NewEvent
 from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Job, Lease
 from towpath.model.payload import clean_text
-from towpath.store.events import EventBody
+from towpath.store.event_rows import EventBody
 from towpath.store.job_output import MOST, MOST_BYTES, Kind, Note
 from towpath.store.leases import Completion
 from towpath.store.streams import Say

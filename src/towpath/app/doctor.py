@@ -4,13 +4,13 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-from msgspec import Struct
-
+from towpath.app.checkup import NAMED, Check, Verdict, ok, problem, some, warning
 from towpath.app.connect import Database, sqlite_path, without_password
+from towpath.app.upkeep import PRUNE_EVERY
+from towpath.app.webhook_doctor import WebhookDoctor
 from towpath.database.clock import machine_clock
 from towpath.database.sqlite import lockable, may
 from towpath.database.turns import lock_file
@@ -21,8 +21,9 @@ from towpath.model.stats import TopicStats
 from towpath.operation import Operation
 from towpath.settings import Settings
 from towpath.store import doctor as facts
-from towpath.store import retention, schema, sessions, stats
+from towpath.store import retention, schema, sessions, stats, webhook_facts
 from towpath.store.doctor import Late, PutOff, Transaction, Troubled
+from towpath.store.subscriptions import ROUTER
 from towpath.store.trimming import Kept
 
 T = TypeVar("T")
@@ -33,26 +34,8 @@ LOCK_PATIENCE: Final = 1.0  # seconds to wait for a write lock
 LITTLE_DISK: Final = 2**30  # bytes
 NO_DISK: Final = 100 * 2**20
 LOOKED_AT: Final = 100  # topics, and jobs of each line of a topic
-NAMED: Final = 3  # items of a list that are named; the others are counted
 START_UPKEEP: Final = "start a worker, or call app.upkeep.start() in a long-running process"
 DURABLE: Final = {"on", "local", "remote_write", "remote_apply"}
-
-
-class Verdict(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARNING = "warning"  # it works, but maybe not for long or not as promised
-    PROBLEM = "problem"  # it does not work
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """One check and its result."""
-
-    name: str
-    verdict: Verdict
-    message: str
-    advice: str | None = None  # what to do about it
 
 
 class Doctor:
@@ -80,12 +63,18 @@ class Doctor:
         yield from tables
         if any(check.verdict is Verdict.PROBLEM for check in tables):
             return
+        if role := self._run(webhook_facts.restricted_role(self._settings.schema)):
+            limits = f"this login is {role}, which may not look further"
+            yield ok("rights", f"{limits}; check the rest as the owner of the tables")
+            return
         yield from self._tried("rights", self._rights)
         yield from self._tried("tasks", self._tasks)
         yield from self._tried("workers", self._workers)
         yield from self._tried("upkeep", self._upkeep)
         yield from self._tried("channels", self._channels)
         yield from self._tried("consumers", self._consumers)
+        webhooks = WebhookDoctor(self._run, self._patience)
+        yield from self._tried("webhooks", webhooks.checks)
 
     def _tried(self, name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         try:
@@ -266,13 +255,18 @@ class Doctor:
             names = (f"{each.worker} ({spoken(each.silent)})" for each in silent)
             message = f"workers are silent but not declared dead: {some(names)}"
             yield problem("upkeep", message, advice)
-        if not (overdue or ended or unfired or silent):
+        if spent := self._run(facts.spent_tokens(PRUNE_EVERY + self._patience)):
+            message = f"{spent[0].jobs} spent passes and revoked tokens have expired but are left"
+            yield warning("upkeep", message, advice)
+        if not (overdue or ended or unfired or silent or spent):
             yield ok("upkeep", "no due work is late")
 
     def _channels(self) -> Iterator[Check]:
         unplaced = self._run(facts.unplaced(self._patience))
         undeleted = self._run(facts.undeleted(self._patience))
         over = self._run(facts.over_limits(Kept.of(self._settings)))
+        overdue = self._run(facts.overdue_lifetimes(self._patience))
+        streams = self._run(facts.open_streams(self._patience))
         if unplaced:
             message = f"published events have no place yet: {some(map(_late, unplaced))}"
             yield problem("channels", message, START_UPKEEP)
@@ -282,11 +276,19 @@ class Doctor:
         if over:
             message = f"channels keep more than they may: {some(over)}"
             yield warning("channels", message, START_UPKEEP)
-        if not (unplaced or undeleted or over):
+        if overdue:
+            which = (f"{each.topic} (by {spoken(each.by)})" for each in overdue)
+            yield warning("channels", f"channels outlive their time: {some(which)}", START_UPKEEP)
+        if streams:
+            message = f"{streams[0].jobs} streams are open though their jobs have ended"
+            yield problem("channels", message, START_UPKEEP)
+        if not (unplaced or undeleted or over or overdue or streams):
             yield ok("channels", "all events have their places, and no channel is over its limits")
 
     def _consumers(self) -> Iterator[Check]:
-        found = self._run(facts.troubled_consumers(self._patience, Kept.of(self._settings)))
+        troubled = self._run(facts.troubled_consumers(self._patience, Kept.of(self._settings)))
+        # The router of webhooks never expires; whether it is behind is a check of its own.
+        found = [each for each in troubled if each.name != ROUTER or each.is_overtaken]
         expired = [each for each in found if each.is_expired]
         overtaken = [each for each in found if each.is_overtaken and not each.is_expired]
         behind = [each for each in found if not (each.is_overtaken or each.is_expired)]
@@ -321,28 +323,6 @@ class Doctor:
     @property
     def _waited(self) -> str:
         return f"longer than {spoken(as_timedelta(self._patience))}"
-
-
-def ok(name: str, message: str) -> Check:
-    """Return a check that found nothing wrong."""
-    return Check(name=name, verdict=Verdict.OK, message=message)
-
-
-def warning(name: str, message: str, advice: str) -> Check:
-    """Return a check that found something that may fail soon or breaks a promise."""
-    return Check(name=name, verdict=Verdict.WARNING, message=message, advice=advice)
-
-
-def problem(name: str, message: str, advice: str | None = None) -> Check:
-    """Return a check that found something that does not work; an error contains its advice."""
-    return Check(name=name, verdict=Verdict.PROBLEM, message=message, advice=advice)
-
-
-def some(things: Iterable[str]) -> str:
-    """Name the first few and count the others."""
-    names = list(things)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def _old(transaction: Transaction) -> Check:

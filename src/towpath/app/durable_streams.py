@@ -14,15 +14,17 @@ import msgspec
 
 from towpath.app.events import MOST_EVENTS, MOST_PAGE
 from towpath.errors import Invalid, InvalidPayload, NotFound
-from towpath.model.channels import CLOSED, checked_channel, checked_own
+from towpath.model.channels import CLOSED, checked_channel, checked_own, job_of
 from towpath.model.cursor import START, Cursor
-from towpath.model.durable import Appended, Created, NewStream, Producer, StreamState, is_json
+from towpath.model.durable import JSON, Appended, Created, NewStream, Producer, StreamState, is_json
 from towpath.model.event import EventPage
 from towpath.model.ids import uuid7
 from towpath.model.payload import encode
 from towpath.operation import answered
 from towpath.store import channels, creating, events
-from towpath.store.events import Append, EventBody, ReadFrom
+from towpath.store.event_rows import EventBody
+from towpath.store.events import Append
+from towpath.store.reading import ReadFrom
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -37,7 +39,6 @@ class StreamPage(msgspec.Struct, frozen=True):
 
     page: EventPage
     media: str
-    ttl: int | None  # microseconds; a reader that waits has to renew its life
 
 
 class DurableStreams:
@@ -53,6 +54,7 @@ class DurableStreams:
             media = (await self.look(new.fork.source)).media
         bodies = await self._bodies(media or "", body)
         operation = creating.create(checked_own(name), new, bodies, uuid7())
+        await self._app.events.acheck_room(name)
         return await self._app.arun(operation)
 
     async def append(
@@ -81,6 +83,7 @@ class DurableStreams:
             media=media,
             producer=producer,
             order_key=order_key,
+            most_bytes=self._app.settings.batch_bytes,
         )
         if bodies and append.is_plain:
             [stored] = await self._app.arun(events.publish([append]))
@@ -90,7 +93,15 @@ class DurableStreams:
 
     async def look(self, name: str) -> StreamState:
         """Read how a stream stands; NotFound if there is none."""
-        return await self._app.arun(creating.look(checked_channel(name)))
+        try:
+            return await self._app.arun(creating.look(checked_channel(name)))
+        except NotFound:
+            if job_of(name) is None:
+                raise
+        # The job may have said nothing yet.
+        found = await self._app.events.afind(ReadFrom(name, START, 1))
+        page = answered(found.page)
+        return StreamState(head=page.head, media=JSON, ended=page.ended, ttl=None, expires_at=None)
 
     async def read(self, name: str, after: str | None, most_bytes: int = MOST_BYTES) -> StreamPage:
         """Read the messages behind a cursor; NotFound if there is no stream."""
@@ -101,11 +112,7 @@ class DurableStreams:
             await self.look(name)  # raises what is wrong
             msg = f"channel {name!r} was made just now; try again"
             raise NotFound(msg)
-        return StreamPage(answered(found.page), found.media, found.ttl)
-
-    async def renew(self, name: str) -> None:
-        """Prolong the life of a stream that is in use."""
-        await self._app.arun(channels.renew([checked_channel(name)]))
+        return StreamPage(answered(found.page), found.media)
 
     async def delete(self, name: str) -> None:
         """Delete a stream; NotFound if there is none."""

@@ -19,9 +19,9 @@ from towpath.app.subscriptions import (
 )
 from towpath.app.subscriptions import START as FIRST
 from towpath.database.wakeups import Wakeups
-from towpath.errors import ChannelGone, Invalid
+from towpath.errors import ChannelGone, Invalid, TowpathError
 from towpath.model.channels import CLOSED, JOB, Channel, checked_channel, checked_own
-from towpath.model.consumers import Attachment, Consumer, checked_consumer
+from towpath.model.consumers import Attachment, Consumer, Owner, checked_consumer
 from towpath.model.cursor import START, Cursor
 from towpath.model.event import Event, EventPage, NewEvent, StreamEnd, event_type
 from towpath.model.ids import uuid7
@@ -29,9 +29,12 @@ from towpath.model.instants import Duration, microseconds
 from towpath.model.payload import encode
 from towpath.operation import answered
 from towpath.settings import MOST_LIMIT
-from towpath.store import channels, consumers, events, trimming
-from towpath.store.consumers import Ack
-from towpath.store.events import Append, EventBody, Found, ReadFrom
+from towpath.store import channels, consumers, events, reading, trimming
+from towpath.store.channels import Head
+from towpath.store.consumers import Ack, Attached
+from towpath.store.event_rows import EventBody, encoded
+from towpath.store.events import Append
+from towpath.store.reading import Found, ReadFrom
 from towpath.store.trimming import ChannelLimits
 
 if TYPE_CHECKING:
@@ -75,35 +78,58 @@ class Events:
         return await self._aadded(self._append(checked_own(channel), events), connection)
 
     async def aread(
-        self, channel: str, after: str | None = None, *, limit: int = MOST_PAGE
+        self,
+        channel: str,
+        after: str | None = None,
+        *,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+        limit: int = MOST_PAGE,
     ) -> EventPage:
         """Read the events behind a cursor, oldest first; without one, from the beginning.
 
-        CursorReset if the reader cannot go on from there. A page also ends at about 1 MiB. A
-        channel that does not exist yet is empty.
+        It may begin elsewhere, and choose events by their types, as `subscribe`. CursorReset if the
+        reader cannot go on from there. A page also ends at about 1 MiB. A channel that does not
+        exist yet is empty.
         """
+        place = Place(channel, after, last, since, types)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
-        cursor = START if after is None else Cursor.parse(after)
-        found = await self.afind(ReadFrom(checked_channel(channel), cursor, most))
-        return answered(found.page)
+        first = await self._afirst(place)
+        cursor = START if first is None else Cursor.parse(first)
+        found = await self.afind(ReadFrom(place.channel, cursor, most))
+        return place.wanted(answered(found.page))
 
     async def afind(self, read: ReadFrom) -> Found:
         """Read events, and what else is known of their channel: for doors."""
-        [found] = await self._app.arun(events.read([read]))
-        if found.posted:
-            await self._app.arun(events.place([read.channel]))
-            [found] = await self._app.arun(events.read([read]))
+        [found] = await self._app.arun(reading.read([read]))
+        is_placed = not found.posted
+        while not is_placed:
+            is_placed = await self._aplace_some(read.channel)
+            [found] = await self._app.arun(reading.read([read]))
+            if not found.is_current:  # else events that wait for their numbers may belong to it
+                break
         if found.renews:
             await self._app.arun(channels.renew([read.channel]))
         return found
 
     async def aposition(self, channel: str) -> str:
         """Return the cursor of the newest event: what is read after it is published later."""
-        [head] = await self._app.arun(channels.heads([checked_channel(channel)]))
+        return str((await self._ahead(checked_channel(channel))).cursor)
+
+    async def _ahead(self, channel: str) -> Head:
+        """Return where a channel stands when all that was posted before has its number."""
+        [head] = await self._app.arun(channels.heads([channel]))
         if head.posted:
-            await self._app.arun(events.place([channel]))
+            while not await self._aplace_some(channel):
+                pass
             [head] = await self._app.arun(channels.heads([channel]))
-        return str(head.cursor)
+        return head
+
+    async def _aplace_some(self, channel: str) -> bool:
+        """Give numbers to some of what is posted; say whether that was all, but for what is new."""
+        [answer] = await self._app.arun(events.place([channel]))
+        return isinstance(answer, TowpathError) or not answer.posted
 
     async def aclose(self, channel: str) -> None:
         """End a channel: readers are told, and a later publish is refused with ChannelClosed."""
@@ -126,27 +152,43 @@ class Events:
         since: datetime | None = None,
         types: Sequence[str] | None = None,
         consumer: str | None = None,
+        owner: Owner | None = None,
+        generation: int | None = None,
+        consuming: type[Consuming] = Consuming,
     ) -> Subscription:
         """Begin a subscription that a task reads page by page; options as for `subscribe`.
 
-        For a consumer a page is acked when the next one is asked for.
+        For a consumer a page is acked when the next one is asked for, unless another kind of
+        `consuming` says otherwise. With an `owner`, the consumer is or becomes its own. With a
+        `generation` the subscription goes on as this attachment, if none has replaced it.
         """
         place = Place(channel, after, last, since, types)
-        first, consuming = await self._abegun(place, consumer)
-        return Subscription(self, self._hubs, place, first, consuming)
+        if consumer is None or generation is None:
+            first, acking = await self._abegun(place, consumer, owner, consuming)
+            return Subscription(self, self._hubs, place, first, acking)
+        number = count(generation, "generation", MOST_GENERATION)
+        by = None if owner is None else owner.name
+        attached = Attached(place.channel, checked_consumer(consumer), number, by)
+        attachment = await self._app.arun(consumers.resume(attached))
+        acking = consuming(self._app, place.channel, consumer, attachment)
+        return Subscription(self, self._hubs, place, attachment.cursor, acking)
 
     async def _abegun(
-        self, place: Place, consumer: str | None
+        self,
+        place: Place,
+        consumer: str | None,
+        owner: Owner | None = None,
+        consuming: type[Consuming] = Consuming,
     ) -> tuple[str | None, Consuming | None]:
         """Return the cursor behind which a subscription begins, and its consumer, attached."""
         first = await self._afirst(place)
         if consumer is None:
             return first, None
-        attachment = await self.aattach(place.channel, consumer, first)
-        return attachment.cursor, Consuming(self._app, place.channel, consumer, attachment)
+        attachment = await self.aattach(place.channel, consumer, first, owner=owner)
+        return attachment.cursor, consuming(self._app, place.channel, consumer, attachment)
 
     async def _afirst(self, place: Place) -> str | None:
-        """Return the cursor behind which a subscription begins."""
+        """Return the cursor behind which a reader begins; None: with the oldest event."""
         if place.after == NOW:
             return await self.aposition(place.channel)
         if place.last is not None:
@@ -157,35 +199,60 @@ class Events:
         return None if place.after == FIRST else place.after
 
     async def _abefore_last(self, channel: str, last: int) -> str:
-        [head] = await self._app.arun(channels.heads([channel]))
-        if head.posted:
-            await self._app.arun(events.place([channel]))
-            [head] = await self._app.arun(channels.heads([channel]))
+        head = await self._ahead(channel)
         return str(head.cursor._replace(seq=max(head.cursor.seq - last, head.oldest.seq)))
 
     async def _aadded(self, append: Append, connection: object) -> list[Event]:
         if not append.events:
             return []
         if connection is not None:
+            await self.acheck_room(append.channel, connection)
             return await self._app.arun(events.post(append), connection)
         if append.is_plain:
             [stored] = await self._app.arun(events.publish([append]))
             if stored is not None:
                 return stored
+        await self.acheck_room(append.channel)
         return list(answered((await self._app.arun(events.append([append])))[0]).events)
 
-    async def aattach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
+    async def acheck_room(self, channel: str, connection: object = None) -> None:
+        """Raise MaxChannelsReached if the channel would be one too many: for doors."""
+        if most := self._app.settings.max_channels:
+            await self._app.arun(channels.check_room(channel, most), connection)
+
+    async def aattach(
+        self,
+        channel: str,
+        consumer: str,
+        after: str | None = None,
+        *,
+        owner: Owner | None = None,
+    ) -> Attachment:
         """Begin to read as a durable consumer; return its cursor, and the generation for acks.
 
         A new consumer begins behind the cursor `after`, or at "start" (the default) or "now"; the
         channel is made if there is none. One that is known goes on from its last ack. Readers
         that have attached as this consumer before are fenced: ConsumerFenced.
+
+        With an `owner` a new consumer belongs to it, and one of another owner is refused with
+        ConsumerTaken: here, at an ack, a move and a forget.
         """
         cursor = await self._aplace(checked_channel(channel), after)
         name = checked_consumer(consumer)
-        return await self._app.arun(consumers.attach(channel, name, cursor))
+        if owner is None or owner.makes_channel:
+            await self.acheck_room(channel)
+        most = self._app.settings.max_consumers
+        return await self._app.arun(consumers.attach(channel, name, cursor, owner, most))
 
-    async def aack(self, channel: str, consumer: str, cursor: str, generation: int) -> str:
+    async def aack(
+        self,
+        channel: str,
+        consumer: str,
+        cursor: str,
+        generation: int,
+        *,
+        owner: Owner | None = None,
+    ) -> str:
         """Note that a consumer is done with all events up to a cursor; return where it is now.
 
         An older cursor changes nothing. ConsumerFenced if another reader has attached since;
@@ -196,6 +263,7 @@ class Events:
             checked_consumer(consumer),
             Cursor.parse(cursor),
             count(generation, "generation", MOST_GENERATION),
+            None if owner is None else owner.name,
         )
         return answered((await self._app.arun(consumers.ack([ack])))[0])
 
@@ -211,7 +279,9 @@ class Events:
             consumers.list_consumers(checked_channel(channel), after, most, ttl)
         )
 
-    async def amove_consumer(self, channel: str, consumer: str, after: str) -> str:
+    async def amove_consumer(
+        self, channel: str, consumer: str, after: str, *, owner: Owner | None = None
+    ) -> str:
         """Let a consumer go on behind a cursor, or from "start" or "now"; return its cursor.
 
         For a consumer that was reset, or is to read again or to skip. It may move back. Readers
@@ -219,12 +289,16 @@ class Events:
         """
         cursor = await self._aplace(checked_channel(channel), after)
         name = checked_consumer(consumer)
-        return await self._app.arun(consumers.move(channel, name, cursor))
+        by = None if owner is None else owner.name
+        return await self._app.arun(consumers.move(channel, name, cursor, by))
 
-    async def aforget_consumer(self, channel: str, consumer: str) -> bool:
+    async def aforget_consumer(
+        self, channel: str, consumer: str, *, owner: Owner | None = None
+    ) -> bool:
         """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
         name = checked_consumer(consumer)
-        return await self._app.arun(consumers.forget(checked_channel(channel), name))
+        by = None if owner is None else owner.name
+        return await self._app.arun(consumers.forget(checked_channel(channel), name, by))
 
     async def alimit(
         self,
@@ -251,6 +325,7 @@ class Events:
             max_count=None if max_count is None else count(max_count, "max_count", MOST_LIMIT),
             drop_acked=bool(drop_acked),
         )
+        await self.acheck_room(channel)
         await self._app.arun(trimming.limit(channel, limits))
 
     async def _aplace(self, channel: str, after: str | None) -> Cursor | None:
@@ -338,7 +413,7 @@ class Events:
         if len(bodies) > MOST_EVENTS:
             msg = f"{len(bodies):,} events in one call; at most {MOST_EVENTS:,} are allowed"
             raise Invalid(msg)
-        return Append(channel=channel, events=bodies)
+        return Append(channel=channel, events=bodies, most_bytes=self._app.settings.batch_bytes)
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
@@ -367,34 +442,59 @@ class Events:
         """Add events to a channel, in this order and next to each other: all of them or none."""
         return self._added(self._append(checked_own(channel), events), connection)
 
-    def read(self, channel: str, after: str | None = None, *, limit: int = MOST_PAGE) -> EventPage:
+    def read(
+        self,
+        channel: str,
+        after: str | None = None,
+        *,
+        last: int | None = None,
+        since: datetime | None = None,
+        types: Sequence[str] | None = None,
+        limit: int = MOST_PAGE,
+    ) -> EventPage:
         """Read the events behind a cursor, oldest first; without one, from the beginning.
 
-        CursorReset if the reader cannot go on from there. A page also ends at about 1 MiB. A
-        channel that does not exist yet is empty.
+        It may begin elsewhere, and choose events by their types, as `subscribe`. CursorReset if the
+        reader cannot go on from there. A page also ends at about 1 MiB. A channel that does not
+        exist yet is empty.
         """
+        place = Place(channel, after, last, since, types)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
-        cursor = START if after is None else Cursor.parse(after)
-        found = self.find(ReadFrom(checked_channel(channel), cursor, most))
-        return answered(found.page)
+        first = self._first(place)
+        cursor = START if first is None else Cursor.parse(first)
+        found = self.find(ReadFrom(place.channel, cursor, most))
+        return place.wanted(answered(found.page))
 
     def find(self, read: ReadFrom) -> Found:
         """Read events, and what else is known of their channel: for doors."""
-        [found] = self._app.run(events.read([read]))
-        if found.posted:
-            self._app.run(events.place([read.channel]))
-            [found] = self._app.run(events.read([read]))
+        [found] = self._app.run(reading.read([read]))
+        is_placed = not found.posted
+        while not is_placed:
+            is_placed = self._place_some(read.channel)
+            [found] = self._app.run(reading.read([read]))
+            if not found.is_current:
+                break
         if found.renews:
             self._app.run(channels.renew([read.channel]))
         return found
 
     def position(self, channel: str) -> str:
         """Return the cursor of the newest event: what is read after it is published later."""
-        [head] = self._app.run(channels.heads([checked_channel(channel)]))
+        return str(self._head(checked_channel(channel)).cursor)
+
+    def _head(self, channel: str) -> Head:
+        """Return where a channel stands when all that was posted before has its number."""
+        [head] = self._app.run(channels.heads([channel]))
         if head.posted:
-            self._app.run(events.place([channel]))
+            while not self._place_some(channel):
+                pass
             [head] = self._app.run(channels.heads([channel]))
-        return str(head.cursor)
+        return head
+
+    def _place_some(self, channel: str) -> bool:
+        """Give numbers to some of what is posted; say whether that was all, but for what is new."""
+        [answer] = self._app.run(events.place([channel]))
+        return isinstance(answer, TowpathError) or not answer.posted
 
     def close(self, channel: str) -> None:
         """End a channel: readers are told, and a later publish is refused with ChannelClosed."""
@@ -408,16 +508,22 @@ class Events:
         except ChannelGone:
             return False
 
-    def _begun(self, place: Place, consumer: str | None) -> tuple[str | None, Consuming | None]:
+    def _begun(
+        self,
+        place: Place,
+        consumer: str | None,
+        owner: Owner | None = None,
+        consuming: type[Consuming] = Consuming,
+    ) -> tuple[str | None, Consuming | None]:
         """Return the cursor behind which a subscription begins, and its consumer, attached."""
         first = self._first(place)
         if consumer is None:
             return (first, None)
-        attachment = self.attach(place.channel, consumer, first)
-        return (attachment.cursor, Consuming(self._app, place.channel, consumer, attachment))
+        attachment = self.attach(place.channel, consumer, first, owner=owner)
+        return (attachment.cursor, consuming(self._app, place.channel, consumer, attachment))
 
     def _first(self, place: Place) -> str | None:
-        """Return the cursor behind which a subscription begins."""
+        """Return the cursor behind which a reader begins; None: with the oldest event."""
         if place.after == NOW:
             return self.position(place.channel)
         if place.last is not None:
@@ -428,35 +534,55 @@ class Events:
         return None if place.after == FIRST else place.after
 
     def _before_last(self, channel: str, last: int) -> str:
-        [head] = self._app.run(channels.heads([channel]))
-        if head.posted:
-            self._app.run(events.place([channel]))
-            [head] = self._app.run(channels.heads([channel]))
+        head = self._head(channel)
         return str(head.cursor._replace(seq=max(head.cursor.seq - last, head.oldest.seq)))
 
     def _added(self, append: Append, connection: object) -> list[Event]:
         if not append.events:
             return []
         if connection is not None:
+            self.check_room(append.channel, connection)
             return self._app.run(events.post(append), connection)
         if append.is_plain:
             [stored] = self._app.run(events.publish([append]))
             if stored is not None:
                 return stored
+        self.check_room(append.channel)
         return list(answered(self._app.run(events.append([append]))[0]).events)
 
-    def attach(self, channel: str, consumer: str, after: str | None = None) -> Attachment:
+    def check_room(self, channel: str, connection: object = None) -> None:
+        """Raise MaxChannelsReached if the channel would be one too many: for doors."""
+        if most := self._app.settings.max_channels:
+            self._app.run(channels.check_room(channel, most), connection)
+
+    def attach(
+        self, channel: str, consumer: str, after: str | None = None, *, owner: Owner | None = None
+    ) -> Attachment:
         """Begin to read as a durable consumer; return its cursor, and the generation for acks.
 
         A new consumer begins behind the cursor `after`, or at "start" (the default) or "now"; the
         channel is made if there is none. One that is known goes on from its last ack. Readers
         that have attached as this consumer before are fenced: ConsumerFenced.
+
+        With an `owner` a new consumer belongs to it, and one of another owner is refused with
+        ConsumerTaken: here, at an ack, a move and a forget.
         """
         cursor = self._place(checked_channel(channel), after)
         name = checked_consumer(consumer)
-        return self._app.run(consumers.attach(channel, name, cursor))
+        if owner is None or owner.makes_channel:
+            self.check_room(channel)
+        most = self._app.settings.max_consumers
+        return self._app.run(consumers.attach(channel, name, cursor, owner, most))
 
-    def ack(self, channel: str, consumer: str, cursor: str, generation: int) -> str:
+    def ack(
+        self,
+        channel: str,
+        consumer: str,
+        cursor: str,
+        generation: int,
+        *,
+        owner: Owner | None = None,
+    ) -> str:
         """Note that a consumer is done with all events up to a cursor; return where it is now.
 
         An older cursor changes nothing. ConsumerFenced if another reader has attached since;
@@ -467,6 +593,7 @@ class Events:
             checked_consumer(consumer),
             Cursor.parse(cursor),
             count(generation, "generation", MOST_GENERATION),
+            None if owner is None else owner.name,
         )
         return answered(self._app.run(consumers.ack([ack]))[0])
 
@@ -478,7 +605,9 @@ class Events:
         ttl = microseconds(self._app.settings.consumer_ttl)
         return self._app.run(consumers.list_consumers(checked_channel(channel), after, most, ttl))
 
-    def move_consumer(self, channel: str, consumer: str, after: str) -> str:
+    def move_consumer(
+        self, channel: str, consumer: str, after: str, *, owner: Owner | None = None
+    ) -> str:
         """Let a consumer go on behind a cursor, or from "start" or "now"; return its cursor.
 
         For a consumer that was reset, or is to read again or to skip. It may move back. Readers
@@ -486,12 +615,14 @@ class Events:
         """
         cursor = self._place(checked_channel(channel), after)
         name = checked_consumer(consumer)
-        return self._app.run(consumers.move(channel, name, cursor))
+        by = None if owner is None else owner.name
+        return self._app.run(consumers.move(channel, name, cursor, by))
 
-    def forget_consumer(self, channel: str, consumer: str) -> bool:
+    def forget_consumer(self, channel: str, consumer: str, *, owner: Owner | None = None) -> bool:
         """Forget a consumer; say whether there was one. Its subscriptions end with NotFound."""
         name = checked_consumer(consumer)
-        return self._app.run(consumers.forget(checked_channel(channel), name))
+        by = None if owner is None else owner.name
+        return self._app.run(consumers.forget(checked_channel(channel), name, by))
 
     def limit(
         self,
@@ -518,6 +649,7 @@ class Events:
             max_count=None if max_count is None else count(max_count, "max_count", MOST_LIMIT),
             drop_acked=bool(drop_acked),
         )
+        self.check_room(channel)
         self._app.run(trimming.limit(channel, limits))
 
     def _place(self, channel: str, after: str | None) -> Cursor | None:
@@ -552,5 +684,5 @@ def _body(event: Any, most: int) -> EventBody:
         size=len(body.encode()),
         type=event_type(event.type),
         key=key_of(event.key),
-        headers=events.encoded(headers_of(event.headers)),
+        headers=encoded(headers_of(event.headers)),
     )

@@ -35,9 +35,9 @@ class Keys:
     ) -> tuple[ApiKey, str]:
         """Create a key. Only this call returns its secret.
 
-        The scopes are enqueue, manage, work, publish, subscribe and metrics. Without topics the key
-        is for all topics, without channels for all channels; a channel is given by its name or by
-        how its name begins.
+        The scopes are enqueue, manage, work, publish, subscribe, webhooks and metrics. Without
+        topics the key is for all topics, without channels for all channels; a channel is given by
+        its name or by how its name begins.
         """
         secret = new_secret()
         new = _new(
@@ -74,9 +74,9 @@ class Keys:
     ) -> tuple[ApiKey, str]:
         """Create a key. Only this call returns its secret.
 
-        The scopes are enqueue, manage, work, publish, subscribe and metrics. Without topics the key
-        is for all topics, without channels for all channels; a channel is given by its name or by
-        how its name begins.
+        The scopes are enqueue, manage, work, publish, subscribe, webhooks and metrics. Without
+        topics the key is for all topics, without channels for all channels; a channel is given by
+        its name or by how its name begins.
         """
         secret = new_secret()
         new = _new(

@@ -14,7 +14,7 @@ from towpath.model.event import OWN, TEXT, event_type
 from towpath.model.ids import uuid7
 from towpath.model.job import Lease, Said
 from towpath.model.payload import decode, encode
-from towpath.store.events import EventBody
+from towpath.store.event_rows import EventBody
 from towpath.store.streams import Say
 
 ROOM: Final = 2**20  # bytes that wait to be written; with more, the task waits

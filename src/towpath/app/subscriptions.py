@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from towpath.app.checks import at_least_one
 from towpath.app.consuming import EVERY, Consuming
-from towpath.app.hub import KEPT, MOST_EVENTS, Hubs, SharedPage, ThreadListener, Watched
+from towpath.app.hub import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    Hubs,
+    SharedPage,
+    ThreadListener,
+    Watched,
+    renewal,
+)
 from towpath.errors import DatabaseUnavailable, Invalid, NotFound
 from towpath.model.channels import JOB, checked_channel
 from towpath.model.cursor import START as FIRST
@@ -20,7 +28,7 @@ from towpath.model.cursor import Cursor
 from towpath.model.event import Event, EventPage, StreamEnd, TypeFilter
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.operation import answered
-from towpath.store.events import DELETED, ReadFrom
+from towpath.store.reading import DELETED, ReadFrom
 
 if TYPE_CHECKING:
     from towpath.app.events import Events
@@ -50,9 +58,15 @@ class Place:
         self.after = after
         self.last = None if last is None else at_least_one(last, "last")
         self.since = None if since is None else instant(since, "since")
-        self.wants = None if types is None else TypeFilter(types)
+        self._wants = None if types is None else TypeFilter(types)
         if after not in {None, START, NOW}:
             Cursor.parse(after)
+
+    def wanted(self, page: EventPage) -> EventPage:
+        """Return a page with only the events that are wanted."""
+        if self._wants is None:
+            return page
+        return replace(page, events=[each for each in page.events if self._wants(each.type)])
 
 
 class Reader:
@@ -62,9 +76,14 @@ class Reader:
         self.consuming = consuming  # None: no consumer, so no place is kept
         self.cursor = cursor  # everything up to here is done; None: nothing is read yet
         self.channel = place.channel
-        self._wants = place.wants
+        self._place = place
         self._told = cursor  # the cursor of the page before
         self._has_read = False
+
+    def begin(self, cursor: str) -> None:
+        """Begin behind a cursor, if no place was chosen: a reader that knows it can be reset."""
+        if self.cursor is None:
+            self.cursor = self._told = cursor
 
     def taken(self, shared: SharedPage) -> SharedPage | None:
         """Move behind a page; return what of it is wanted, or None to go on reading."""
@@ -72,14 +91,19 @@ class Reader:
         self.cursor, self._has_read = page.cursor, True
         if self._told is None:
             self._told = page.after
-        if self._wants is not None:
-            wanted = [event for event in page.events if self._wants(event.type)]
-            page = replace(page, events=wanted, after=self._told)
+        wanted = self._place.wanted(page)
+        if wanted is not page:
+            page = replace(wanted, after=self._told)
             shared = SharedPage(page, {})
         if not page.events and page.ended is None:
             return None
         self._told = page.cursor
         return shared
+
+    def read_from(self, *bounds: int) -> ReadFrom:
+        """Return what to read next: at most so many events, and about so many bytes."""
+        cursor = FIRST if self.cursor is None else Cursor.parse(self.cursor)
+        return ReadFrom(self.channel, cursor, *bounds)
 
     def gone(self, error: NotFound) -> EventPage:
         """Return the last page of a job that was deleted before it said anything."""
@@ -123,7 +147,7 @@ class Subscription(Reader):
                     await self._wait(news)  # the hub has read up to here, and reads on
                     continue
                 if shared is None:
-                    shared = SharedPage(await self._read(), {})
+                    shared = SharedPage(await self._read(watched), {})
             except DatabaseUnavailable as error:
                 self.check(error)
                 await asyncio.sleep(PAUSE)
@@ -134,6 +158,9 @@ class Subscription(Reader):
             if wanted is not None:
                 return wanted
             if not shared.page.events and watched.may_wait(shared.page.cursor):
+                if news.is_set():  # since the read, and maybe before the hub began
+                    news = watched.news()
+                    watched.look()
                 await self._wait(news)
 
     async def _wait(self, news: asyncio.Event) -> None:
@@ -144,10 +171,10 @@ class Subscription(Reader):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), EVERY)
 
-    async def _read(self) -> EventPage:
+    async def _read(self, watched: Watched) -> EventPage:
         """Read a page that is no larger than those of the hub: it may stay until it is sent."""
-        cursor = FIRST if self.cursor is None else Cursor.parse(self.cursor)
-        found = await self._verbs.afind(ReadFrom(self.channel, cursor, MOST_EVENTS, KEPT))
+        found = await self._verbs.afind(self.read_from(MOST_EVENTS, MOST_BYTES))
+        watched.lives_for(found.ttl)
         return answered(found.page)
 
     def _open(self) -> Watched:
@@ -196,10 +223,14 @@ class ThreadSubscription(Reader):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._hubs.check_open()
+            waits = [EVERY] if self.consuming else []  # as another reader may attach
             try:
                 if self.consuming:
                     self.consuming.keep(self.cursor)
-                page = self._verbs.read(self.channel, self.cursor)
+                found = self._verbs.find(self.read_from())
+                page = answered(found.page)
+                if found.ttl is not None:  # each read prolongs the life of the channel
+                    waits.append(renewal(found.ttl))
             except DatabaseUnavailable as error:
                 self.check(error)
                 time.sleep(PAUSE)
@@ -211,12 +242,11 @@ class ThreadSubscription(Reader):
                 return wanted
             if page.events:
                 continue
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return None
-            if self.consuming:  # another reader may attach
-                left = EVERY if left is None else min(left, EVERY)
-            self._listener.wait(left)
+            if deadline is not None:
+                waits.append(deadline - time.monotonic())
+                if waits[-1] <= 0:
+                    return None
+            self._listener.wait(min(waits, default=None))
 
     def close(self) -> None:
         """End it."""

@@ -13,11 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from towpath.app.sessions import new_number
+from towpath.app.webhook_upkeep import WebhookUpkeep
 from towpath.database.forks import begin_anew_after_fork
 from towpath.errors import DatabaseUnavailable, TowpathError
+from towpath.model.durable import Appended
 from towpath.model.payload import clean_text
 from towpath.model.sessions import Session
-from towpath.operation import Operation
+from towpath.operation import Answer, Operation
 from towpath.store import (
     accounts,
     channels,
@@ -34,6 +36,7 @@ from towpath.store import (
     streams,
     topics,
     trimming,
+    webhook_upkeep,
 )
 from towpath.store.leases import Settled
 from towpath.store.schedules import Fired, FirePlan, Move, Owed, ScheduleRow
@@ -82,6 +85,7 @@ class Upkeep:
         self._streams_upto = 0  # the last job whose stream was checked
         self._adopted_upto = 0  # the last lease whose session was checked
         self._trimmed_upto = 0  # the last channel that was trimmed
+        self._webhooks = WebhookUpkeep(app.settings, self._do)
         self._start()
         begin_anew_after_fork(self)
 
@@ -109,12 +113,13 @@ class Upkeep:
         self._watch_sessions()
         self._adopt()
         self._do(stats.roll_up())
-        self._place_posted()
+        self._repeat(self._place_posted)
         self._trim()
         self._repeat(lambda: self._do(channels.expire(CHANNELS_AT_ONCE)))
         self._streams_upto = self._do(streams.end_some(self._streams_upto)) or 0
         self._repeat(lambda: self._do(channels.drop_deleted()))
         if now is not None:
+            self._webhooks.run(now)
             self._prune(now)
 
     def start(self) -> None:
@@ -182,6 +187,7 @@ class Upkeep:
 
     def _move_times(self) -> bool:
         """Move times that are too far in the future; say whether none is left."""
+        self._do(webhook_upkeep.move_near())
         left = [self._do(leases.move_near()), self._do(limits.move_near())]
         rows: list[ScheduleRow] | None = self._do(schedules.find_all())
         moves = [move for each in rows or () if (move := self._move(each))]
@@ -207,11 +213,12 @@ class Upkeep:
         if keys:
             self._do(limits.free(keys))
 
-    def _place_posted(self) -> None:
-        """Give numbers to events that were published in callers' transactions."""
+    def _place_posted(self) -> bool:
+        """Give numbers to some events that were posted; say whether there are more."""
         names: list[str] = self._do(channels.posted(CHANNELS_AT_ONCE)) or []
-        if names:
-            self._do(events.place(names))
+        placed: list[Answer[Appended]] = (self._do(events.place(names)) if names else None) or []
+        are_left = any(not isinstance(each, TowpathError) and each.posted for each in placed)
+        return are_left or len(names) == CHANNELS_AT_ONCE
 
     def _trim(self) -> None:
         """Delete the events that channels need not keep: of some channels per round."""

@@ -20,9 +20,11 @@ examples:
   towpath access set --access-rule "@request.auth.id != ''"
   towpath access set --topic mail --enqueue-rule true
   towpath access set --http off
+  towpath access set --webhook-rule "@subscription.owner = @request.auth.id"
   towpath access unset --topic mail
   towpath access set --channel user: --subscribe-rule "@channel.rest = @request.auth.id"
 """
+WEBHOOK_RULE: Final = "webhook_rule"
 COLUMNS: Final[Columns] = {"": "left", "enqueue": "left", "manage": "left", "work": "left"}
 CHANNEL_COLUMNS: Final[Columns] = {
     "channels": "left",
@@ -54,6 +56,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         ("manage", "rule for reading, requeueing, cancelling, deleting jobs; deleting channels"),
         ("work", "rule for reserving jobs"),
         ("access", "sets the rules of enqueue and manage"),
+        ("webhook", "rule for making and managing webhooks"),
         ("publish", "with --channel: rule for publishing events"),
         ("subscribe", "with --channel: rule for reading events"),
     ):
@@ -93,7 +96,7 @@ def document(access: Access) -> dict[str, Any]:
 def _changes(given: argparse.Namespace, found: Access) -> dict[str, Any]:
     rules = {
         name: getattr(given, name)
-        for name in (*RULES, "access_rule", "publish_rule", "subscribe_rule")
+        for name in (*RULES, WEBHOOK_RULE, "access_rule", "publish_rule", "subscribe_rule")
         if getattr(given, name) is not None
     }
     switches: dict[str, Any] = {}
@@ -130,7 +133,7 @@ def _of_topics(
 ) -> dict[str, Any] | None:
     if topic is None:
         return rules | switches or None
-    if switches or not rules:
+    if switches or not rules or WEBHOOK_RULE in rules:
         return None
     both = rules.pop("access_rule", None)
     shared = {} if both is None else {"enqueue_rule": both, "manage_rule": both}
@@ -164,6 +167,7 @@ def _shown(access: Access) -> list[Any]:
     return [
         text(f"HTTP is {'on' if access.http_enabled else 'off for all but superusers'}"),
         text(f"topics that users may enqueue: {', '.join(access.allowed_topics) or 'all'}"),
+        text(f"webhooks: {_rule(access.webhook_rule)}"),
         "",
         Table(COLUMNS, rows),
         *(["", Table(CHANNEL_COLUMNS, of_channels)] if of_channels else []),

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from towpath.app.doctor import Check, Verdict
+from towpath.app.checkup import Check, Verdict
 from towpath.cli.apps import add_common, duration, open_app
 from towpath.cli.output import Output, plain
 

@@ -8,9 +8,11 @@ from typing import Final
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
+_USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
 
 class JsonLines(logging.Formatter):
-    """Writes each record as one line of JSON."""
+    """Writes each record as one line of JSON, with the fields that it was given by `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as JSON."""
@@ -20,6 +22,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        shown |= {name: value for name, value in vars(record).items() if name not in _USUAL}
         if record.exc_info:
             shown["traceback"] = self.formatException(record.exc_info)
         return json.dumps(shown, ensure_ascii=False)

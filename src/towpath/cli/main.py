@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "jobs": "list, show, enqueue, requeue, kick, cancel and delete jobs",
     "topics": "list topics; pause, resume and purge them",
     "events": "list channels; publish, read and follow events; list consumers",
+    "webhooks": "make and change webhooks; see what is delivered, and deliver",
     "schedules": "list and set schedules; pause, resume, run and delete them",
     "users": "create, list, show, update and delete users of the HTTP API",
     "superuser": "create, list and delete superusers; set their passwords",

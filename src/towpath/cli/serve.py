@@ -4,12 +4,16 @@ import argparse
 import logging
 import re
 import sys
+from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from towpath import App
 from towpath.cli.apps import AppName, add_common, duration, load_app, open_app
 from towpath.cli.output import Output, Refused, text
+
+if TYPE_CHECKING:
+    from towpath.webhooks.running import Deliveries
 
 MOST_PORT: Final = 65_535
 EXAMPLES: Final = """\
@@ -41,6 +45,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--port", metavar="NUMBER", type=port, default=8090, help="0: any free port (default 8090)"
     )
     parser.add_argument("--no-worker", action="store_true", help="run no tasks")
+    parser.add_argument("--no-webhooks", action="store_true", help="deliver no webhooks")
     parser.add_argument(
         "--concurrency", metavar="NUMBER", type=int, default=10, help="jobs at once (default 10)"
     )
@@ -152,6 +157,7 @@ def run(given: argparse.Namespace) -> None:
 
     serving = Serving(
         app=app,
+        deliveries=_deliveries(app, grace) if not given.no_webhooks else None,
         host=given.host,
         port=given.port,
         worker=worker,
@@ -166,6 +172,15 @@ def run(given: argparse.Namespace) -> None:
         wanted = error.filename or f"{given.host}:{given.port}"
         msg = f"cannot listen on {wanted}: {error.strerror or error}"
         raise Refused(msg, "address", 1) from error
+
+
+def _deliveries(app: App, grace: float) -> "Deliveries | None":
+    if find_spec("aiohttp") is None:
+        logging.getLogger("towpath").info("no webhooks: run pip install 'towpath[webhooks]'")
+        return None
+    from towpath.webhooks.running import Deliveries  # noqa: PLC0415 - slow to import
+
+    return Deliveries(app, grace=grace)
 
 
 def _app(given: argparse.Namespace) -> App:

@@ -66,6 +66,7 @@ class Borrower:
 
     dialect: Dialect | None  # None: memory://, which no other connection can see
     schema: str
+    lifecycle: str  # the setting
     clock: Clock | None
     ring: Callable[[Collection[Wakeup]], None]
     leads_here: Callable[[str], bool]  # says whether the answer to WHERE is that of the app
@@ -93,7 +94,7 @@ class Borrower:
                 raise _elsewhere(there)
             with contextlib.suppress(TypeError):  # of some drivers, which are asked each time
                 self._known.add(connection)
-        return (yield from operation.steps())
+        return (yield from operation.steps(self.lifecycle))
 
     def check(self, dialect: str) -> None:
         """Refuse a connection to another kind of database: no worker would look there."""

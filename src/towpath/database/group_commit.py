@@ -43,6 +43,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """How calls share transactions."""
 
     batch_size: int  # items of one transaction; a call is never split
+    batch_bytes: int = 2**62  # of their payloads
     on_commit: OnCommit = lambda _: None
     shared_errors: tuple[
         type[Exception], ...
@@ -162,17 +163,19 @@ class Inbox(deque[Call]):
         for the others. So is an operation that takes contended locks where several write: the locks
         of two could deadlock. Calls that merge with it into one operation share its transaction.
         """
-        size = 0
+        size = weight = 0
         merge = None
         while self and size < policy.batch_size and len(calls) != share:
             call = self[0]
             operation = call.operation
+            weight += operation.batch.size
             if not calls:
                 merge = operation.merge
-            elif (merge is None or operation.merge is not merge) and not _may_share(
-                calls[0].operation, operation, policy
-            ):
-                break
+            else:
+                merges = merge is not None and operation.merge is merge
+                shares = merges or _may_share(calls[0].operation, operation, policy)
+                if not shares or weight > policy.batch_bytes:
+                    break
             if not call.is_abandoned():
                 calls.append(call)  # before it is removed, so that an interrupt loses no call
                 size += len(operation.batch.items) or 1

@@ -46,10 +46,14 @@ BY_KEY: Final[Mapping[str, str]] = {
 }
 LONGEST_SILENCE: Final = 3_600.0  # seconds; a limit of `poll`
 IN_TIME: Final = 0.97  # of `connect_timeout`; the rest is for the way of the error to the caller
+# Seconds between two statements of a transaction. A process that is stopped there would hold its
+# rows for good: a worker that of its session, so that no other could take its jobs back.
+LONGEST_PAUSE: Final = 5.0
 NO_CONNECTION: Final = "no connection was made in time"
 RETRIES: Final = 10  # of a transaction that lost against another
 _AGAIN: Final = {"40001", "40P01"}  # serialization failure, deadlock
-_GONE: Final = ("08", "57P", "58")  # connection trouble, shutdown, system error
+# Connection trouble, shutdown, system error, a transaction that stood still.
+_GONE: Final = ("08", "57P", "58", "25P03")
 _ERRORS: Final[Mapping[str, type[DatabaseError]]] = {
     "25006": DatabaseReadOnly,
     "28000": DatabaseDenied,
@@ -338,22 +342,29 @@ def _set_up(
 
 
 def _set_up_statement(settings: Settings, *, by_key: bool) -> Sent:
-    """Return the statement that sets up a session: how it plans, how long it waits for a lock."""
-    options = {
-        "lock_timeout": str(_lock_timeout(settings)),
-        **(BY_KEY if by_key else {}),
+    """Return the statement that sets up a session: its limits of time, and how it plans."""
+    return _configured({**_limits(settings), **(BY_KEY if by_key else {})}, "false")
+
+
+def limit_transaction(settings: Settings) -> Sent:
+    """Return the statement that sets the limits of time for one transaction."""
+    return _configured(_limits(settings), "true")
+
+
+def _limits(settings: Settings) -> dict[str, str]:
+    return {
+        "lock_timeout": _milliseconds(settings.busy_timeout),
+        "idle_in_transaction_session_timeout": _milliseconds(LONGEST_PAUSE),
     }
-    calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(options), 2)]
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+def _configured(options: Mapping[str, str], is_local: str) -> Sent:
+    calls = [f"set_config(${n}, ${n + 1}, {is_local})" for n in range(1, 2 * len(options), 2)]
     return Sent(f"select {', '.join(calls)}", [word for pair in options.items() for word in pair])
-
-
-def wait_for_locks(settings: Settings) -> Sent:
-    """Return the statement that says for one transaction how long it waits for a lock."""
-    return Sent(f"set local lock_timeout = {_lock_timeout(settings)}")
-
-
-def _lock_timeout(settings: Settings) -> int:
-    return round(settings.busy_timeout * 1000)  # milliseconds
 
 
 def watch(wire: Wire, url: str, settings: Settings) -> Wire:

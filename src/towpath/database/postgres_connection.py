@@ -14,12 +14,12 @@ from towpath.database.postgres import (
     Trouble,
     aconnect,
     connect,
-    wait_for_locks,
+    limit_transaction,
     watch,
 )
 from towpath.database.postgres_wire import BEGIN, COMMIT, ROLLBACK, Sent, Wire
 from towpath.errors import DatabaseError, TowpathError
-from towpath.operation import Operation, Steps, adrive, drive
+from towpath.operation import APART, TOGETHER, Operation, Steps, adrive, drive
 from towpath.settings import Settings
 from towpath.statement import Row
 
@@ -38,9 +38,10 @@ class PostgresLane:
     def __init__(self, database: "PostgresDatabase", *, by_key: bool) -> None:
         self._database = database
         self._by_key = by_key
+        self._lifecycle = database.settings.lifecycle
         self._wire: Wire | None = None
         self._trouble: Trouble | None = None  # of the last run
-        self._begin = [BEGIN, wait_for_locks(database.settings)]  # behind a pooler
+        self._begin = [BEGIN, limit_transaction(database.settings)]  # behind a pooler
 
     def cut(self) -> None:
         """Cut the connection, from any thread: a caller that waits for an answer raises at once."""
@@ -90,56 +91,96 @@ class PostgresLane:
     ) -> Exchanges[list[Any]]:
         trouble.doubtful = len(operations) == 1 and _commits_alone(operations[0], trouble)
         if trouble.doubtful:
-            alone = self._finished(operations[0].steps(again=trouble.seen), None)
-            return [(yield from self._wrapped(alone) if wire.is_pooled else alone)]
-        begin = self._begin if wire.is_pooled else [BEGIN]
-        results = yield from self._together(operations, begin, again=trouble.seen)
+            steps = operations[0].steps(self._lifecycle, again=trouble.seen, alone=True)
+            return [(yield from self._one_by_one(wire, steps))]
+        results = yield from self._together(wire, operations, again=trouble.seen)
         trouble.doubtful = True
-        yield [COMMIT]
-        if wire.said != b"COMMIT":  # after an error the server answers by a rollback
-            msg = "the transaction was rolled back by the server; nothing was stored"
-            raise DatabaseError(msg)
+        yield from _commit(wire)
         return results
 
-    def _wrapped(self, exchanges: Exchanges[T]) -> Exchanges[T]:
-        """Give each statement a transaction: behind a pooler settings of a session are lost."""
-        try:
-            asked = next(exchanges)
-            while True:
-                answers = yield chain(self._begin, asked, [COMMIT])
-                asked = exchanges.send(answers[len(self._begin) : -1])
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    def _begins(self, wire: Wire) -> Sequence[Sent]:
+        return self._begin if wire.is_pooled else [BEGIN]
 
-    def _together(
-        self, operations: Operations, begin: Sequence[Sent], *, again: bool
-    ) -> Exchanges[list[Any]]:
-        """Begin and run operations: the first statements of all of them are sent together."""
-        started: list[tuple[int, Steps[Any]]] = []
-        first: list[Sent] = []
-        results: list[Any] = [None] * len(operations)
-        for nth, operation in enumerate(operations):
-            steps = operation.steps(again=again)
-            try:
-                first.append(self._database.asked(next(steps)))
-                started.append((nth, steps))
-            except StopIteration as end:  # it had nothing to ask
-                results[nth] = end.value
-        answers = (yield chain(begin, first))[len(begin) :]
-        for (nth, steps), answer in zip(started, answers, strict=True):
-            results[nth] = yield from self._finished(steps, answer)
-        return results
+    def _one_by_one(self, wire: Wire, steps: Steps[T]) -> Exchanges[T]:
+        """Run an operation each of whose statements commits by itself, but for what is TOGETHER.
 
-    def _finished(self, steps: Steps[T], answer: list[Row] | None) -> Exchanges[T]:
-        """Run an operation to its end; `answer` is that to its first statement, if it was sent."""
+        Behind a pooler each has a transaction of its own: settings of a session are lost there.
+        """
+        begin, commit = (self._begin, [COMMIT]) if wire.is_pooled else ([], [])
+        answer: list[Row] | None = None
+        before: Sequence[Sent] = begin
+        after: Sequence[Sent] = commit
         try:
             while True:
                 query = steps.send(answer)  # type: ignore[arg-type] # None starts it
-                [answer] = yield [self._database.asked(query)]
+                if query is TOGETHER:
+                    before, after, answer = self._begins(wire), [], []
+                    continue
+                if query is APART:
+                    if wire.is_in_transaction:
+                        yield from _commit(wire)
+                    before, after, answer = begin, commit, []
+                    continue
+                answers = yield chain(before, [self._database.asked(query)], after)
+                answer = answers[len(before)]
+                if wire.is_in_transaction:
+                    before = []
+        except StopIteration as end:
+            result: T = end.value
+        if wire.is_in_transaction:
+            yield from _commit(wire)
+        return result
+
+    def _together(self, wire: Wire, operations: Operations, *, again: bool) -> Exchanges[list[Any]]:
+        """Begin and run operations: the first statements of all of them are sent together.
+
+        An operation that asks for no others between its statements is run after those.
+        """
+        started: list[tuple[int, Steps[Any]]] = []
+        later: list[tuple[int, Steps[Any]]] = []
+        first: list[Sent] = []
+        results: list[Any] = [None] * len(operations)
+
+        def ask(nth: int, steps: Steps[Any], answer: list[Row] | None) -> None:
+            try:
+                query = steps.send(answer)  # type: ignore[arg-type] # None starts it
+            except StopIteration as end:  # it had nothing to ask
+                results[nth] = end.value
+                return
+            if query is TOGETHER:
+                later.append((nth, steps))
+            else:
+                first.append(self._database.asked(query))
+                started.append((nth, steps))
+
+        for nth, operation in enumerate(operations):
+            ask(nth, operation.steps(self._lifecycle, again=again, alone=False), None)
+        while later and not first:
+            ask(*later.pop(0), [])
+        begin = self._begins(wire)
+        answers = (yield chain(begin, first))[len(begin) :]
+        for (nth, steps), answer in zip(started, answers, strict=True):
+            results[nth] = yield from self._finished(steps, answer)
+        for nth, steps in later:
+            results[nth] = yield from self._finished(steps, [])
+        return results
+
+    def _finished(self, steps: Steps[T], answer: list[Row]) -> Exchanges[T]:
+        """Run an operation to its end; `answer` is that to its first statement."""
+        try:
+            while True:
+                query = steps.send(answer)
+                [answer] = [[]] if query is TOGETHER else (yield [self._database.asked(query)])
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def _commit(wire: Wire) -> Exchanges[None]:
+    yield [COMMIT]
+    if wire.said != b"COMMIT":  # after an error the server answers by a rollback
+        msg = "the transaction was rolled back by the server; nothing was stored"
+        raise DatabaseError(msg)
 
 
 def _commits_alone(operation: Operation[Any], trouble: Trouble) -> bool:

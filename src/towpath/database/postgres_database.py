@@ -42,6 +42,7 @@ class PostgresDatabase:
         self.settings = settings
         self.policy = Policy(
             batch_size=settings.batch_size,
+            batch_bytes=settings.batch_bytes,
             on_commit=on_commit,
             shared_errors=(DatabaseUnavailable,),
         )

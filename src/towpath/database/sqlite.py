@@ -31,7 +31,7 @@ from towpath.errors import (
     SchemaMissing,
 )
 from towpath.settings import Settings
-from towpath.statement import Query, Row, Statement
+from towpath.statement import Query, Row, Statement, split
 
 _ERRORS: Final[Mapping[int, type[DatabaseError]]] = {
     sqlite3.SQLITE_BUSY: DatabaseBusy,
@@ -312,8 +312,7 @@ class StatementChain:
     __slots__ = ("links", "names", "takes_all", "takes_each")
 
     def __init__(self, text: str) -> None:
-        parts = [part.strip() for part in text.split(";")]
-        self.links = [Link(part) for part in parts if part]
+        self.links = [Link(part) for part in split(text)]
         for link, following in itertools.pairwise(reversed(self.links)):
             following.repeats_rest = link.repeats_rest or link.uses_row
         self.names = frozenset(name for link in self.links for name in link.names)

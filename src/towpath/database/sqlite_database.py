@@ -61,6 +61,7 @@ class SqliteDatabase:
             Writer.run,
             Policy(
                 batch_size=self._settings.batch_size,
+                batch_bytes=self._settings.batch_bytes,
                 on_commit=self._on_commit,
                 shared_errors=(DatabaseBusy, DatabaseUnavailable),
                 company_ticks=COMPANY_TICKS,

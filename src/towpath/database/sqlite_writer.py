@@ -90,9 +90,9 @@ class Writer:
                     self._lock(connection, began)
                 elif not connection.in_transaction:
                     cursor.execute("begin immediate")
-                now = self._clock()
+                now, lifecycle = self._clock(), self._settings.lifecycle
                 results = [
-                    drive(operation.steps(), lambda query: execute(cursor, query, now))
+                    drive(operation.steps(lifecycle), lambda query: execute(cursor, query, now))
                     for operation in operations
                 ]
                 started = time.perf_counter()

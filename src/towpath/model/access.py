@@ -5,12 +5,21 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from towpath.model.channels import SYSTEM
 from towpath.model.job import SHOWN
+from towpath.model.subscriptions import WebhookSubscription
 
-JOB_FIELDS: Final = frozenset(
-    re.sub("_(.)", lambda found: found[1].upper(), name) for name in SHOWN
-)
+
+def _camel(name: str) -> str:
+    return re.sub("_(.)", lambda found: found[1].upper(), name)
+
+
+JOB_FIELDS: Final = frozenset(map(_camel, SHOWN))
 """The fields of a job that a rule may read, under the names that the HTTP API uses."""
+
+
+SUBSCRIPTION_FIELDS: Final = frozenset(map(_camel, WebhookSubscription.__struct_fields__))
+"""The fields of a subscription that a rule may read, under the names that the HTTP API uses."""
 
 
 class TopicAccess(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +55,7 @@ class Access(Struct, frozen=True, kw_only=True):
     enqueue_rule: str = ""
     manage_rule: str = ""
     work_rule: str = ""
+    webhook_rule: str = ""
     http_enabled: bool = True
     allowed_topics: tuple[str, ...] = ()  # topics that users may enqueue to; empty: all topics
     topics: dict[str, TopicAccess] = {}
@@ -56,16 +66,23 @@ class Access(Struct, frozen=True, kw_only=True):
     def has_rules(self) -> bool:
         """Whether any rule may allow a caller that is not a superuser."""
         rules: list[Access | TopicAccess] = [self, *self.topics.values()]
-        return any(
-            each.enqueue_rule or each.manage_rule or each.work_rule for each in rules
-        ) or any(
-            each.publish_rule or each.subscribe_rule or each.manage_rule
-            for each in self.channels.values()
+        return (
+            bool(self.webhook_rule)
+            or any(each.enqueue_rule or each.manage_rule or each.work_rule for each in rules)
+            or any(
+                each.publish_rule or each.subscribe_rule or each.manage_rule
+                for each in self.channels.values()
+            )
         )
 
     def channel_rule(self, verb: str, name: str) -> ChannelRule:
-        """Return the rule of the longest prefix that has one; else the one for superusers only."""
-        for prefix in sorted(filter(name.startswith, self.channels), key=len, reverse=True):
+        """Return the rule of the longest prefix that has one; else the one for superusers only.
+
+        Channel `system` is open only to a rule that names it: a rule for all channels does not mean
+        what happens to other users' jobs.
+        """
+        prefixes = filter(SYSTEM.__eq__ if name == SYSTEM else name.startswith, self.channels)
+        for prefix in sorted(prefixes, key=len, reverse=True):
             text: str | None = getattr(self.channels[prefix], f"{verb}_rule")
             if text is not None:
                 return ChannelRule(text, name[len(prefix) :])

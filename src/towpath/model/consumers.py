@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from towpath.errors import Invalid
 
+OWN: Final = "towpath."  # begins the names of our own consumers
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
@@ -16,6 +17,13 @@ class Attachment(Struct, frozen=True):
 
     cursor: str  # everything up to here is acked
     generation: int  # grows with each attach: the fencing token
+
+
+class Owner(Struct, frozen=True):
+    """A caller that may use its own consumers of a channel, and no others."""
+
+    name: str  # unique among callers
+    makes_channel: bool  # if there is none
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
@@ -29,6 +37,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
     seen_at: datetime  # of the last attach or ack, or a sign of life of its subscription
     is_expired: bool  # silent for longer than `consumer_ttl`: it holds no events back
     is_overtaken: bool  # some events behind its cursor are gone: it is reset when it reads
+    owner: str | None  # the caller of the HTTP API that made it; None: only managers use it
 
 
 def checked_consumer(name: Any) -> str:
@@ -38,5 +47,8 @@ def checked_consumer(name: Any) -> str:
             f"{name!r} is not a valid consumer; use 1 to 200 letters, digits, "
             "underscores, hyphens, dots and colons"
         )
+        raise Invalid(msg)
+    if name.startswith(OWN):
+        msg = f"{name!r} is not a valid consumer; names that begin with {OWN} belong to Towpath"
         raise Invalid(msg)
     return name

@@ -6,6 +6,7 @@ era changes when a backup is restored, after which numbers may be given again.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Self
 
 from towpath.errors import InvalidCursor
@@ -38,3 +39,8 @@ class Cursor(NamedTuple):
 
 START: Final = Cursor(0, 0, 0)
 """Before the first event of any channel."""
+
+
+def writer(era: int, channel: int) -> Callable[[int], str]:
+    """Return what writes the cursors of a channel by their numbers: a page has many."""
+    return f"{era:04d}{channel:012d}_{{:016d}}".format

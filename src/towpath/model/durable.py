@@ -63,6 +63,7 @@ class Appended(Struct, frozen=True, kw_only=True):
     ended: str | None
     said: int | None = None  # the number of the producer's newest append
     is_repeated: bool = False  # the producer has sent it before: nothing was stored
+    posted: bool = False  # more events wait for their numbers than one transaction places
 
 
 def media_type(media: str) -> str:

@@ -25,6 +25,7 @@ class KeyScope(StrEnum):
     METRICS = "metrics"
     PUBLISH = "publish"  # to channels
     SUBSCRIBE = "subscribe"
+    WEBHOOKS = "webhooks"  # subscriptions, and what is delivered to them
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):

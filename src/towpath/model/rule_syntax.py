@@ -54,12 +54,15 @@ class Macro:
     name: str
 
 
-Root = Literal["request", "job", "channel"]
+Root = Literal["request", "job", "channel", "subscription", "event"]
+OF_ACCESS: Final[tuple[Root, ...]] = ("request", "job", "channel")
+OF_WEBHOOKS: Final[tuple[Root, ...]] = ("request", "subscription")
+OF_EVENTS: Final[tuple[Root, ...]] = ("event",)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value of the request, of the job or of the channel."""
+    """A value of the request, the job, the channel, the subscription or the event."""
 
     root: Root
     path: tuple[str, ...]
@@ -126,13 +129,13 @@ class _Token:
         return f"found {self.text[:30]!r}" if self.text else "found the end"
 
 
-def parse(text: str) -> Tree | None:
-    """Read a rule; None if it holds only blanks and comments."""
+def parse(text: str, roots: tuple[Root, ...] = OF_ACCESS) -> Tree | None:
+    """Read a rule over these roots; None if it holds only blanks and comments."""
     if len(text) > LONGEST:
         _refuse(LONGEST, f"the rule has {len(text):,} characters; at most {LONGEST:,} are allowed")
     if bad := _UNSTORABLE.search(text):
         _refuse(bad.start(), f"the character {bad[0]!r} cannot be stored; remove it")
-    parser = _Parser([*_tokens(text), _Token("end", "", len(text))])
+    parser = _Parser([*_tokens(text), _Token("end", "", len(text))], roots)
     return None if parser.token.kind == "end" else parser.whole()
 
 
@@ -154,8 +157,9 @@ def _refuse(position: int, message: str) -> NoReturn:
 
 
 class _Parser:
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_Token], roots: tuple[Root, ...]) -> None:
         self._tokens = tokens
+        self._roots: dict[str, Root] = {f"@{root}": root for root in roots}
         self._next = 0
         self._depth = 0
 
@@ -235,7 +239,8 @@ class _Parser:
             case _:
                 _refuse(
                     token.position,
-                    f"expected a value such as 'abc' or @job.x, {token.shown}{_hint(token)}",
+                    f"expected a value such as 'abc' or {self._example}.x, "
+                    f"{token.shown}{_hint(token)}",
                 )
 
     def _named(self, token: _Token) -> Operand:
@@ -247,23 +252,30 @@ class _Parser:
         name, _, modifier = name.partition(":")
         root, *path = name.split(".")
         if root == "@collection":
-            _refuse(position, "rules cannot read collections; use @job.x or @request.auth.x")
+            _refuse(position, f"rules cannot read collections; use {' or '.join(self._shown)}")
         if not root.startswith("@"):
-            meant = f"write @job.payload.{name}, or '{name}' for the text"
+            part = self._example if self._example == "@subscription" else f"{self._example}.payload"
+            meant = f"write {part}.{name}, or '{name}' for the text"
             _refuse(position, f"unknown name {name}; {meant}")
-        if root not in {"@request", "@job", "@channel"}:
-            known = ", ".join(("@request.…", "@job.…", "@channel.…", *sorted(MACROS)))
+        if root not in self._roots:
+            known = ", ".join((*(f"{each}.…" for each in self._roots), *sorted(MACROS)))
             _refuse(position, f"unknown name {token.text}; known names: {known}")
         if not path or not all(path):
             _refuse(position, f"{name} lacks the name of a field; write {root}.x")
-        if root == "@job":
-            return Field("job", tuple(path), _modifier(token, modifier))
-        if root == "@channel":
-            return Field("channel", tuple(path), _modifier(token, modifier))
-        _check_request(path, position)
-        if path == ["context"]:
-            return Constant("default")  # the only one of PocketBase's contexts that exists here
-        return Field("request", tuple(path), _modifier(token, modifier))
+        if root == "@request":
+            _check_request(path, position)
+            if path == ["context"]:
+                return Constant("default")  # the only one of PocketBase's contexts that exists here
+        return Field(self._roots[root], tuple(path), _modifier(token, modifier))
+
+    @property
+    def _example(self) -> str:
+        return next(each for each in ("@job", "@subscription", "@event") if each in self._roots)
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        own = f"{self._example}.x"
+        return (own, "@request.auth.x") if "@request" in self._roots else (own,)
 
 
 def _hint(token: _Token) -> str:

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Final, Protocol, Self, TypeAlias, TypeGuard
 
 from towpath.model.rule_syntax import (
+    OF_ACCESS,
     Both,
     Comparison,
     Constant,
@@ -41,7 +42,7 @@ class RuleValues(Protocol):
     """The values of the names in a rule: JSON values and datetimes."""
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
-        """Return the value at `path` in the request, job or channel; None if there is none."""
+        """Return the value at `path` in what `root` names; None if there is none."""
         ...
 
 
@@ -55,19 +56,20 @@ def _never(_scope: RuleValues, _now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on a request, and on a job or a channel. Made by `Rule.parse`."""
+    """A condition on a request, and on a job, a channel or a subscription; or on an event."""
 
     text: str
     is_closed: bool = True  # for superusers only
     is_public: bool = False  # it allows every request
     job_fields: frozenset[str] = frozenset()  # the fields of a job that it reads
     channel_fields: frozenset[str] = frozenset()  # the fields of a channel that it reads
+    subscription_fields: frozenset[str] = frozenset()  # the fields of a subscription that it reads
     _test: _Test = field(default=_never, compare=False, repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, roots: tuple[Root, ...] = OF_ACCESS) -> Self:
         """Read a rule. InvalidRule names the position and what was expected there."""
-        tree = parse(text)
+        tree = parse(text, roots)
         if tree is None:
             return cls(text)
         return cls(
@@ -76,6 +78,7 @@ class Rule:
             is_public=isinstance(tree, Constant) and tree.value is True,
             job_fields=frozenset(_fields(tree, "job")),
             channel_fields=frozenset(_fields(tree, "channel")),
+            subscription_fields=frozenset(_fields(tree, "subscription")),
             _test=_compiled(tree),
         )
 
@@ -97,10 +100,14 @@ class Names:
         request: Mapping[str, object] | None = None,
         job: Mapping[str, object] | Callable[[], Mapping[str, object] | None] | None = None,
         channel: Mapping[str, object] | None = None,
+        event: Mapping[str, object] | None = None,
+        subscription: Mapping[str, object] | None = None,
     ) -> None:
         self._request = request
         self._job = job
         self._channel = channel
+        self._event = event
+        self._subscription = subscription
 
     def value(self, root: str, path: tuple[str, ...]) -> object:
         """Follow the path; through a list, it gives the values of all its items."""
@@ -108,6 +115,10 @@ class Names:
             return _at(self._request, path)
         if root == "channel":
             return _at(self._channel, path)
+        if root == "event":
+            return _at(self._event, path)
+        if root == "subscription":
+            return _at(self._subscription, path)
         if callable(self._job):
             self._job = self._job()
         return _at(self._job, path)

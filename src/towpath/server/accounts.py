@@ -169,6 +169,7 @@ class AccessChange(Input, rename=None):
     enqueue_rule: str | UnsetType = UNSET
     manage_rule: str | UnsetType = UNSET
     work_rule: str | UnsetType = UNSET
+    webhook_rule: str | UnsetType = UNSET
     http_enabled: bool | UnsetType = UNSET
     allowed_topics: list[Topic] | UnsetType = UNSET
     topics: dict[Topic, TopicRules | None] | UnsetType = UNSET  # null removes a topic's rules
@@ -181,6 +182,7 @@ class AccessShown(ResponseBody, rename=None):
     enqueue_rule: str
     manage_rule: str
     work_rule: str
+    webhook_rule: str
     http_enabled: bool
     allowed_topics: list[str]
     topics: dict[str, TopicRules]

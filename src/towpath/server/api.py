@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from towpath import App
-from towpath.server import accounts, channels, jobs, system, topics, work
+from towpath.server import accounts, channels, consumers, jobs, system, topics, webhooks, work
 from towpath.server.bodies import Receive, Scope, Send
-from towpath.server.endpoint import Endpoint, Streamed, Written, refused, write
+from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
 from towpath.server.live.session import LiveSession
 from towpath.server.openapi import document_of
-from towpath.server.routes import Route, Routes
+from towpath.server.routes import Route, Routes, Streamed
 from towpath.server.shared import Shared
 from towpath.server.streams import METHODS, PATH, StreamEndpoint
 
@@ -27,6 +27,8 @@ GROUPS: Final[tuple[Routes, ...]] = (
     topics.schedules,
     topics.workers,
     channels.routes,
+    consumers.routes,
+    webhooks.routes,
     accounts.routes,
     accounts.keys,
     accounts.access,
@@ -56,6 +58,13 @@ class Api:
         self.routes = ROUTES
         self.shared.document = document()
         self.paths = Paths(self.shared, self.routes)
+
+    def close(self) -> None:
+        """End server-sent events, WebSockets and requests that wait; call it in the event loop.
+
+        A server waits for them before it ends the lifespan of its application, so that is too late.
+        """
+        self.shared.closing.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI request."""

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -145,13 +145,13 @@ def _invalid(error: msgspec.ValidationError) -> Refusal:
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 
 
-def query_of(scope: Scope) -> dict[str, str]:
-    """Return the query parameters; refuse a name that occurs twice."""
+def query_of(scope: Scope) -> list[tuple[str, str]]:
+    """Return the query parameters."""
     query: bytes = scope["query_string"]
     if not query:
-        return {}
+        return []
     try:
-        pairs = parse_qsl(
+        return parse_qsl(
             query.decode("ascii"),
             keep_blank_values=True,
             strict_parsing=True,
@@ -160,43 +160,54 @@ def query_of(scope: Scope) -> dict[str, str]:
         )
     except ValueError as error:
         raise Refusal(400, "invalid", f"the query cannot be read: {error}") from None
-    named = dict(pairs)
-    if len(named) != len(pairs):
-        raise Refusal(400, "invalid", "the query names a parameter twice")
-    return named
 
 
-def read_query(named: dict[str, str], kind: type[T]) -> T:
-    """Convert the query parameters to their types."""
+def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
+    """Convert the query parameters to their types; only one that is a list may be repeated."""
     described: Any = kind
-    for name in named.keys() & _numbers(described):
-        # msgspec also accepts 1e3, 1.0 and, for an optional one, null.
-        if not _NUMBER.fullmatch(named[name]):
-            message = f"{name}: give a whole number"
-            raise Refusal(400, "invalid", message, details={"field": name})
+    lists = _named(described, inspect.ListType)
+    named: dict[str, str | list[str]] = {}
+    for name, text in pairs:
+        if name in lists:
+            cast("list[str]", named.setdefault(name, [])).append(text)
+            continue
+        if name in named:
+            raise Refusal(400, "invalid", "the query names a parameter twice")
+        for wanted, form, example in FORMS:
+            if name in _named(described, wanted) and not form.match(text):
+                raise Refusal(400, "invalid", f"{name}: give {example}", details={"field": name})
+        named[name] = text
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
 
 
-_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+FORMS: Final = (
+    (inspect.IntType, re.compile(r"-?[0-9]{1,20}$", re.ASCII), "a whole number"),
+    (inspect.DateTimeType, re.compile(r"[0-9]{4}-", re.ASCII), "a time as 2026-01-31T12:00:00Z"),
+)
+"""How numbers and times are written; msgspec also takes 1e3 and null, and a number as a time."""
 
 
 @cache
-def _numbers(kind: Any) -> frozenset[str]:
-    """Return the names of the parameters whose type is int."""
+def _named(kind: Any, wanted: type[inspect.Type]) -> frozenset[str]:
+    """Return the names of the parameters that may have a type."""
     described = inspect.type_info(kind)
     fields = described.fields if isinstance(described, inspect.StructType) else ()
     return frozenset(
         field.encode_name
         for field in fields
-        if any(isinstance(each, inspect.IntType) for each in _kinds(field.type))
+        if any(isinstance(each, wanted) for each in _kinds(field.type))
     )
 
 
 def _kinds(described: inspect.Type) -> Iterable[inspect.Type]:
-    return described.types if isinstance(described, inspect.UnionType) else (described,)
+    if isinstance(described, inspect.Metadata):
+        return _kinds(described.type)
+    if isinstance(described, inspect.UnionType):
+        return [kind for each in described.types for kind in _kinds(each)]
+    return (described,)
 
 
 def cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:

@@ -27,6 +27,39 @@ class Patience(Struct, frozen=True, kw_only=True):
     head: float = 10.0  # from the first byte of the request's head to its last
     body: float = PATIENCE  # for the rest of a body, and for the client to read some of the answer
     idle: int = 75  # for the next request
+    pong: float = 20.0  # between two pings of a WebSocket, and for the answer to one
+
+
+class Unread:
+    """Aborts a connection whose client reads nothing of what was sent to it.
+
+    It watches only while nothing more is sent: then what waits gets less if the client reads.
+    """
+
+    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Bound the time in which the client reads nothing, until it has read all."""
+        size = self._transport.get_write_buffer_size()
+        if size and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self._check, size)
+
+    def end(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self, before: int) -> None:
+        self._timer = None
+        if self._transport.get_write_buffer_size() < before:
+            self.watch()
+        else:
+            self._transport.abort()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -44,19 +77,19 @@ class HttpConnection(HttpToolsProtocol):
         self._refusal: Refusal | None = None
         self._ignores_input = False  # after a refusal
         self._timer: asyncio.TimerHandle | None = None
-        self._unread_timer: asyncio.TimerHandle | None = None
+        self._unread: Unread
         self._running: RequestResponseCycle | None = None  # others may wait in `pipeline`
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Start the timer for the first request."""
         super().connection_made(transport)
+        self._unread = Unread(transport, self._patience.body)
         self._set_timer(self._patience.idle, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all timers, and notify the running request."""
         self._cancel_timer()
-        if self._unread_timer is not None:
-            self._unread_timer.cancel()
+        self._unread.end()
         super().connection_lost(exc)
         self.pipeline.clear()
         running, self._running = self._running, None
@@ -200,32 +233,23 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_body:
             self._set_timer(self._patience.body, self.transport.close)
-        if self._unread_timer is None:
-            self._watch_unread()
+        self._unread.watch()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _watch_unread(self) -> None:
-        """Abort the connection of a client that reads nothing of its answer."""
-        unread = self.transport.get_write_buffer_size()
-        if unread:
-            seconds = self._patience.body
-            self._unread_timer = self.loop.call_later(seconds, self._check_unread, unread)
-
-    def _check_unread(self, unread: int) -> None:
-        self._unread_timer = None
-        if self.transport.get_write_buffer_size() < unread:
-            self._watch_unread()
-        else:
-            self.transport.abort()
-
     def pause_writing(self) -> None:
         """Bound the time in which the client reads nothing of an answer that goes on."""
         super().pause_writing()
-        if self._unread_timer is None:
-            self._watch_unread()
+        self._unread.watch()
+
+    def resume_writing(self) -> None:
+        """Note that the client has read most of what was sent."""
+        super().resume_writing()
+        self._unread.end()
+        if self._running is None or self._running.response_complete:
+            self._unread.watch()
 
     def _set_timer(self, seconds: float, then: Callable[[], Any]) -> None:
         self._cancel_timer()

@@ -1,6 +1,5 @@
 """One route: reads a request, calls its handler and writes the answer."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -9,19 +8,12 @@ from towpath.server.bodies import Receive, Scope, Send, decoded, query_of, read_
 from towpath.server.errors import Refusal, body_of, refusal
 from towpath.server.pages import home_page, refusal_page
 from towpath.server.request import Request
-from towpath.server.routes import Answer, Route, from_path
+from towpath.server.routes import Answer, Route, Streamed, from_path
 from towpath.server.shared import Shared
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Written = tuple[int, bytes, bytes, Headers]
 """Status, media type, body, and additional headers."""
-
-
-class Streamed(msgspec.Struct, frozen=True):
-    """An answer whose body is sent piece by piece; `send` sends all of it, from its head on."""
-
-    status: int
-    send: Callable[[Send], Awaitable[None]]
 
 
 NO_HEADERS: Final[Headers] = ()
@@ -53,13 +45,12 @@ class Endpoint:
             field.required for field in msgspec.structs.fields(route.takes)
         )
 
-    async def answer(self, scope: Scope, receive: Receive, parameters: dict[str, str]) -> Written:
+    async def answer(
+        self, scope: Scope, receive: Receive, parameters: dict[str, str]
+    ) -> Written | Streamed:
         """Return the answer to a request; `parameters` are those of its path."""
         route = self._route
-        shared = self._shared
-        request = shared.cached_request(scope, receive) or await shared.request(
-            scope, receive, is_open=route.is_open
-        )
+        request = await self._request(scope, receive)
         if not route.is_open:
             request.refuse_if_closed()
         arguments: dict[str, Any] = {}
@@ -72,6 +63,8 @@ class Endpoint:
         elif scope["query_string"] and not route.is_open:
             read_query(query_of(scope), NoQuery)
         body = answer = await route.handler(request, **arguments)
+        if isinstance(body, Streamed):
+            return body
         status, headers = route.status, NO_HEADERS
         if isinstance(body, Answer):
             status, headers, body = answer.status or status, answer.headers, answer.body
@@ -80,6 +73,17 @@ class Endpoint:
         if isinstance(body, str):
             return status, self._media, body.encode(), headers
         return status, self._media, _encoder.encode(body), headers
+
+    async def _request(self, scope: Scope, receive: Receive) -> Request:
+        shared, is_open = self._shared, self._route.is_open
+        channels: tuple[str, ...] | None = None
+        if self._route.takes_pass:
+            scope, channels = await shared.redeemed(scope)
+        request = shared.cached_request(scope, receive)
+        if request is None:
+            request = await shared.request(scope, receive, is_open=is_open)
+        request.pass_channels = channels
+        return request
 
     async def _body(self, request: Request, decoder: "msgspec.json.Decoder[Any]") -> Any:
         media = request.headers.get(b"content-type", JSON)

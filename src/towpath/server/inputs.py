@@ -18,6 +18,7 @@ from towpath.model.backoff import MOST_WAITS
 from towpath.model.instants import LONGEST
 from towpath.model.job import MOST_PRIORITY
 from towpath.model.limits import Limit
+from towpath.settings import MOST_LIMIT
 
 MOST_AT_ONCE: Final = 1_000  # jobs in one request
 MOST_SECONDS: Final = int(LONGEST.total_seconds())
@@ -41,15 +42,21 @@ Text = Annotated[str, _bounds(pattern="^[^\\x00]*$")]
 Topic = Annotated[str, _bounds(pattern="^[A-Za-z0-9_-]{1,200}$")]
 ChannelName = Annotated[str, _bounds(pattern="^(?!__ds$)[A-Za-z0-9_.:-]{1,200}$")]
 OwnChannel = Annotated[str, _bounds(pattern="^(?!__ds$|system$|job:)[A-Za-z0-9_.:-]{1,200}$")]
+ConsumerName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.:-]{1,200}$")]
+OptionalConsumer = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.:-]{0,200}$")]
 Prefix = Annotated[str, _bounds(pattern="^(?!__ds$)[A-Za-z0-9_.:-]{0,200}$")]
-CursorText = Annotated[str, _bounds(pattern="^(-1|[0-9]{16}_[0-9]{16})?$")]
+CursorText = Annotated[str, _bounds(pattern="^(-1|[0-9]{16}_[0-9]{16})$")]
+PlaceText = Annotated[str, _bounds(pattern="^(start|now|-1|[0-9]{16}_[0-9]{16})$")]
+OptionalPlace = Annotated[str, _bounds(pattern="^(start|now|-1|[0-9]{16}_[0-9]{16})?$")]
 EventType = Annotated[str, _bounds(pattern=r"^[^\x00-\x20\x7f*?\[\]]{1,200}$")]
+TypePattern = Annotated[str, _bounds(pattern=r"^[^\x00-\x20\x7f?\[\]]{1,200}$")]
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
 TaskName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.-]{1,200}$")]
 Priority = Annotated[int, _bounds(minimum=0, maximum=MOST_PRIORITY)]
 Count = Annotated[int, _bounds(minimum=0, maximum=2**31 - 1)]
 Positive = Annotated[int, _bounds(minimum=1, maximum=2**31 - 1)]
+Size = Annotated[int, _bounds(minimum=0, maximum=MOST_LIMIT)]
 Seconds = Annotated[float, _bounds(minimum=0, maximum=MOST_SECONDS)]
 Waits = Annotated[list[Seconds], _bounds(minItems=1, maxItems=MOST_WAITS)]
 Rate = Annotated[str, _bounds(pattern="^[1-9][0-9]{0,8}/([1-9][0-9]{0,3})?(ms|s|m|h|d)$")]
@@ -188,6 +195,22 @@ class Touched(Input):
     """A lease to extend."""
 
     epoch: Epoch
+
+
+class EventInput(Input):
+    """An event to publish."""
+
+    payload: Any = None
+    type: EventType | None = None
+    key: Key | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class StartAt(Input):
+    """Where a reader begins: with the newest so many events, or with those since a time."""
+
+    last: Positive | None = None
+    since: Instant | None = None
 
 
 class WordInput(Input):

@@ -1,7 +1,6 @@
 """Jobs over HTTP: enqueue, read, and change without a lease."""
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Generator, Iterable, Mapping
 from typing import Annotated, Any, Final, cast
@@ -13,7 +12,7 @@ from msgspec import Meta
 from towpath.app.checks import STATUSES, EnqueueOptions
 from towpath.errors import Invalid, NotFound
 from towpath.model.channels import stream_of
-from towpath.model.ids import uuid7
+from towpath.model.ids import uuid7, uuid8_of
 from towpath.model.job import Job, Lease
 from towpath.server.bodies import Turns
 from towpath.server.inputs import (
@@ -306,8 +305,4 @@ def _id_of(request: Request, new: JobInput, key: bytes) -> UUID:
         msg = "`Idempotency-Key` must have 1 to 255 printable ASCII characters and no spaces"
         raise Invalid(msg)
     caller = request.caller.name or request.client  # the address tells anonymous callers apart
-    text = f"{caller}\0{new.topic}\0".encode() + key
-    number = int.from_bytes(hashlib.sha256(text).digest()[:16], "big")
-    # UUID version 8: the way in which the id is made is our own.
-    number = number & ~(0xF << 76) | 8 << 76
-    return UUID(int=number & ~(0b11 << 62) | 0b10 << 62)
+    return uuid8_of(f"{caller}\0{new.topic}\0".encode() + key)

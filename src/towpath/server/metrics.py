@@ -1,7 +1,8 @@
 """Metrics for Prometheus: the jobs in the database, and the requests of this process."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -9,6 +10,7 @@ from towpath import App
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+STATES_OF_HOOKS: Final = ("paused", "failing", "stopped")
 STATES: Final = ("ready", "delayed", "blocked", "reserved", "buried")
 
 
@@ -21,6 +23,7 @@ class Metric(NamedTuple):
 
 
 TOPIC: Final = ("topic",)
+DOOR: Final = ("door",)  # http, websocket, sse or stream (Durable Streams)
 METRICS: Final = {
     "towpath_jobs": Metric(
         "gauge", ("topic", "state"), "Unfinished and buried jobs by topic and state."
@@ -53,11 +56,35 @@ METRICS: Final = {
         "gauge", TOPIC, "Calls of reserve in this process that wait for a job."
     ),
     "towpath_workers": Metric("gauge", (), "Live workers."),
+    "towpath_webhook_subscriptions": Metric(
+        "gauge", ("state",), "Webhook subscriptions by state; one may be paused and failing."
+    ),
+    "towpath_webhook_attempts": Metric(
+        "gauge", ("status",), "Webhook attempts that wait for a worker, or that a worker makes."
+    ),
+    "towpath_webhook_dead_letters_total": Metric(
+        "counter", (), "Webhooks that have failed for good, since the tables were created."
+    ),
     "towpath_http_requests_total": Metric(
         "counter", ("path", "method", "status"), "Requests answered by this process."
     ),
     "towpath_http_request_seconds": Metric(
         "histogram", ("path",), "Time from the head of a request to its answer."
+    ),
+    "towpath_events_published_total": Metric(
+        "counter", DOOR, "Events that clients have published through this process."
+    ),
+    "towpath_events_sent_total": Metric(
+        "counter", DOOR, "Events that this process has sent to readers."
+    ),
+    "towpath_event_connections": Metric(
+        "gauge", DOOR, "Open WebSockets, and open answers of server-sent events, of this process."
+    ),
+    "towpath_event_subscriptions": Metric(
+        "gauge", DOOR, "Channels that the clients of these connections follow."
+    ),
+    "towpath_event_resets_total": Metric(
+        "counter", ("reason",), "Readers whose subscriptions could not go on."
     ),
 }
 """Every metric. The counts of jobs are those of the database, so of all processes."""
@@ -75,11 +102,44 @@ TIMES: Final = {"run": "towpath_job_run_seconds", "wait": "towpath_job_wait_seco
 
 
 class Metrics:
-    """Counts the requests of this process."""
+    """Counts the requests of this process, and the events that go through it."""
 
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
+        self._events: dict[str, dict[str, int]] = {name: {} for name in EVENTS}
+
+    def published(self, door: str, count: int) -> None:
+        """Count events that a client has published."""
+        self._add("towpath_events_published_total", door, count)
+
+    def sent(self, door: str, count: int) -> None:
+        """Count events that a reader was sent."""
+        self._add("towpath_events_sent_total", door, count)
+
+    def reset(self, reason: str) -> None:
+        """Count a reader that cannot go on."""
+        self._add("towpath_event_resets_total", reason, 1)
+
+    def connected(self, door: str) -> AbstractContextManager[None]:
+        """Count a connection while it is open."""
+        return self._counted("towpath_event_connections", door)
+
+    def subscribed(self, door: str) -> AbstractContextManager[None]:
+        """Count a subscription while it lasts."""
+        return self._counted("towpath_event_subscriptions", door)
+
+    @contextmanager
+    def _counted(self, name: str, label: str) -> Generator[None]:
+        self._add(name, label, 1)
+        try:
+            yield
+        finally:
+            self._add(name, label, -1)
+
+    def _add(self, name: str, label: str, count: int) -> None:
+        counts = self._events[name]
+        counts[label] = counts.get(label, 0) + count
 
     def count(self, path: str, method: str, status: int, seconds: float) -> None:
         """Count one answered request."""
@@ -93,7 +153,8 @@ class Metrics:
 
     async def text(self, app: App) -> str:
         """Return all metrics in Prometheus' text format."""
-        return "\n".join([*self._requests_text(), *await _queue_text(app), ""])
+        lines = [*self._requests_text(), *self._events_text(), *await _queue_text(app), ""]
+        return "\n".join(lines)
 
     def _requests_text(self) -> Iterator[str]:
         name = "towpath_http_requests_total"
@@ -107,7 +168,14 @@ class Metrics:
             buckets = dict(zip(BUCKETS, up_to, strict=True))
             yield from _histogram(name, path, buckets, count, total)
 
+    def _events_text(self) -> Iterator[str]:
+        for name, counts in self._events.items():
+            yield from _head(name)
+            for label, count in sorted(counts.items()):
+                yield _line(name, label, value=count)
 
+
+EVENTS: Final = tuple(name for name in METRICS if name.startswith("towpath_event"))
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
@@ -144,7 +212,20 @@ async def _queue_text(app: App) -> list[str]:
     lines += [_line(name, topic, value=waiting[topic]) for topic in sorted(waiting)]
     lines += _head("towpath_workers")
     lines.append(_line("towpath_workers", value=len(await app.sessions.alist())))
-    return lines
+    return [*lines, *await _webhooks_text(app)]
+
+
+async def _webhooks_text(app: App) -> list[str]:
+    counts = await app.deliveries.acounts()
+    active = counts.subscriptions - counts.stopped
+    states = {"active": active, **{each: getattr(counts, each) for each in STATES_OF_HOOKS}}
+    name = "towpath_webhook_subscriptions"
+    lines = [*_head(name), *(_line(name, state, value=count) for state, count in states.items())]
+    name = "towpath_webhook_attempts"
+    lines += _head(name)
+    lines += [_line(name, each, value=getattr(counts, each)) for each in ("pending", "leased")]
+    name = "towpath_webhook_dead_letters_total"
+    return [*lines, *_head(name), _line(name, value=counts.dead_letters)]
 
 
 def _head(name: str) -> tuple[str, str]:

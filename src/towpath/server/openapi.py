@@ -13,6 +13,7 @@ import msgspec
 from towpath.errors import TowpathError
 from towpath.server.accounts import AccessChange, KeyInput, Login, NewRecord, RecordChange
 from towpath.server.channels import EventsInput, PassInput
+from towpath.server.consumers import AckInput, AttachInput, LimitsInput, MoveInput
 from towpath.server.errors import status_of
 from towpath.server.inputs import (
     Buried,
@@ -32,6 +33,13 @@ from towpath.server.inputs import (
 from towpath.server.outputs import Complaint
 from towpath.server.routes import Route
 from towpath.server.system import SetUp
+from towpath.server.webhooks import (
+    ReplayInput,
+    Resend,
+    Rotation,
+    SubscriptionChange,
+    SubscriptionInput,
+)
 
 REF: Final = "#/components/schemas/{name}"
 STATUS_OF_CODE: Final = {
@@ -79,18 +87,41 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
     SetUp: {"token": "from the link", "email": "root@example.org", "password": "a long password"},
     AccessChange: {"access_rule": "@request.auth.id != ''", "allowed_topics": ["mail"]},
     EventsInput: {"events": [{"payload": {"text": "hello"}, "type": "said", "key": "k1"}]},
+    AttachInput: {"from": "start"},
+    AckInput: {"cursor": "0000000000000001_0000000000000001", "generation": 1},
+    MoveInput: {"from": "now"},
+    LimitsInput: {"maxAge": 86400, "maxCount": 10_000, "dropAcked": True},
     PassInput: {"channels": ["chat:42"]},
+    SubscriptionInput: {
+        "channel": "orders",
+        "url": "https://shop.example/hooks",
+        "types": ["order.*"],
+        "filterRule": "@event.payload.total > 100",
+        "finalStatuses": [422],
+    },
+    SubscriptionChange: {"url": "https://shop.example/new", "finalStatuses": [400, 422]},
+    Rotation: {"overlap": 3600},
+    Resend: {"confirm": True},
+    ReplayInput: {"status": "DeadLettered", "types": ["order.*"], "rate": "100/s"},
     KeyInput: {"name": "worker in Go", "scopes": ["work"], "topics": ["mail"]},
 }
 HEADERS: Final = {
-    "/api/jobs/enqueue": {
+    "read_events": {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "required": False,
+        "description": "The cursor of the last event, instead of `after`; of an EventSource.",
+        "schema": {"type": "string"},
+    },
+    "enqueue": {
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
         "description": "Repeated enqueues of a caller with the same key and topic store one job.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-    }
+    },
 }
+"""The headers that operations read."""
 
 
 def document_of(routes: Iterable[Route]) -> dict[str, Any]:
@@ -149,8 +180,8 @@ def _operation(route: Route, components: Mapping[str, Any]) -> dict[str, Any]:
     parameters = [_in_path(name, kind) for name, kind in route.path_types.items()]
     if route.query is not None:
         parameters += _in_query(components[_name(route.query)])
-    if route.path in HEADERS:
-        parameters.append(HEADERS[route.path])
+    if route.handler.__name__ in HEADERS:
+        parameters.append(HEADERS[route.handler.__name__])
     if parameters:
         operation["parameters"] = parameters
     if route.takes is not None:
@@ -165,7 +196,9 @@ def _operation(route: Route, components: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_path(name: str, kind: Any) -> dict[str, Any]:
-    schema = {"type": "string", "format": "uuid"} if kind is UUID else _inline(kind)
+    schema: dict[str, Any] = {"type": "string", "format": "uuid"}
+    if kind is not UUID:
+        schema = {**_inline(kind), **({"minimum": 0, "maximum": 2**63 - 1} if kind is int else {})}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -190,6 +223,9 @@ def _responses(route: Route) -> dict[str, Any]:
     elif route.gives is str:
         good["content"] = {route.media: {"schema": {"type": "string"}}}
     responses = {str(route.status): good}
+    if route.streams:
+        good["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        responses["204"] = {"description": "The channel has ended; do not come back"}
     if route.path == "/api/jobs/enqueue":
         responses["200"] = {**good, "description": "The unfinished job that holds the key"}
     for code in _codes(route):
@@ -217,6 +253,8 @@ def _codes(route: Route) -> list[str]:
         codes.append("not_found")
     if route.takes in {JobInput, NewJobs, ScheduleInput}:
         codes += ["invalid_topic", "invalid_payload", "payload_too_large"]
+    if route.method != "GET":
+        codes.append("database_full")
     return [*dict.fromkeys(codes), "database_unavailable"]
 
 

@@ -1,6 +1,6 @@
 """The bodies of answers. Names are in camel case."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.app.sessions import is_live
-from towpath.model.event import EventPage
+from towpath.model.event import Event, EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.schedule import Schedule
 from towpath.model.sessions import RemoteWorker, Session
@@ -388,3 +388,53 @@ def worker_shown(worker: Session | RemoteWorker, dead_after: float) -> WorkerSho
 
 def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
+
+
+class ChannelEventShown(ResponseBody):
+    """An event. Bytes are given as text if they are UTF-8, else as base64."""
+
+    id: str
+    cursor: str | None
+    at: datetime
+    type: str | None
+    key: str | None
+    headers: Mapping[str, str]
+    encoding: Encoding
+    payload: Any
+
+
+class EventPageShown(ResponseBody):
+    """Events in a row. Read on from `cursor`; nothing is between `after` and `cursor` but these."""
+
+    events: list[ChannelEventShown]
+    after: str
+    cursor: str
+    oldest: str
+    head: str
+    ended: str | None  # how the channel was closed, if this page reaches its end
+
+
+def page_shown(page: EventPage) -> EventPageShown:
+    """Return a page as JSON shows it."""
+    return EventPageShown(
+        events=[event_shown(event) for event in page.events],
+        after=page.after,
+        cursor=page.cursor,
+        oldest=page.oldest,
+        head=page.head,
+        ended=page.ended,
+    )
+
+
+def event_shown(event: Event) -> ChannelEventShown:
+    """Return an event as JSON shows it."""
+    return ChannelEventShown(
+        id=str(event.id),
+        cursor=event.cursor,
+        at=event.at,
+        type=event.type,
+        key=event.key,
+        headers=event.headers,
+        encoding=encoding_shown(event.encoding),
+        payload=stored(event.body, event.encoding),
+    )

@@ -19,13 +19,17 @@ import msgspec
 
 from towpath.errors import NotFound
 from towpath.model.access import Access
-from towpath.model.channels import JOB, checked_channel
+from towpath.model.channels import JOB, SYSTEM, checked_channel
+from towpath.model.consumers import Owner
 from towpath.model.job import Job
+from towpath.model.rule_syntax import OF_WEBHOOKS
 from towpath.model.rules import Names, Rule
+from towpath.model.subscriptions import REPLAY, WebhookSubscription
 from towpath.server.authentication import Caller
 from towpath.server.bodies import Receive, Scope, query_of
 from towpath.server.errors import Refusal
 from towpath.server.outputs import job_shown
+from towpath.server.webhook_outputs import subscription_fields
 
 if TYPE_CHECKING:
     from towpath.server.shared import Shared
@@ -94,6 +98,8 @@ class Request:
         """Refuse a caller that may not do this."""
         if not self.may(verb, topic):
             raise self._refusal(verb)
+        if verb == "work":
+            _refuse_own(topic)
 
     def require_some(self, verb: Verb) -> None:
         """Refuse a caller that may do this in no topic and to no job."""
@@ -103,6 +109,7 @@ class Request:
     def require_enqueue(self, topic: str, body: object) -> None:
         """Refuse a caller that may not enqueue this job; rules see `body` as the job."""
         self.require_allowed(topic)
+        _refuse_own(topic)
         if self.caller.kind in {"superuser", "key"}:
             allowed = self.may("enqueue", topic)
         else:
@@ -135,7 +142,8 @@ class Request:
                 return True
             case "key":
                 bound = self.caller.channels
-                return verb in self.caller.scopes and (not bound or name.startswith(bound))
+                names = SYSTEM in bound if name == SYSTEM else not bound or name.startswith(bound)
+                return verb in self.caller.scopes and names
             case _:
                 text, rest = self.access.channel_rule(verb, name)
                 channel = {"name": name, "rest": rest}
@@ -158,6 +166,14 @@ class Request:
             return
         raise self._refusal(verb, "channels")
 
+    def consumer_owner(self, name: str) -> Owner | None:
+        """Return as whom the caller uses consumers of a channel; None: it may use all of them."""
+        if self.may_channel("manage", name):
+            return None
+        if self.caller.kind == "anonymous":  # all such callers are one
+            raise login_required()
+        return Owner(self.caller.name, makes_channel=self.may_channel("publish", name))
+
     async def check_again(self, verb: ChannelVerb, name: str) -> None:
         """Refuse a caller that has lost a right since its request came; look once a second.
 
@@ -173,6 +189,77 @@ class Request:
         self.access, self.caller, self._rule_fields = fresh.access, fresh.caller, None
         self._checked_until = time.monotonic() + CHECKED_FOR
 
+    def may_webhook(self, subscription: Mapping[str, object]) -> bool:
+        """Return whether the caller may make or manage a subscription with these fields."""
+        match self.caller.kind:
+            case "superuser":
+                return True
+            case "key":
+                bound, channel = self.caller.channels, str(subscription["channel"])
+                may = "webhooks" in self.caller.scopes
+                return may and (not bound or channel.startswith(bound))
+            case _:
+                return self._allows(self._webhook_rule(), subscription=subscription)
+
+    @property
+    def may_all_webhooks(self) -> bool:
+        """Whether the caller may manage every subscription, whatever its fields are."""
+        match self.caller.kind:
+            case "superuser":
+                return True
+            case "key":
+                return "webhooks" in self.caller.scopes and not self.caller.channels
+            case _:
+                rule = self._webhook_rule()
+                return not rule.subscription_fields and self._allows(rule)
+
+    def require_webhook(self, subscription: Mapping[str, object]) -> None:
+        """Refuse a caller that may not make this subscription."""
+        if not self.may_webhook(subscription):
+            raise self._refusal("webhooks", "channels")
+
+    def require_some_webhook(self) -> None:
+        """Refuse a caller that may manage no subscription at all."""
+        match self.caller.kind:
+            case "superuser":
+                return
+            case "key":
+                may = "webhooks" in self.caller.scopes
+            case _:
+                may = bool(self._webhook_rule().subscription_fields) or self.may_all_webhooks
+        if not may:
+            raise self._refusal("webhooks", "channels")
+
+    async def subscription(self, id: int) -> WebhookSubscription:
+        """Read a subscription that the caller may manage.
+
+        One that is hidden from the caller is answered as one that does not exist.
+        """
+        self.require_some_webhook()
+        found = await self.app.webhooks.afind(id)
+        if found is None or found.deleted_at is not None or not self._may_manage(found):
+            raise self.missing_webhook(f"there is no subscription {id}; it may have been deleted")
+        return found
+
+    async def may_webhooks_of(self, id: int) -> bool:
+        """Return whether the caller may manage what a subscription has left, if it is deleted."""
+        if self.may_all_webhooks:
+            return True
+        found = await self.app.webhooks.afind(id)
+        return found is not None and self._may_manage(found)
+
+    def missing_webhook(self, message: str) -> Exception:
+        """Return the error of what does not exist, or is hidden from the caller."""
+        if self.caller.kind == "anonymous" and not self.may_all_webhooks:
+            return login_required()
+        return NotFound(message)
+
+    def _may_manage(self, subscription: WebhookSubscription) -> bool:
+        return self.may_webhook(subscription_fields(subscription))
+
+    def _webhook_rule(self) -> Rule:
+        return parsed(self.access.webhook_rule, OF_WEBHOOKS)
+
     async def _may_watch(self, name: str) -> bool:
         try:
             job = await self._read(UUID(name.removeprefix(JOB)))
@@ -185,6 +272,12 @@ class Request:
 
         A job that is hidden from the caller is answered as one that does not exist.
         """
+        job = await self._visible(verb, id)
+        if verb == "work":
+            _refuse_own(job.topic)
+        return job
+
+    async def _visible(self, verb: Verb, id: UUID | int) -> Job:
         if self.caller.kind == "superuser":
             return await self._read(id)
         self.require_some(verb)
@@ -242,10 +335,12 @@ class Request:
         rule: Rule,
         topic: str | None = None,
         job: Job | None = None,
+        *,
         body: object = None,
         channel: Mapping[str, object] | None = None,
+        subscription: Mapping[str, object] | None = None,
     ) -> bool:
-        """Return whether a rule allows a job, a job to store (`body`), a topic or a channel.
+        """Return whether a rule allows a job, a job to store, a topic, a channel, a subscription.
 
         A rule that needs the fields of a job does not allow a whole topic.
         """
@@ -258,7 +353,9 @@ class Request:
             return False
         try:
             request = self._request_fields()
-            names = Names(request=request, job={"topic": topic}, channel=channel)
+            names = Names(
+                request=request, job={"topic": topic}, channel=channel, subscription=subscription
+            )
             if job is not None:
                 names = Names(request=request, job=partial(_job_fields, job), channel=channel)
             elif body is not None:
@@ -274,7 +371,7 @@ class Request:
             self._rule_fields = {
                 "auth": self.caller.auth,
                 "body": _json(self.body),
-                "query": query_of(self.scope),
+                "query": dict(query_of(self.scope)),
                 "headers": {
                     str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
                     for name, value in self.headers.items()
@@ -291,7 +388,8 @@ class Request:
         if self.caller.kind == "key":
             message = f"the scopes and {of} of this key do not allow `{verb}` here"
             return Refusal(403, "forbidden", message)
-        return Refusal(403, "forbidden", f"the {verb}_rule does not allow this")
+        rule = "webhook" if verb == "webhooks" else verb
+        return Refusal(403, "forbidden", f"the {rule}_rule does not allow this")
 
     async def unless_disconnected(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Return a result; None if the client disconnects or the server stops before it."""
@@ -314,6 +412,14 @@ class Request:
         """Wait until the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+def _refuse_own(topic: str | None) -> None:
+    """Refuse to enqueue or to work in a topic of Towpath itself, to superusers too."""
+    if topic == REPLAY:
+        path = "/api/webhooks/{subscription}/replay"
+        message = f"topic {REPLAY!r} belongs to Towpath; POST {path} makes its jobs"
+        raise Refusal(403, "forbidden", message)
 
 
 def login_required() -> Refusal:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from towpath.errors import Invalid
+from towpath.server.bodies import Send
 from towpath.server.errors import Refusal
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ Group = Literal[
     "schedules",
     "workers",
     "channels",
+    "webhooks",
     "accounts",
     "keys",
     "access",
@@ -46,6 +48,13 @@ class Answer(Struct, Generic[T]):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
+class Streamed(Struct, frozen=True):
+    """An answer whose body is sent piece by piece; `send` sends all of it, from its head on."""
+
+    status: int
+    send: Callable[[Send], Awaitable[None]]
+
+
 class Route(Struct, frozen=True, kw_only=True):
     """One method of one path."""
 
@@ -55,6 +64,7 @@ class Route(Struct, frozen=True, kw_only=True):
     handler: Handler
     status: int
     is_open: bool  # needs no login
+    takes_pass: bool  # a pass in the query lets in
     media: str  # of the answer
     most: int | None  # bytes of a body, if not the default
     errors: tuple[str, ...]  # codes that it may answer, besides the common ones
@@ -62,6 +72,7 @@ class Route(Struct, frozen=True, kw_only=True):
     query: type | None
     path_types: Mapping[str, type]
     gives: Any
+    streams: bool  # instead of that, it may answer with server-sent events
     summary: str
     description: str
 
@@ -100,6 +111,7 @@ class Routes:
         *,
         status: int = 200,
         is_open: bool = False,
+        takes_pass: bool = False,
         media: str = "application/json",
         most: int | None = None,
         errors: tuple[str, ...] = (),
@@ -120,6 +132,7 @@ class Routes:
                     handler=handler,
                     status=status,
                     is_open=is_open,
+                    takes_pass=takes_pass,
                     media=media,
                     most=most,
                     errors=errors,
@@ -127,6 +140,7 @@ class Routes:
                     query=types.get("query"),
                     path_types={n: types[n] for n in names if n not in {"body", "query"}},
                     gives=_body_type(types["return"]),
+                    streams=Streamed in typing.get_args(types["return"]),
                     summary=summary.rstrip("."),
                     description=description.strip(),
                 )
@@ -137,8 +151,9 @@ class Routes:
 
 
 def _body_type(kind: Any) -> Any:
-    """Return the type of the body in `Answer[...]`, or the type itself."""
-    return typing.get_args(kind)[0] if typing.get_origin(kind) is Answer else kind
+    """Return the type of the body in `Answer[...]` or beside `Streamed`, or the type itself."""
+    named = typing.get_args(kind)
+    return named[0] if typing.get_origin(kind) is Answer or Streamed in named else kind
 
 
 def from_path(text: str, kind: type) -> Any:
@@ -158,7 +173,7 @@ def from_path(text: str, kind: type) -> Any:
     if kind is int:
         if re.fullmatch("[0-9]{1,19}", text):
             return int(text)
-        msg = f"{text[:100]!r} is not the number of a job"
+        msg = f"{text[:100]!r} in the path is not a number"
         raise Invalid(msg)
     if isinstance(kind, EnumType):
         try:

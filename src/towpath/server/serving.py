@@ -22,13 +22,16 @@ from towpath.model.accounts import Collection
 from towpath.server.api import Api
 from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.connections import HttpConnection, Patience
+from towpath.server.live.connection import LiveConnection
 from towpath.server.streams import SENT, TOLD
 from towpath.server.system import is_loopback
+from towpath.webhooks.running import Deliveries
 from towpath.worker import Worker
 
 log: Final = logging.getLogger("towpath")
 
 BACKLOG: Final = 2_048
+MOST_UNSENT: Final = 2**16  # bytes that the system takes of a connection beyond what it sends
 CLOSING: Final = 1.0  # seconds
 CORS_MAX_AGE: Final = 600  # seconds for which a browser caches the answer to a preflight request
 
@@ -48,6 +51,7 @@ class Serving(Struct, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8090
     worker: Worker | None = None
+    deliveries: Deliveries | None = None  # of webhooks
     grace: float = 30.0  # seconds for the requests that run when the server stops
     origins: Sequence[str] = ()  # other sites whose pages may call the API
     proxies: Sequence[str] = ()  # trusted to name the address of a client
@@ -86,6 +90,8 @@ class Serving(Struct, kw_only=True):
             async with asyncio.TaskGroup() as group:
                 if self.worker is not None:
                     group.create_task(self.worker.arun())
+                if self.deliveries is not None:
+                    group.create_task(self.deliveries.arun())
                 group.create_task(self._serve(server, http))
 
     async def _prepare(
@@ -134,14 +140,19 @@ class Serving(Struct, kw_only=True):
         finally:
             if self.worker is not None:
                 self.worker.stop()
+            if self.deliveries is not None:
+                self.deliveries.stop()
 
     def _config(self, api: Api) -> uvicorn.Config:
         logging.getLogger("uvicorn.error").addFilter(_is_of_server)
         connection: Any = partial(HttpConnection, patience=self.patience)
+        live: Any = partial(LiveConnection, patience=self.patience)
         return uvicorn.Config(
             with_origins(api, self.origins) if self.origins else api,
             http=connection,
-            ws="websockets-sansio",
+            ws=live,
+            ws_ping_interval=self.patience.pong,
+            ws_ping_timeout=self.patience.pong,
             ws_max_size=api.shared.most_body,
             ws_per_message_deflate=False,  # a window for each connection costs more than it saves
             lifespan="off",
@@ -171,6 +182,8 @@ class Serving(Struct, kw_only=True):
                 self.worker.stop_now()
             elif self.worker is not None:
                 self.worker.stop_gently()
+            if self.deliveries is not None:
+                (self.deliveries.stop_now if again else self.deliveries.stop)()
 
         signals = (signal.SIGTERM, signal.SIGINT)
         for each in signals:
@@ -263,6 +276,8 @@ def _bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # What a client does not read waits in this process, which bounds and watches it.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT)
         bound.bind(address)
         bound.listen(BACKLOG)  # only now is the port refused to other processes
     except OSError as error:

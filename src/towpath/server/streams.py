@@ -25,12 +25,14 @@ from towpath.model.durable import StreamState
 from towpath.model.event import EventPage
 from towpath.model.instants import as_datetime
 from towpath.server.bodies import MOST_PARAMETERS, Receive, Scope
-from towpath.server.endpoint import Headers, Streamed, Written
+from towpath.server.endpoint import Headers, Written
 from towpath.server.errors import Refusal, refusal
 from towpath.server.request import Request
+from towpath.server.routes import Streamed
 from towpath.server.shared import Shared
 from towpath.server.stream_headers import SentHeaders
-from towpath.server.streaming import EventStream, body_of_page, renewing, stream_cursor
+from towpath.server.stream_pages import DOOR, StreamEvents, body_of_page, stream_cursor
+from towpath.server.streaming import server_sent
 
 PATH: Final = "/v1/stream/{channel}"
 METHODS: Final = ("GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS")
@@ -175,6 +177,8 @@ async def post(request: Request, name: str) -> Written:
     except (Invalid, Refusal):
         await _refuse_by_state(request, name, headers)
         raise
+    if not appended.is_repeated:
+        request.shared.metrics.published(DOOR, len(appended.events))
     told = [(b"stream-next-offset", appended.head.encode())]
     if appended.ended is not None:
         told += _told_of_end(appended.ended)
@@ -231,12 +235,14 @@ async def get(request: Request, name: str) -> Written | Streamed:
     if query.live == "sse":
         if last is not None and page.ended is not None and not page.events:
             return 204, b"", b"", ()  # a browser's EventSource does not come back
-        return EventStream(request, name, found, query.cursor).answer(*SAFE)
+        told_live = StreamEvents(found.media, query.cursor)
+        pieces = told_live.follow(request, name, found)
+        return server_sent(request, pieces, *told_live.headers, *SAFE, door=DOOR)
     told: list[tuple[bytes, bytes]] = []
     if query.live == "long-poll":
         if not page.events and page.ended is None:
-            async with renewing(request, name, found.ttl):
-                page = await _wait(request, name, page.cursor) or page
+            page = await _wait(request, name, page.cursor) or page
+            await request.check_again("subscribe", name)
         told.append((b"stream-cursor", stream_cursor(query.cursor).encode()))
     told.append((b"stream-next-offset", page.cursor.encode()))
     if page.is_current:
@@ -249,6 +255,7 @@ async def get(request: Request, name: str) -> Written | Streamed:
     told.append((b"etag", etag))
     if etag in re.split(rb"\s*,\s*", request.headers.get(b"if-none-match", b"")):
         return 304, b"", b"", tuple(told)
+    request.shared.metrics.sent(DOOR, len(page.events))
     return 200, found.media.encode(), body_of_page(found.media, page), tuple(told)
 
 

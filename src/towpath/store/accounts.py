@@ -17,8 +17,10 @@ from towpath.model.instants import as_datetime
 from towpath.model.tokens import Claims
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
-from towpath.store.access import changed, known_secret, raise_version, secret_and_now
+from towpath.store import subscriptions
+from towpath.store.access import WAKEUP, changed, known_secret, raise_version, secret_and_now
 from towpath.store.rows import uuid_from
+from towpath.store.sagas import SAGAS
 
 PRUNE_AT_ONCE: Final = 1_000
 REFRESH_TAKES: Final = 3_600_000_000  # microseconds, at the very most
@@ -170,7 +172,10 @@ def end_tokens(collection: Collection, id: UUID) -> Operation[None]:
 
 
 def delete(collection: Collection, id: UUID) -> Operation[None]:
-    """Forget an account, and with it its tokens; the last superuser stays."""
+    """Forget an account, and with it its tokens; the last superuser stays.
+
+    Its subscriptions of webhooks are paused: the account may have lost the right to their events.
+    """
 
     def steps() -> Steps[Changed[None]]:
         yield from raise_version()
@@ -179,14 +184,15 @@ def delete(collection: Collection, id: UUID) -> Operation[None]:
             msg = "the last superuser cannot be deleted: create another one first"
             raise Conflict(msg)
         yield sql.delete(collection=collection, id=id)
-        return changed(None)
+        paused = yield from subscriptions.pause_of(str(id))
+        return Changed(None, others=[WAKEUP, SAGAS] if paused else [WAKEUP])
 
     def again() -> Steps[Changed[None]]:
         if (yield from sql.get(collection=collection, id=id)):
-            yield from steps()
-        return changed(None)
+            return (yield from steps())
+        return Changed(None, others=[WAKEUP, SAGAS])
 
-    return Operation("delete_account", steps, retry=again)
+    return Operation("delete_account", steps, locks=True, retry=again)
 
 
 def sign(account: Account, lifetime: int) -> Operation[str]:

@@ -15,12 +15,14 @@ from towpath.model.job import FailureKind, Job
 from towpath.model.states import Action, State, Status, allows
 from towpath.operation import Changed, Operation, Rerun, Steps
 from towpath.statement import Statement, Statements, no_rows, rows
-from towpath.store import dependencies, streams
+from towpath.store import dependencies, lifecycle, streams
 from towpath.store.dependencies import IN_LINE
-from towpath.store.events import ENDED, EXPIRED, wakeups
+from towpath.store.events import wakeups
 from towpath.store.jobs import clock, is_too_late
+from towpath.store.lifecycle import ALL, JobEvent
 from towpath.store.limits import freed
 from towpath.store.lookup import get
+from towpath.store.reading import ENDED, EXPIRED
 from towpath.store.rows import Located, job_from, listed_from, ticket_from, why_too_late
 from towpath.store.runs import forget_runs, offer, offer_otherwise, options_of, withdraw
 
@@ -123,6 +125,7 @@ def requeue(id: UUID) -> Operation[Job]:
         yield from _given_another_chance(job.seq, ticket)
         again = yield from with_new_stream(ticket)
         yield from _put_again(job.seq, {**again, "retries": None, "crashes": None})
+        yield from _post_requeued([again])
         return Changed((yield from get(id).inside()), [job.topic])
 
     return _admin("requeue", steps)
@@ -137,6 +140,7 @@ def kick_job(id: UUID) -> Operation[Job]:
             yield from _claim_key(job)
             yield from _given_another_chance(job.seq, ticket)
             ticket = yield from with_new_stream(ticket)
+            yield from _post_requeued([ticket])
         yield from _put_again(job.seq, _kicked(ticket))
         return Changed((yield from get(id).inside()), [job.topic])
 
@@ -169,6 +173,7 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
         found = True
         after = places[-1].no
         without_key = yield from _keys_claimed(places)
+        requeued: list[dict[str, Any]] = []
         for place in places:
             if place.seq in without_key:
                 continue
@@ -176,7 +181,9 @@ def _kick_buried(topic: str, limit: int) -> Steps[tuple[bool, int]]:
                 ticket = yield from with_new_stream(taken._asdict())
                 yield from _given_another_chance(place.seq, ticket)
                 yield from _put_again(place.seq, _kicked(ticket))
-                kicked += 1
+                requeued.append(ticket)
+        kicked += len(requeued)
+        yield from _post_requeued(requeued)
     return found, kicked
 
 
@@ -256,6 +263,9 @@ def _put_cancelled(
     yield sql.put_cancelled(**ticket, retention=microseconds(job.options.retention))
     if ticket["streamed"]:
         yield from streams.end(job.seq, ended)
+    error = why_too_late(job.expires_at) if ended == EXPIRED and job.expires_at else None
+    kind = FailureKind.EXPIRED if ended == EXPIRED else None
+    yield from lifecycle.post_jobs([JobEvent(ended, job.seq, ticket["epoch"], kind, error)])
 
 
 def expire(topic: str, most: int) -> Steps[bool]:
@@ -485,12 +495,19 @@ def _revive(parent: int) -> Steps[None]:
             for taken in (yield from sql.take_buried(seq=seq, epoch=epoch)):
                 yield from dependencies.forget_failure(seq, epoch)
                 yield sql.put_blocked(**{**taken._asdict(), "waits": waits})
+                yield from _post_requeued([taken._asdict()])
                 left.append(seq)
         for seq, epoch in (yield from dependencies.children_without_it(parent)):
             # Taken and put back: a transaction that waits here to let it in finds nothing.
             for taken in (yield from sql.take_blocked(seq=seq, epoch=epoch)):
                 yield from dependencies.wait_again(seq, parent)
                 yield sql.put_blocked(**taken._asdict())
+
+
+def _post_requeued(tickets: Sequence[Mapping[str, Any]]) -> Steps[None]:
+    yield from lifecycle.post_jobs(
+        [JobEvent("requeued", ticket["seq"], ticket["epoch"]) for ticket in tickets]
+    )
 
 
 def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[set[str]]:
@@ -500,7 +517,9 @@ def _forgotten(job: Job, ticket: Mapping[str, Any]) -> Steps[set[str]]:
     yield from forget_runs(job.seq)  # before {forget}, which stops none of them
     if job.status is Status.PENDING:
         yield from free_key(job)
+    names = yield from lifecycle.named(ALL, [job.seq])
     yield sql.forget(seq=job.seq)
+    yield from lifecycle.post_jobs([JobEvent("deleted", job.seq, ticket["epoch"])], names)
     return (yield from dependencies.failed(job.seq)) if ticket["awaited"] else set()
 
 

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from towpath.model.channels import Channel
+from towpath.errors import MaxChannelsReached
+from towpath.model.channels import SYSTEM, Channel
 from towpath.model.cursor import START, Cursor
 from towpath.model.instants import as_datetime
-from towpath.operation import Batch, Changed, Mode, Operation, Steps
+from towpath.operation import Batch, Changed, Mode, Operation, Rerun, Steps
 from towpath.statement import Statements, no_rows, rows
 from towpath.store.events import GONE, gone, hold, wakeups
 
@@ -56,6 +57,7 @@ class sql(Statements):
 
     heads = rows(HeadRow)
     list_channels = rows(ChannelRow)
+    others = rows(int)
     renew = no_rows()
     forks = rows(int)
     forget_posted_of = rows(int)
@@ -127,7 +129,7 @@ def list_channels(prefix: str, after: str, limit: int) -> Operation[list[Channel
 
     def steps() -> Steps[list[Channel]]:
         found = yield from sql.list_channels(
-            after=after, first=prefix, beyond=prefix + BEYOND, limit=limit
+            after=after, first=prefix, beyond=prefix + BEYOND, gone=GONE, limit=limit
         )
         return [
             Channel(
@@ -143,6 +145,24 @@ def list_channels(prefix: str, after: str, limit: int) -> Operation[list[Channel
         ]
 
     return Operation("list_channels", steps, Mode.READ, autocommit=True)
+
+
+def check_room(name: str, most: int) -> Operation[None]:
+    """Raise MaxChannelsReached if a channel would be one more than may be.
+
+    Callers that begin channels at the same moment do not see each other's.
+    """
+
+    def steps() -> Steps[None]:
+        [count] = yield from sql.others(name=name, system=SYSTEM, most=most)
+        if count >= most:
+            msg = (
+                f"there are {count:,} channels; {name!r} would be one more than `max_channels`: "
+                "delete one that is not needed, or raise it"
+            )
+            raise MaxChannelsReached(msg)
+
+    return Operation("check_room", steps, Mode.READ, autocommit=True)
 
 
 def renew(names: Sequence[str]) -> Operation[None]:
@@ -175,7 +195,8 @@ def delete(name: str) -> Operation[bool]:
         yield from _free_names(held.source)
         return Changed(True, others=wakeups([name]))
 
-    return Operation("delete_channel", steps, Mode.APPEND, locks=True)
+    # Repeated, it could delete a channel that was made meanwhile.
+    return Operation("delete_channel", steps, Mode.APPEND, locks=True, retry=Rerun.NEVER)
 
 
 def _free_names(source: int | None) -> Steps[None]:

@@ -4,7 +4,7 @@
 -- name: heads
 select i.name, c.id as channel, c.head, c.low, c.ended,
        coalesce((select number from towpath.era), 0) as era,
-       exists (select 1 from towpath.posted p where p.name = i.name) as posted
+       {posted i.name} as posted
   from {items i(name text)}
   left join towpath.channel c on c.name = i.name and c.name {in_items name text} and {alive c};
 
@@ -13,7 +13,16 @@ select c.name, c.id as channel, c.head, c.low, c.bytes, c.created_at, c.ended,
        coalesce((select number from towpath.era), 0) as era
   from towpath.channel c
  where c.name > :after and c.name >= :first and c.name < :beyond and {alive c}
+   and (c.ended is null or c.ended <> :gone)
  order by c.name limit :limit;
+
+-- How many channels there are, up to a number; none if this one is there.
+-- name: others
+select case when exists (select 1 from towpath.channel c where c.name = :name and {alive c}) then 0
+       else (select count(*) from (
+                 select 1 from towpath.channel c
+                  where c.name is not null and c.name <> :system and c.job is null limit :most) as counted)
+       end;
 
 -- name: renew
 update towpath.lifetime set expires_at = {now} + ttl
@@ -37,12 +46,12 @@ update towpath.channel set name = null, closed_at = coalesce(closed_at, {now}) w
 
 -- name: keep_for_forks [sqlite]
 delete from towpath.posted where name = :name;
-delete from towpath.lifetime where channel = :channel;
+update towpath.lifetime set ttl = null, expires_at = null where channel = :channel;
 update towpath.channel set ended = :ended, closed_at = coalesce(closed_at, :now) where id = :channel;
 
 -- name: keep_for_forks [postgres]
 with forgotten as (delete from towpath.posted where name = :name),
-unlimited as (delete from towpath.lifetime where channel = :channel)
+unlimited as (update towpath.lifetime set ttl = null, expires_at = null where channel = :channel)
 update towpath.channel set ended = :ended, closed_at = coalesce(closed_at, {now}) where id = :channel;
 
 -- name: free_name
@@ -83,8 +92,14 @@ consumers as (delete from towpath.consumer where channel = :channel),
 lifetimes as (delete from towpath.lifetime where channel = :channel)
 delete from towpath.channel where id = :channel and name is null;
 
+-- From name to name by the index, however many events each has.
 -- name: posted_names
-select distinct name from towpath.posted order by name limit :limit;
+with recursive found(name) as (
+    select min(name) from towpath.posted
+    union all
+    select (select min(p.name) from towpath.posted p where p.name > found.name) from found
+     where found.name is not null)
+select name from found where name is not null limit :limit;
 
 -- name: raise_era
 insert into towpath.era as e (id, number) values (1, 1)

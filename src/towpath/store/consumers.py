@@ -3,6 +3,9 @@
 A consumer has a name of its own in a channel. Each attach raises its generation: what an older
 attachment acks is refused. An ack is cumulative and never moves back. A consumer that is silent
 for `consumer_ttl` is expired: its place is kept, but it holds no events back.
+
+A consumer that a caller of the HTTP API has made belongs to that caller: an operation for another
+owner is refused with ConsumerTaken. An operation without an owner may use all of them.
 """
 
 from __future__ import annotations
@@ -12,14 +15,22 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from towpath.errors import Conflict, ConsumerFenced, CursorReset, NotFound, TowpathError
+from towpath.errors import (
+    Conflict,
+    ConsumerFenced,
+    ConsumerTaken,
+    CursorReset,
+    MaxConsumersReached,
+    NotFound,
+    TowpathError,
+)
 from towpath.model.channels import JOB
-from towpath.model.consumers import Attachment, Consumer
+from towpath.model.consumers import Attachment, Consumer, Owner
 from towpath.model.cursor import START, Cursor
 from towpath.model.instants import as_datetime
-from towpath.operation import Answer, Batch, Mode, Operation, Steps
+from towpath.operation import Answer, Batch, Mode, Operation, Rerun, Steps
 from towpath.statement import Statements, no_rows, rows
-from towpath.store import events
+from towpath.store import events, reading
 
 TRIES: Final = 5  # to hold a channel that others delete
 
@@ -48,6 +59,7 @@ class PlaceRow(NamedTuple):
 
     acked: int
     generation: int
+    owner: str | None
 
 
 class AckedRow(NamedTuple):
@@ -69,6 +81,7 @@ class StandingRow(NamedTuple):
     era: int
     acked: int | None
     generation: int | None
+    owner: str | None
     silent: int | None
 
 
@@ -82,6 +95,7 @@ class ConsumerRow(NamedTuple):
     era: int
     acked: int
     generation: int
+    owner: str | None
     seen_at: int
     silent: int
 
@@ -91,6 +105,7 @@ class sql(Statements):
 
     hold_channel = rows(HeldPlace)
     place_of = rows(PlaceRow)
+    count_consumers = rows(int)
     begin_consumer = no_rows()
     move_consumer = no_rows()
     ack = rows(AckedRow)
@@ -107,6 +122,7 @@ class Ack(Struct, frozen=True):
     name: str
     cursor: Cursor
     generation: int
+    owner: str | None = None
 
 
 class Attached(Struct, frozen=True):
@@ -115,35 +131,82 @@ class Attached(Struct, frozen=True):
     channel: str
     name: str
     generation: int
+    owner: str | None = None
 
 
-def attach(channel: str, name: str, after: Cursor | None) -> Operation[Attachment]:
+def attach(
+    channel: str, name: str, after: Cursor | None, owner: Owner | None, most: int
+) -> Operation[Attachment]:
     """Begin to read as a consumer; a new one begins behind `after`, or with the oldest event.
 
-    The channel is made if need be. Attachments of before are refused from now on.
+    The channel is made if need be, unless the owner may not. Attachments of before are refused
+    from now on. A channel has at most so many consumers; 0 is no limit.
     """
 
     def steps() -> Steps[Attachment]:
-        held = yield from held_channel(channel)
+        held = yield from held_channel(channel, makes=owner is None or owner.makes_channel)
         found = yield from sql.place_of(channel=held.channel, name=name)
+        by = None if owner is None else owner.name
         if found:
             [place] = found
+            _check_owner(channel, name, by, place.owner)
             yield sql.move_consumer(channel=held.channel, name=name, acked=place.acked)
         else:
-            place = PlaceRow(_begin(channel, after, held), 0)
-            yield sql.begin_consumer(channel=held.channel, name=name, acked=place.acked)
+            yield from _check_room(channel, held, most)
+            place = PlaceRow(_begin(channel, after, held), 0, by)
+            yield sql.begin_consumer(
+                channel=held.channel, name=name, acked=place.acked, owner=place.owner
+            )
         return Attachment(str(held.oldest._replace(seq=place.acked)), place.generation + 1)
 
     return Operation("attach", steps, Mode.APPEND, locks=True)
 
 
-def move(channel: str, name: str, after: Cursor | None) -> Operation[str]:
+def resume(each: Attached) -> Operation[Attachment]:
+    """Go on as an attachment, behind its last ack; ConsumerFenced if it was replaced."""
+
+    def steps() -> Steps[Attachment]:
+        [row] = yield from _standing([(0, each)])
+        if error := _outdated(each, row):
+            raise error
+        return Attachment(str(Cursor(row.era, row.channel or 0, row.acked or 0)), each.generation)
+
+    return Operation("resume", steps, Mode.READ, autocommit=True)
+
+
+def _check_room(channel: str, held: HeldPlace, most: int) -> Steps[None]:
+    if most:
+        [count] = yield from sql.count_consumers(channel=held.channel, most=most)
+        if count >= most:
+            msg = (
+                f"channel {channel!r} has {count:,} consumers; forget one that is not needed, "
+                "or raise `max_consumers`"
+            )
+            raise MaxConsumersReached(msg)
+
+
+def _check_owner(channel: str, name: str, by: str | None, owner: str | None) -> None:
+    if error := _taken(channel, name, by, owner):
+        raise error
+
+
+def _taken(channel: str, name: str, by: str | None, owner: str | None) -> ConsumerTaken | None:
+    if by is None or by == owner:
+        return None
+    return ConsumerTaken(
+        f"consumer {name!r} of channel {channel!r} belongs to another caller; use another name"
+    )
+
+
+def move(channel: str, name: str, after: Cursor | None, owner: str | None) -> Operation[str]:
     """Set the place of a consumer, forward or back; its attachments are refused from now on."""
 
     def steps() -> Steps[str]:
-        held = yield from held_channel(channel)
-        if not (yield from sql.place_of(channel=held.channel, name=name)):
+        held = yield from held_channel(channel, makes=False)
+        found = yield from sql.place_of(channel=held.channel, name=name)
+        if not found:
             raise _unknown(channel, name)
+        _check_owner(channel, name, owner, found[0].owner)
         acked = _begin(channel, after, held)
         yield sql.move_consumer(channel=held.channel, name=name, acked=acked)
         return str(held.oldest._replace(seq=acked))
@@ -151,13 +214,14 @@ def move(channel: str, name: str, after: Cursor | None) -> Operation[str]:
     return Operation("move_consumer", steps, Mode.APPEND, locks=True)
 
 
-def held_channel(channel: str) -> Steps[HeldPlace]:
+def held_channel(channel: str, *, makes: bool = True) -> Steps[HeldPlace]:
     """Hold the row of a channel, which is made if need be; the stream of a job makes itself."""
     for _ in range(TRIES):
         found = yield from sql.hold_channel(channel=channel)
         if found:
             return found[0]
-        if channel.startswith(JOB):
+        yield from events.hold([channel])  # one whose time is over loses its name
+        if channel.startswith(JOB) or not makes:
             break
         yield events.sql.open_channels([{"name": channel}])
     msg = f"there is no channel {channel!r}"
@@ -168,7 +232,7 @@ def _begin(channel: str, after: Cursor | None, held: HeldPlace) -> int:
     """Return the number behind which to begin; raise CursorReset if that cannot be."""
     if after is None or after == START:
         return held.low
-    if error := events.refusal(channel, after, held.oldest, held.newest):
+    if error := reading.refusal(channel, after, held.oldest, held.newest):
         raise error
     return after.seq
 
@@ -189,6 +253,7 @@ def ack(acks: Sequence[Ack]) -> Operation[list[Answer[str]]]:
                 "era": each.cursor.era,
                 "number": each.cursor.channel,
                 "seq": each.cursor.seq,
+                "owner": each.owner,
             }
             for nth, each in enumerate(acks)
         ]
@@ -215,10 +280,14 @@ def _refusal(each: Ack, row: StandingRow) -> TowpathError:
     if row.channel is None or row.head is None or row.low is None:
         msg = f"channel {each.channel!r} was deleted; attach again"
         return CursorReset(msg, "channel", str(START), str(START))
+    if row.generation is not None and (
+        taken := _taken(each.channel, each.name, each.owner, row.owner)
+    ):
+        return taken
     held = HeldPlace(row.channel, row.head, row.low, row.era)
     # An ack that is far behind is only late: it is not refused for that.
     cursor = each.cursor._replace(seq=max(each.cursor.seq, row.low))
-    reset = events.refusal(each.channel, cursor, held.oldest, held.newest)
+    reset = reading.refusal(each.channel, cursor, held.oldest, held.newest)
     if reset and each.cursor.seq:
         return reset
     return _outdated(each, row) or Conflict(
@@ -229,6 +298,8 @@ def _refusal(each: Ack, row: StandingRow) -> TowpathError:
 def _outdated(each: Ack | Attached, row: StandingRow) -> TowpathError | None:
     if row.generation is None:
         return _unknown(each.channel, each.name)
+    if taken := _taken(each.channel, each.name, each.owner, row.owner):
+        return taken
     if row.generation == each.generation:
         return None
     return ConsumerFenced(
@@ -279,6 +350,7 @@ def list_consumers(channel: str, after: str, limit: int, ttl: int) -> Operation[
                 seen_at=as_datetime(row.seen_at),
                 is_expired=row.silent > ttl,
                 is_overtaken=row.acked < row.low,
+                owner=row.owner,
             )
             for row in found
         ]
@@ -286,10 +358,18 @@ def list_consumers(channel: str, after: str, limit: int, ttl: int) -> Operation[
     return Operation("list_consumers", steps, Mode.READ, autocommit=True)
 
 
-def forget(channel: str, name: str) -> Operation[bool]:
+def forget(channel: str, name: str, owner: str | None) -> Operation[bool]:
     """Forget a consumer; say whether there was one."""
 
     def steps() -> Steps[bool]:
-        return bool((yield from sql.forget_consumer(channel=channel, name=name)))
+        if (yield from sql.forget_consumer(channel=channel, name=name, owner=owner)):
+            return True
+        [row] = yield from _standing([(0, Attached(channel, name, 0, owner))])
+        if row.generation is not None:
+            _check_owner(channel, name, owner, row.owner)
+        return False
 
-    return Operation("forget_consumer", steps, Mode.APPEND, autocommit=True, locks=True)
+    # Repeated, it could forget a consumer that has attached meanwhile.
+    return Operation(
+        "forget_consumer", steps, Mode.APPEND, autocommit=True, locks=True, retry=Rerun.NEVER
+    )

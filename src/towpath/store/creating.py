@@ -28,19 +28,10 @@ from towpath.model.durable import (
 from towpath.model.payload import encode, raw_bytes
 from towpath.operation import Changed, Mode, Operation, Steps, answered
 from towpath.statement import Statements, no_rows, rows
-from towpath.store import events
-from towpath.store.events import (
-    GONE,
-    TRIES,
-    EventBody,
-    HeldChannel,
-    ReadFrom,
-    decoded,
-    encoded,
-    gone,
-    hold,
-    wakeups,
-)
+from towpath.store import events, reading
+from towpath.store.event_rows import EventBody, decoded, encoded
+from towpath.store.events import GONE, TRIES, HeldChannel, gone, hold, wakeups
+from towpath.store.reading import ReadFrom
 
 SLICE: Final = "towpath-slice"  # the header of an event that is the first bytes of another one
 
@@ -226,7 +217,7 @@ def _inherited(new: NewStream, source: HeldChannel) -> NewStream:
 def _fork(fork: Fork, source: HeldChannel, slice_id: UUID) -> Steps[Beginning]:
     """Find where a fork begins; Invalid if its source has no such place."""
     after = fork.after or Cursor(source.era, source.id, source.head)
-    [found] = yield from events.read([ReadFrom(fork.source, after, most=1)]).inside()
+    [found] = yield from reading.read([ReadFrom(fork.source, after, most=1)]).inside()
     if isinstance(found.page, CursorReset):
         msg = f"channel {fork.source!r} cannot be forked at {after}: {found.page}"
         raise Invalid(msg)

@@ -14,8 +14,10 @@ from towpath.model.job import Job, Lease
 from towpath.model.states import Action, State, allows
 from towpath.operation import Answer, Mode, Operation, Steps, plural
 from towpath.statement import Statements, no_rows, pairs, rows
+from towpath.store import lifecycle
 from towpath.store.admin import take, with_new_stream
 from towpath.store.dependencies import count_incomplete
+from towpath.store.lifecycle import JobEvent
 from towpath.store.reserving import reserved_before
 from towpath.store.rows import Located, job_from, lease_from
 
@@ -110,8 +112,10 @@ def _picked(pick: Pick) -> Steps[Answer[Lease]]:
         ticket = yield from take(job)
         if ticket is None:
             continue  # another transaction moved it between the two statements: look again
+        events = [JobEvent("reserved", job.seq, job.epoch + 1)]
         if job.state is State.BURIED:
             ticket = yield from with_new_stream(ticket)
+            events.insert(0, JobEvent("requeued", job.seq, job.epoch))
         yield sql.lease(
             **{name: value for name, value in ticket.items() if name != "epoch"},
             epoch=job.epoch + 1,
@@ -119,6 +123,7 @@ def _picked(pick: Pick) -> Steps[Answer[Lease]]:
             session=pick.session,
             ttr=microseconds(job.ttr),
         )
+        yield from lifecycle.post_jobs(events)
         [(_, leased)] = yield from sql.look(seq=pick.seq)
         return lease_from(leased)
 

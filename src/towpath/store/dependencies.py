@@ -19,9 +19,11 @@ from towpath.errors import InvalidState, NotFound
 from towpath.model.flows import Takes
 from towpath.model.job import FailureKind, Job
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Changed, Operation, Steps, answered
+from towpath.operation import Answer, Changed, Operation, Steps, answered, is_posted
 from towpath.statement import Statement, Statements, no_rows, rows
+from towpath.store import lifecycle
 from towpath.store.jobs import Enqueue, NewJob, added, are_keyed, stored_before
+from towpath.store.lifecycle import FAILURES, JobEvent
 from towpath.store.lookup import find, get
 from towpath.store.rows import known_options, uuid_from
 from towpath.store.runs import Ended, noted, offer
@@ -58,6 +60,7 @@ class FailedChild(NamedTuple):
     """A job that failed because of those that it waits for."""
 
     seq: int
+    epoch: int
     awaited: bool | int | None
 
 
@@ -329,7 +332,9 @@ def _let_in(parents: list[dict[str, Any]]) -> Steps[set[str]]:
         takes = known_options(body.options).takes
         if error := (yield from _why_too_large(body.seq, takes)):
             kind = FailureKind.DEPENDENCY
+            yield from is_posted(FAILURES)
             failed = yield from sql.fail_child(seq=body.seq, kind=kind, error=error)
+            yield from _post_failed(failed, error)
             topics |= yield from _told_of_failed([child.seq for child in failed if child.awaited])
         else:
             yield from _filled_in(body.seq, body.payload, takes)
@@ -393,7 +398,9 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[set[str]]:
         why = yield from sql.say_why(parent=parent)
         error = _reason(why[0]) if why else "a job that this one waits for was deleted"
         kind = FailureKind.DEPENDENCY
+        yield from is_posted(FAILURES)
         children = yield from sql.fail_children(parent=parent, kind=kind, error=error)
+        yield from _post_failed(children, error)
         left += [child.seq for child in children if child.awaited]
         if (yield from sql.some_go_on(parent=parent)):
             failure = yield from sql.last_failure(parent=parent)
@@ -402,6 +409,13 @@ def _told_of_failed(parents: Sequence[int]) -> Steps[set[str]]:
                 topics |= yield from _let_in([{"parent": parent}])
         yield sql.forget_ended([{"parent": parent, "completed": False}])
     return topics
+
+
+def _post_failed(children: Sequence[FailedChild], error: str) -> Steps[None]:
+    kind = FailureKind.DEPENDENCY
+    yield from lifecycle.post_jobs(
+        [JobEvent("failed", child.seq, child.epoch, kind, error) for child in children]
+    )
 
 
 def _reason(job: Why) -> str:

@@ -149,7 +149,7 @@ insert into towpath.failure (seq, epoch, failed_at, kind, error)
 values (@seq, @epoch, :now, :kind, :error) on conflict do nothing;
 insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
-select @seq as seq, @awaited as awaited;
+select @seq as seq, @epoch as epoch, @awaited as awaited;
 
 -- name: fail_child [postgres]
 with gone as (
@@ -168,7 +168,7 @@ failed as (
 told as (
     insert into towpath.ended (parent, completed) select seq, false from gone where awaited
     on conflict do nothing)
-select seq, awaited from gone;
+select seq, epoch, awaited from gone;
 
 -- Only while its end stands in `ended`: a requeue of the parent takes that away. The jobs that fail
 -- here are noted there too, so that the jobs that wait for them are told in any case.
@@ -183,7 +183,7 @@ insert into towpath.failure (seq, epoch, failed_at, kind, error)
 values (@seq, @epoch, :now, :kind, :error) on conflict do nothing;
 insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
-select @seq as seq, @awaited as awaited;
+select @seq as seq, @epoch as epoch, @awaited as awaited;
 
 -- name: fail_children [postgres]
 with held as materialized (
@@ -205,7 +205,7 @@ failed as (
 told as (
     insert into towpath.ended (parent, completed) select seq, false from gone where awaited
     on conflict do nothing)
-select seq, awaited from gone;
+select seq, epoch, awaited from gone;
 
 -- name: some_go_on
 select child from towpath.dependency where parent = :parent and goes_on limit 1;

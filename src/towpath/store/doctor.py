@@ -74,6 +74,9 @@ class sql(Statements):
     put_off = rows(PutOffRow)
     unplaced = rows(LateRow)
     undeleted = rows(LateRow)
+    overdue_lifetimes = rows(LateRow)
+    open_streams = rows(LateRow)
+    spent_tokens = rows(LateRow)
     troubled_consumers = rows(TroubledRow)
     over_limits = rows(str)
 
@@ -192,6 +195,21 @@ def unplaced(patience: int) -> Operation[list[Late]]:
 def undeleted(patience: int) -> Operation[list[Late]]:
     """Count the deleted channels of which rows are left for longer."""
     return _late(sql.undeleted, patience)
+
+
+def overdue_lifetimes(patience: int) -> Operation[list[Late]]:
+    """Name the channels whose time is over for longer and that are still there."""
+    return _late(sql.overdue_lifetimes, patience)
+
+
+def open_streams(patience: int) -> Operation[list[Late]]:
+    """Count the streams that are open though their jobs have ended for longer."""
+    return _late(sql.open_streams, patience)
+
+
+def spent_tokens(patience: int) -> Operation[list[Late]]:
+    """Count the spent passes and revoked tokens that have expired for longer and are left."""
+    return _late(sql.spent_tokens, patience)
 
 
 def troubled_consumers(patience: int, kept: Kept) -> Operation[list[Troubled]]:

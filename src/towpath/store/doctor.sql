@@ -64,8 +64,28 @@ select name as topic, count(*) as jobs, {now} - min(at) as by from towpath.poste
 -- A channel that was closed before is counted from then on: when it was deleted is not known.
 -- name: undeleted
 select 'deleted channels' as topic, count(*) as jobs, {now} - min(closed_at) as by
-  from towpath.channel where name is null and closed_at < {now} - cast(:patience as bigint)
+  from towpath.channel c where name is null and closed_at < {now} - cast(:patience as bigint)
+   and not exists (select 1 from towpath.channel f where f.source = c.id)
 having count(*) > 0;
+
+-- name: overdue_lifetimes
+select c.name as topic, 1 as jobs, {now} - l.expires_at as by
+  from towpath.lifetime l join towpath.channel c on c.id = l.channel and c.name is not null
+ where l.expires_at < {now} - cast(:patience as bigint) order by l.expires_at limit 1000;
+
+-- name: open_streams
+select 'streams' as topic, count(*) as jobs, {now} - min(at) as by from (
+    select coalesce((select d.finished_at from towpath.done d where d.seq = c.job),
+                    (select b.buried_at from towpath.buried b where b.seq = c.job),
+                    case when not exists (select 1 from towpath.job j where j.seq = c.job)
+                         then c.created_at end) as at
+      from towpath.channel c where c.job is not null and c.closed_at is null) as found
+ where at < {now} - cast(:patience as bigint) having count(*) > 0;
+
+-- Spent passes and revoked tokens: once they have expired, no row is needed to refuse them.
+-- name: spent_tokens
+select 'tokens' as topic, count(*) as jobs, {now} - min(expires_at) as by from towpath.revoked_token
+ where expires_at < {now} - cast(:patience as bigint) having count(*) > 0;
 
 -- name: troubled_consumers
 select c.name as channel, r.name, c.head - r.acked as lag, r.acked < c.low as is_overtaken,
@@ -80,8 +100,7 @@ select c.name as channel, r.name, c.head - r.acked as lag, r.acked < c.low as is
 -- name: over_limits
 select c.name
   from towpath.channel c left join towpath.lifetime l on l.channel = c.id
- where c.name is not null and c.job is null
-   and not exists (select 1 from towpath.channel f where f.source = c.id)
+ where c.name is not null and c.job is null and c.source is null
    and (coalesce(l.max_count, cast(:max_count as bigint)) > 0
         and (c.head - c.low) * 10 > coalesce(l.max_count, cast(:max_count as bigint)) * 11
      or coalesce(l.max_bytes, cast(:max_bytes as bigint)) > 0

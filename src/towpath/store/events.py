@@ -8,11 +8,10 @@ makes another publish wait.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -21,7 +20,6 @@ from msgspec import Struct
 from towpath.errors import (
     ChannelClosed,
     ChannelGone,
-    CursorReset,
     Invalid,
     NotFound,
     OutOfOrder,
@@ -29,58 +27,24 @@ from towpath.errors import (
     TowpathError,
     WrongMedia,
 )
-from towpath.model.channels import job_of
-from towpath.model.cursor import START, Cursor
+from towpath.model.cursor import Cursor
 from towpath.model.durable import Appended, Producer, media_type
-from towpath.model.event import Event, EventPage
-from towpath.model.instants import as_datetime
-from towpath.model.states import State
+from towpath.model.event import Event
+from towpath.model.instants import FOREVER
 from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps, Wakeup
 from towpath.statement import Statements, no_rows, pairs, rows
+from towpath.store.event_rows import EventBody, EventRow, PostedRow, body_of, event_from, event_of
 from towpath.store.rows import uuid_from
 
 TRIES: Final = 5  # to hold a channel that others delete
 GONE: Final = "gone"  # how a channel has ended that was deleted, but whose forks need its events
 NEWEST_AT_ONCE: Final = 1_000
-DELETED: Final = "deleted"
-EXPIRED: Final = "expired"
-ENDED: Final[Mapping[str, str]] = {  # how the stream of a job has ended that lies there
-    State.COMPLETED: "completed",
-    State.BURIED: "failed",
-    State.CANCELLED: "cancelled",
-}
-ENDS: Final = frozenset({*ENDED.values(), EXPIRED})
+PLACED_AT_ONCE: Final = 1_000
 SLACK: Final = 60.0  # seconds by which clocks may differ when a lost publish is searched for
 
-log: Final = logging.getLogger("towpath")
 
-_encoder: Final = msgspec.json.Encoder(order="sorted")
-_headers: Final = msgspec.json.Decoder(dict[str, str])
-
-
-class EventBody(Struct, frozen=True, kw_only=True):
-    """An event to store, checked and encoded."""
-
-    id: UUID
-    body: str
-    encoding: str
-    size: int
-    type: str | None = None
-    key: str | None = None
-    headers: str | None = None
-
-    def as_item(self, **more: Any) -> dict[str, Any]:
-        """Return the parameters of its statement."""
-        return {
-            "size": self.size,
-            "id": self.id,
-            "type": self.type,
-            "key": self.key,
-            "headers": self.headers,
-            "encoding": self.encoding,
-            "body": self.body,
-            **more,
-        }
+Item: TypeAlias = dict[str, Any]
+"""The parameters of one event of a statement."""
 
 
 class Append(Struct, frozen=True, kw_only=True):
@@ -93,13 +57,23 @@ class Append(Struct, frozen=True, kw_only=True):
     media: str | None = None  # refused if the channel has another one
     producer: Producer | None = None
     order_key: str | None = None  # refused unless it is greater than that of the append before
+    most_bytes: int = 2**24  # of payloads in one statement
     began: float = msgspec.field(default_factory=time.monotonic)  # after a lost answer: since when
 
     @property
+    def size(self) -> int:
+        """Bytes of its payloads."""
+        return sum(event.size for event in self.events)
+
+    @property
     def is_plain(self) -> bool:
-        """Whether its events need no look at what the channel has."""
+        """Whether one statement can add its events, which needs no look at what the channel has."""
         asks = (self.ended, self.producer, self.order_key)
-        return asks == (None,) * 3 and all(event.key is None for event in self.events)
+        return (
+            asks == (None,) * 3
+            and self.size <= self.most_bytes
+            and all(event.key is None for event in self.events)
+        )
 
 
 class NumberedEvent(NamedTuple):
@@ -143,73 +117,12 @@ class ProducerRow(NamedTuple):
     said: int
 
 
-class EventRow(NamedTuple):
-    """An event, as it is stored."""
-
-    seq: int
-    at: int
-    id: Any
-    type: str | None
-    key: str | None
-    headers: str | None
-    encoding: str
-    body: str
-    size: int
-
-
-class PostedRow(NamedTuple):
-    """An event that waits for its number."""
-
-    no: int
-    name: str
-    id: Any
-    type: str | None
-    key: str | None
-    headers: str | None
-    encoding: str
-    body: str
-    size: int
-
-
 class RecentEvent(NamedTuple):
     """When an event was stored, and under which number."""
 
     seq: int
     at: int
     id: Any
-
-
-class ReadRow(NamedTuple):
-    """A channel and one of its events, if there is any."""
-
-    channel: int | None
-    head: int | None
-    low: int | None
-    ended: str | None
-    media: str
-    fork_at: int | None
-    ttl: int | None
-    expires_at: int | None
-    now: int
-    era: int
-    posted: bool
-    seq: int | None
-    at: int
-    id: Any
-    type: str | None
-    key: str | None
-    headers: str | None
-    encoding: str
-    body: str
-    size: int
-
-
-class SilentJob(NamedTuple):
-    """The job of a stream that has no channel."""
-
-    id: Any
-    state: str
-    expired: bool | int
 
 
 class sql(Statements):
@@ -229,17 +142,11 @@ class sql(Statements):
     retire = no_rows()
     forget_posted = no_rows()
     post = rows(int)
-    read = pairs("nth", ReadRow)
-    read_fork = pairs("upto", ReadRow)
-    states_of = rows(SilentJob)
 
 
 def wakeups(names: Iterable[str]) -> set[Wakeup]:
     """Return the wakeups of channels."""
     return {Wakeup("channel", name) for name in names}
-
-
-# ---------------------------------------------------------------- publish
 
 
 def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
@@ -276,7 +183,7 @@ def publish(appends: Sequence[Append]) -> Operation[list[list[Event] | None]]:
         autocommit=True,
         locks=True,
         retry=again,
-        batch=Batch(appends, publish),
+        batch=Batch(appends, publish, sum(each.size for each in appends)),
     )
 
 
@@ -296,44 +203,20 @@ def append(appends: Sequence[Append]) -> Operation[list[Answer[Appended]]]:
         Mode.APPEND,
         locks=True,
         retry=partial(steps, again=True),
-        batch=Batch(appends, append),
+        batch=Batch(appends, append, sum(each.size for each in appends)),
     )
 
 
 def place(names: Sequence[str]) -> Operation[list[Answer[Appended]]]:
-    """Give numbers to what is posted for these channels."""
+    """Give numbers to what is posted for these channels, at most PLACED_AT_ONCE in all."""
     return append([Append(channel=name) for name in names])
 
 
 def _events(each: Append, stored: Sequence[NumberedEvent]) -> list[Event]:
     return [
-        _event(each.channel, event, Cursor(row.era, row.channel, row.seq), row.at)
+        event_of(each.channel, event, Cursor(row.era, row.channel, row.seq), row.at)
         for event, row in zip(each.events, stored, strict=True)
     ]
-
-
-def _event(channel: str, event: EventBody, cursor: Cursor | None, at: int) -> Event:
-    return Event(
-        id=event.id,
-        channel=channel,
-        cursor=None if cursor is None else str(cursor),
-        at=as_datetime(at),
-        type=event.type,
-        key=event.key,
-        headers=decoded(event.headers),
-        body=event.body,
-        encoding=event.encoding,
-    )
-
-
-def encoded(headers: dict[str, str]) -> str | None:
-    """Return headers as they are stored."""
-    return _encoder.encode(headers).decode() if headers else None
-
-
-def decoded(headers: str | None) -> dict[str, str]:
-    """Return stored headers."""
-    return _headers.decode(headers) if headers else {}
 
 
 class HeldLog:
@@ -342,6 +225,8 @@ class HeldLog:
     def __init__(self, row: HeldChannel) -> None:
         self.row = row
         self.head = row.head
+        self.placed = 0  # of the posted events
+        self.most = 0  # of them that are placed at once
         self.size = 0
         self.ended: str | None = None
         self.is_closed = row.closed_at is not None
@@ -358,25 +243,18 @@ class HeldLog:
             return self.by_key[event.key]
         if event.id in self.by_id:
             seq, at = self.by_id[event.id]
-            return _event(self.row.name, event, self._cursor(seq), at)
+            return event_of(self.row.name, event, self._cursor(seq), at)
         self.head += 1
         self.size += event.size
         self.items.append(event.as_item(channel=self.row.id, seq=self.head, at=self.row.now))
-        added = _event(self.row.name, event, self._cursor(self.head), self.row.now)
+        added = event_of(self.row.name, event, self._cursor(self.head), self.row.now)
         if event.key is not None:
             self.by_key[event.key] = added
         return added
 
-    def place(self, event: EventBody) -> None:
-        """Add an event that was posted, unless the channel was closed before its commit."""
-        if self.is_closed:
-            log.warning("channel %r is closed; a later event was dropped", self.row.name)
-        else:
-            self.add(event)
-
     def know(self, row: EventRow) -> None:
         """Note an event that the channel has, by its key."""
-        known = event_from(self.row.name, self._cursor(row.seq), row)
+        known = event_from(self.row.name, str(self._cursor(row.seq)), row)
         if row.key is not None:
             self.by_key[row.key] = known
 
@@ -410,6 +288,7 @@ class HeldLog:
             ended=self.ended or self.row.ended,
             said=None if said is None else said[1],
             is_repeated=is_repeated,
+            posted=self.placed == self.most,
         )
 
     @property
@@ -431,23 +310,47 @@ def _appended(
 ) -> Steps[tuple[list[Answer[Appended]], list[str]]]:
     """Add events; answer for each append, and name the channels that have changed."""
     held = yield from _held(appends)
-    posted = yield from sql.waiting([{"name": name} for name in held])
+    posted = yield from _waiting(appends, held)
     yield from _look_for_keys(appends, posted, held)
     yield from _look_for_producers(appends, held)
     if again:
         yield from _look_for_ids(appends, held)
     for row in posted:
-        held[row.name].place(_body(row))
+        # Also behind an end: the channel was open when this was published.
+        held[row.name].add(body_of(row))
+        held[row.name].placed += 1
     answers = [_answer(each, held.get(each.channel)) for each in appends]
     changed = [each for each in held.values() if each.has_changed]
     items = [item for each in changed for item in each.items]
-    if items:
-        yield sql.append(items)
+    for part in _parts(items, min(each.most_bytes for each in appends)):
+        yield sql.append(part)
     if changed:
         yield from _write_channels(changed)
     if posted:
         yield sql.forget_posted([{"no": row.no} for row in posted])
     return answers, [each.row.name for each in changed]
+
+
+def _parts(items: Sequence[Item], most_bytes: int) -> Iterator[Sequence[Item]]:
+    """Split what is to be stored, so that no statement has more bytes of payloads than that."""
+    start = size = 0
+    for nth, item in enumerate(items):
+        size += item["size"]
+        if nth > start and size > most_bytes:
+            yield items[start:nth]
+            start, size = nth, item["size"]
+    if items:
+        yield items[start:]
+
+
+def _waiting(appends: Sequence[Append], held: Mapping[str, HeldLog]) -> Steps[list[PostedRow]]:
+    """Read what is posted: all of a channel to which something is added, of others a share."""
+    added = {each.channel for each in appends if each.events or each.ended is not None}
+    share = max(1, PLACED_AT_ONCE // max(1, len(appends)))
+    for name, each in held.items():
+        each.most = FOREVER if name in added else share
+    items = [{"name": name, "most": each.most} for name, each in held.items()]
+    return (yield from sql.waiting(items)) if items else []
 
 
 def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
@@ -467,7 +370,8 @@ def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
         held = {name: HeldLog(row) for name, row in found.items()}
         missing = [{"name": name} for name in names if name not in held]
         if missing:
-            made |= {row.name: None for row in (yield from sql.waiting(missing))}
+            waiting = yield from sql.waiting([{**each, "most": 1} for each in missing])
+            made |= {row.name: None for row in waiting}
         if held.keys() >= made.keys():
             break
     return held
@@ -617,18 +521,6 @@ def gone(name: str) -> ChannelGone:
     return ChannelGone(f"channel {name!r} was deleted; its name is in use until its forks are too")
 
 
-def _body(row: PostedRow) -> EventBody:
-    return EventBody(
-        id=uuid_from(row.id),
-        body=row.body,
-        encoding=row.encoding,
-        size=row.size,
-        type=row.type,
-        key=row.key,
-        headers=row.headers,
-    )
-
-
 def post(each: Append) -> Operation[list[Event]]:
     """Publish in a transaction that is not ours: durable with it, and numbered after its commit."""
 
@@ -636,205 +528,13 @@ def post(each: Append) -> Operation[list[Event]]:
         items = [
             event.as_item(place=place, name=each.channel) for place, event in enumerate(each.events)
         ]
-        found = yield from sql.post(items)
+        found: list[int] = []
+        for part in _parts(items, each.most_bytes):
+            found += yield from sql.post(part)
         if not found:
             raise _closed(each.channel)
         at = found[0]
-        answer = [_event(each.channel, event, None, at) for event in each.events]
+        answer = [event_of(each.channel, event, None, at) for event in each.events]
         return Changed(answer, others=wakeups([each.channel]))
 
     return Operation("post", steps)
-
-
-# ---------------------------------------------------------------- read
-
-
-class ReadFrom(Struct, frozen=True):
-    """Which events to read."""
-
-    channel: str
-    after: Cursor = START
-    most: int = 1_000
-    most_bytes: int = 2**20  # the page ends with the event that exceeds this
-
-
-class Found(Struct, frozen=True):
-    """What a read has found."""
-
-    page: Answer[EventPage]
-    posted: bool = False  # events wait for their numbers: place them and read again
-    media: str | None = None  # None: there is no channel
-    renews: bool = False  # to read it prolongs its life
-    ttl: int | None = None
-
-
-def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
-    """Read events behind cursors, oldest first."""
-
-    def steps() -> Steps[list[Found]]:
-        found = yield from _read(reads)
-        absent = [
-            (nth, job)
-            for nth, each in enumerate(reads)
-            if found[nth][0].channel is None and (job := job_of(each.channel)) is not None
-        ]
-        states = (yield from _states(job for _, job in absent)) if absent else {}
-        # The job may have spoken and ended between the two statements: look again.
-        over = [nth for nth, job in absent if states.get(job) in ENDS]
-        if over:
-            again = yield from _read([reads[nth] for nth in over])
-            found |= {nth: again[place] for place, nth in enumerate(over)}
-        jobs = dict(absent)
-        answers: list[Found] = []
-        for nth, each in enumerate(reads):
-            first = found[nth][0]
-            if nth in jobs and first.channel is None:
-                answers.append(_of_silent_job(each, jobs[nth], states.get(jobs[nth])))
-            elif _is_inherited(each.after, first):
-                answers.append((yield from _read_fork(each)))
-            else:
-                answers.append(_found(each, found[nth]))
-        return answers
-
-    return Operation("read", steps, Mode.READ, autocommit=True, batch=Batch(reads, read))
-
-
-def _is_inherited(after: Cursor, row: ReadRow) -> bool:
-    """Say whether a fork is read from before its own events, which are those of its source."""
-    return row.fork_at is not None and (after.channel != row.channel or after.seq < row.fork_at)
-
-
-def _read_fork(each: ReadFrom) -> Steps[Found]:
-    found = yield from sql.read_fork(
-        name=each.channel,
-        channel=each.after.channel,
-        after=each.after.seq,
-        most=each.most,
-        most_bytes=each.most_bytes,
-    )
-    if not found:  # it was deleted just now
-        return Found(_reset(each, "channel", "was deleted", START, START))
-    # A cursor of the source fits, up to where the fork begins.
-    upto, first = found[0]
-    after = each.after
-    if first.channel is not None and after.seq <= upto:
-        after = after._replace(channel=first.channel)
-    return _found(msgspec.structs.replace(each, after=after), [row for _, row in found])
-
-
-def _read(reads: Sequence[ReadFrom]) -> Steps[dict[int, list[ReadRow]]]:
-    items = [
-        {
-            "nth": nth,
-            "name": each.channel,
-            "after": each.after.seq,
-            "most": each.most,
-            "most_bytes": each.most_bytes,
-        }
-        for nth, each in enumerate(reads)
-    ]
-    found: dict[int, list[ReadRow]] = {}
-    for nth, row in (yield from sql.read(items)):
-        found.setdefault(nth, []).append(row)
-    return found
-
-
-def _states(jobs: Iterable[UUID]) -> Steps[dict[UUID, str]]:
-    """Return how these jobs ended, or the states of those that have not."""
-    found = yield from sql.states_of([{"id": id} for id in dict.fromkeys(jobs)])
-    return {
-        uuid_from(row.id): EXPIRED if row.expired else ENDED.get(row.state, row.state)
-        for row in found
-    }
-
-
-def _of_silent_job(each: ReadFrom, job: UUID, state: str | None) -> Found:
-    """Return the page of a job that has said nothing: its stream ends with it."""
-    if state is not None:
-        if each.after != START:
-            msg = "begins again, as its job does"
-            return Found(_reset(each, "channel", msg, START, START))
-        return Found(_empty(each, state if state in ENDS else None))
-    if each.after == START:
-        return Found(NotFound(f"there is no job {job}"))
-    return Found(_empty(each, DELETED))
-
-
-def _empty(each: ReadFrom, ended: str | None = None) -> EventPage:
-    at = str(each.after)
-    return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=ended)
-
-
-def _found(each: ReadFrom, rows: list[ReadRow]) -> Found:
-    first = rows[0]
-    if first.channel is None or first.head is None or first.low is None:
-        page: Answer[EventPage] = _empty(each)
-        if each.after != START:
-            page = _reset(each, "channel", "was deleted", START, START)
-        return Found(page, bool(first.posted))
-    if first.ended == GONE:
-        return Found(gone(each.channel))
-    at = partial(Cursor, first.era, first.channel)
-    oldest, head = at(first.low), at(first.head)
-    if reason := _why_reset(each.after, oldest, head):
-        return Found(_reset(each, *reason, oldest, head), bool(first.posted), first.media)
-    events = [event_from(each.channel, at(row.seq), row) for row in rows if row.seq is not None]
-    # The beginning may be behind the first number.
-    after = str(oldest if each.after == START else each.after)
-    cursor = (events[-1].cursor if events else None) or after
-    page = EventPage(
-        events=events,
-        after=after,
-        cursor=cursor,
-        oldest=str(oldest),
-        head=str(head),
-        ended=first.ended if cursor == str(head) else None,
-    )
-    return Found(page, bool(first.posted), first.media, _renews(first), first.ttl)
-
-
-def _renews(row: ReadRow) -> bool:
-    """Say whether a read prolongs the life of a channel enough to be worth a write."""
-    if row.ttl is None or row.expires_at is None:
-        return False
-    return row.expires_at - row.now < row.ttl - row.ttl // 20
-
-
-def _why_reset(after: Cursor, oldest: Cursor, head: Cursor) -> tuple[str, str] | None:
-    if after == START:
-        return None
-    if after.era != head.era:
-        return "era", "was restored from a backup"
-    if after.channel != head.channel:
-        return "channel", "was deleted and made again"
-    if after.seq < oldest.seq:
-        return "retention", "has deleted the events behind this cursor"
-    if after.seq > head.seq:
-        return "ahead", "has not so many events"
-    return None
-
-
-def _reset(each: ReadFrom, reason: str, why: str, oldest: Cursor, head: Cursor) -> CursorReset:
-    msg = f"channel {each.channel!r} {why}; read again from `oldest` or from `head`"
-    return CursorReset(msg, reason, str(oldest), str(head))
-
-
-def refusal(channel: str, after: Cursor, oldest: Cursor, head: Cursor) -> CursorReset | None:
-    """Return why a reader cannot go on from a cursor, if it cannot."""
-    reason = _why_reset(after, oldest, head)
-    return _reset(ReadFrom(channel), *reason, oldest, head) if reason else None
-
-
-def event_from(channel: str, cursor: Cursor, row: EventRow | ReadRow) -> Event:
-    """Return a stored event."""
-    return Event(
-        id=uuid_from(row.id),
-        channel=channel,
-        cursor=str(cursor),
-        at=as_datetime(row.at),
-        type=row.type,
-        key=row.key,
-        headers=decoded(row.headers),
-        body=row.body,
-        encoding=row.encoding,
-    )

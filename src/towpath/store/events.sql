@@ -8,7 +8,7 @@
 -- name: publish [sqlite]
 update towpath.channel set head = head + 1, bytes = bytes + :size
  where name = :name and closed_at is null and (:media is null or media = :media)
-   and not exists (select 1 from towpath.posted p where p.name = :name)
+   and not {posted :name}
    and not exists (select 1 from towpath.lifetime l
                     where l.channel = towpath.channel.id and l.expires_at is not null)
 returning :nth as nth, id as channel, head as seq, :now as at,
@@ -25,7 +25,7 @@ item as materialized (
 held as materialized (
     select c.id, c.name, c.head, c.media from towpath.channel c
      where c.name = any(array(select name from item)) and c.closed_at is null
-       and not exists (select from towpath.posted p where p.name = c.name)
+       and not {posted c.name}
        and not exists (
            select from towpath.lifetime l where l.channel = c.id and l.expires_at is not null)
      order by c.id for update),
@@ -65,9 +65,14 @@ select c.id, c.name, c.head, c.closed_at, c.ended, c.media, c.order_key, c.sourc
  where c.name {in_items name text}
  order by c.id {for_update of c};
 
--- name: waiting
+-- name: waiting [sqlite]
 select no, name, id, type, key, headers, encoding, body, size
-  from towpath.posted where name {in_items name text} order by no;
+  from towpath.posted where name = :name order by no limit :most;
+
+-- name: waiting [postgres]
+select p.no, p.name, p.id, p.type, p.key, p.headers, p.encoding, p.body, p.size
+  from json_to_recordset(cast(:items as json)) as i(name text, most bigint),
+       lateral (select * from towpath.posted where name = i.name order by no limit i.most) as p;
 
 -- name: keyed
 select e.channel, e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
@@ -124,13 +129,14 @@ on conflict (channel, name) do update set epoch = excluded.epoch, said = exclude
 update towpath.lifetime set expires_at = {now} + ttl
  where ttl is not null and channel {in_items channel bigint};
 
--- Their names are free at once; their events go later, some at a time.
+-- Their names are free at once; their events go later, some at a time. For forks, limits hold until then.
 -- name: retire [sqlite]
-delete from towpath.lifetime where channel = :channel;
+update towpath.lifetime set ttl = null, expires_at = null where channel = :channel;
 update towpath.channel set name = null, closed_at = coalesce(closed_at, :now) where id = :channel;
 
 -- name: retire [postgres]
-with over as (delete from towpath.lifetime where channel {in_items channel bigint})
+with over as (
+    update towpath.lifetime set ttl = null, expires_at = null where channel {in_items channel bigint})
 update towpath.channel set name = null, closed_at = coalesce(closed_at, {now})
  where id {in_items channel bigint};
 
@@ -141,7 +147,8 @@ delete from towpath.posted where no {in_items no bigint};
 -- name: post [sqlite]
 insert into towpath.posted (at, size, name, id, type, key, headers, encoding, body)
 select :now, :size, :name, :id, :type, :key, :headers, :encoding, :body
- where not exists (select 1 from towpath.channel where name = :name and closed_at is not null)
+ where not exists (select 1 from towpath.channel c
+                    where c.name = :name and c.closed_at is not null and {alive c})
 returning at;
 
 -- name: post [postgres]
@@ -152,101 +159,7 @@ posted as (
       from clock, json_to_recordset(cast(:items as json)) as i(
            place integer, size bigint, name text, id uuid, type text, key text, headers text,
            encoding text, body text)
-     where (select c.closed_at from towpath.channel c where c.name = i.name) is null
+     where (select c.closed_at from towpath.channel c where c.name = i.name and {alive c}) is null
      order by place
     returning at)
 select at from posted;
-
--- The channel and its events by one statement, so by one snapshot: what is deleted beside it is seen
--- whole or not at all. The sizes are summed before a body is read.
--- name: read [sqlite]
-select :nth as nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at, l.ttl, l.expires_at,
-       :now as now, coalesce((select number from towpath.era), 0) as era,
-       exists (select 1 from towpath.posted p where p.name = :name) as posted,
-       e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
-  from (select 1)
-  left join towpath.channel c on c.name = :name and {alive c}
-  left join towpath.lifetime l on l.channel = c.id
-  left join (
-       select seq, sum(size) over (order by seq) - size as before
-         from (select e.seq, e.size
-                 from towpath.channel n cross join towpath.event e on e.channel = n.id
-                where n.name = :name and e.seq > max(:after, n.low)
-                order by e.seq limit :most)) as s on s.before < :most_bytes and c.id is not null
-  left join towpath.event e on e.channel = c.id and e.seq = s.seq
- order by e.seq;
-
--- Without `in_items` PostgreSQL may read all channels to join them by a hash: it expects more items than
--- there are.
--- name: read [postgres]
-select i.nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at,
-       (select l.ttl from towpath.lifetime l where l.channel = c.id) as ttl,
-       (select l.expires_at from towpath.lifetime l where l.channel = c.id) as expires_at,
-       {now} as now, coalesce((select number from towpath.era), 0) as era,
-       exists (select from towpath.posted p where p.name = i.name) as posted,
-       e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
-  from json_to_recordset(cast(:items as json)) as i(
-       nth integer, name text, after bigint, most integer, most_bytes bigint)
-  left join towpath.channel c on c.name = i.name and c.name {in_items name text} and {alive c}
-  left join lateral (
-       select max(s.seq) as seq from (
-           select n.seq, sum(n.size) over (order by n.seq) - n.size as before
-             from (select n.seq, n.size from towpath.event n
-                    where n.channel = c.id and n.seq > greatest(i.after, c.low)
-                    order by n.seq limit i.most) as n) as s
-        where s.before < i.most_bytes) as last on true
-  left join lateral (
-       select e.* from towpath.event e
-        where e.channel = c.id and e.seq > greatest(i.after, c.low) and e.seq <= last.seq
-        order by e.seq) as e on true
- order by i.nth, e.seq;
-
--- A fork from before its own events. Its line is the fork, its source, the source of that and so on:
--- each has the events behind `since` and up to `upto`.
--- name: read_fork
-with recursive line as (
-    select c.id, c.source, coalesce(c.fork_at, 0) as since, c.low,
-           cast(9223372036854775807 as bigint) as upto
-      from towpath.channel c where c.name = :name and {alive c}
-    union all
-    select s.id, s.source, coalesce(s.fork_at, 0), s.low,
-           case when l.since < l.upto then l.since else l.upto end
-      from line l join towpath.channel s on s.id = l.source),
-edge as (select max(case when low < upto then low else upto end) as low from line),
-beginning as (
-    select case when low > cast(:after as bigint) then low else cast(:after as bigint) end as seq
-      from edge),
-span as (
-    select l.id, l.upto, case when l.since > b.seq then l.since else b.seq end as since
-      from line l cross join beginning b),
-picked as (
-    select e.channel, e.seq, e.size
-      from span s cross join towpath.event e
-     where e.channel = s.id and e.seq > s.since and e.seq <= s.upto
-     order by e.seq limit :most),
-sized as (select channel, seq, sum(size) over (order by seq) - size as before from picked)
-select coalesce((select upto from line where id = :channel), -1) as upto,
-       c.id as channel, c.head, b.low, c.ended, c.media, c.fork_at, l.ttl, l.expires_at,
-       {now} as now, coalesce((select number from towpath.era), 0) as era,
-       exists (select 1 from towpath.posted p where p.name = :name) as posted,
-       e.seq, e.at, e.id, e.type, e.key, e.headers, e.encoding, e.body, e.size
-  from towpath.channel c
- cross join edge b
-  left join towpath.lifetime l on l.channel = c.id
-  left join sized s on s.before < :most_bytes
-  left join towpath.event e on e.channel = s.channel and e.seq = s.seq
- where c.name = :name and {alive c} order by e.seq;
-
--- Jobs whose streams have no channel: they have said nothing, or are gone.
--- name: states_of [sqlite]
-select :id as id, state,
-       exists (select 1 from towpath.failure f
-                where f.seq = l.seq and f.epoch = l.epoch and f.kind = 'expired') as expired
-  from towpath.located l where id = :id;
-
--- name: states_of [postgres]
-select i.id, l.state,
-       exists (select from towpath.failure f
-                where f.seq = l.seq and f.epoch = l.epoch and f.kind = 'expired') as expired
-  from json_to_recordset(cast(:items as json)) as i(id uuid),
-       lateral (select * from towpath.located where id = i.id limit 1) l;

@@ -14,8 +14,19 @@ from towpath.model.instants import as_datetime, as_timedelta, instant
 from towpath.model.job import Job, Options
 from towpath.model.payload import same
 from towpath.model.states import State, Status
-from towpath.operation import Answer, Batch, Changed, Operation, Steps, answered, plural
+from towpath.operation import (
+    Answer,
+    Batch,
+    Changed,
+    Operation,
+    Steps,
+    answered,
+    is_posted,
+    plural,
+)
 from towpath.statement import Statement, Statements, no_rows, pairs, rows
+from towpath.store import lifecycle
+from towpath.store.lifecycle import ALL, JobEvent
 from towpath.store.rows import Located, job_from, stored_options, uuid_from, was_begun
 
 TRIES: Final = 5  # to store a job while others use its key
@@ -141,15 +152,27 @@ def enqueue_keyed(new: Sequence[NewJob]) -> Steps[Changed[list[Answer[Job]]]]:
 
 
 def _enqueued(new: Sequence[NewJob]) -> Steps[list[Answer[Job]]]:
+    posts = yield from is_posted(ALL)
+    made: list[int] = []
+    answers = yield from _stored(new, made)
+    if posts:
+        yield from lifecycle.post_jobs([JobEvent("enqueued", seq, 0) for seq in made])
+    return answers
+
+
+def _stored(new: Sequence[NewJob], made: list[int]) -> Steps[list[Answer[Job]]]:
+    """Store jobs, and add the numbers of those that did not stand already to `made`."""
     if len(new) == 1 and new[0].is_plain:  # the short way, for it is the usual one
         stored = yield from sql.enqueue_one(**new[0].as_item(0))
         if stored:
+            made.append(stored[0].seq)
             return [_job_of(new[0], stored[0])]
     answers: dict[int, Answer[Job]] = {}
     for _ in range(TRIES):
         left = [job.as_item(nth) for nth, job in enumerate(new) if nth not in answers]
         for statement, items in _statements(left):
             stored = yield from statement(items)
+            made += [job.seq for job in stored]
             if len(stored) == len(items):  # numbers are given out in order
                 for item, job in zip(items, stored, strict=True):
                     nth: int = item["nth"]

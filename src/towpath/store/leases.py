@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -14,11 +14,12 @@ from msgspec import Struct
 from towpath.errors import InvalidTouchTime, LeaseLost, NotFound, TouchLimitExceeded
 from towpath.model.job import FailureKind, Lease, Options
 from towpath.model.states import State
-from towpath.operation import Answer, Changed, Operation, Steps, answered, plural
+from towpath.operation import Answer, Changed, Operation, Steps, answered, is_posted, plural
 from towpath.statement import Statements, bucket_of, no_rows, rows
-from towpath.store import streams
+from towpath.store import lifecycle, streams
 from towpath.store.dependencies import told
 from towpath.store.events import wakeups
+from towpath.store.lifecycle import ALL, FAILURES, JobEvent
 from towpath.store.limits import freed
 from towpath.store.rows import known_options
 from towpath.store.runs import Ended, options_of_offer
@@ -96,6 +97,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     crashed: int = 0
     timed_out: int = 0  # its end has come; a lease that was extended meanwhile stays
     released: int = 0
+    rescued: bool = False  # the lease is taken back, as its holder did not end it
     kind: FailureKind | None = None
     error: str | None = None
     traceback: str | None = None
@@ -179,7 +181,12 @@ def _are_free(ends: Sequence[End]) -> bool:
 @plural(autocommit=_are_free, locks=_are_limited)
 def complete(completions: Sequence[Completion]) -> Steps[Changed[list[Answer[Settled]]]]:
     """Finish jobs. Repeated with the same lease, it holds once."""
-    ended = yield from sql.complete([each.as_item() for each in _first(completions)])
+    posts = yield from is_posted(ALL)
+    ended = yield from sql.complete([each.as_item() for each in _first(completions).values()])
+    if posts:
+        yield from lifecycle.post_jobs(
+            [JobEvent("completed", each.seq, each.epoch) for each in ended]
+        )
     return (yield from _followed(completions, ended))
 
 
@@ -191,21 +198,47 @@ def settle(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]
 
 def settled(outcomes: Sequence[Outcome]) -> Steps[Changed[list[Answer[Settled]]]]:
     """End leases, as part of another operation."""
+    posts = yield from is_posted(FAILURES)
     first = _first(outcomes)
-    kept = [each.as_item() for each in first if each.goal != "gone"]
-    gone = [each.as_item() for each in first if each.goal == "gone"]
+    kept = [each.as_item() for each in first.values() if each.goal != "gone"]
+    gone = [each.as_item() for each in first.values() if each.goal == "gone"]
     ended = (yield from sql.settle(kept)) if kept else []
     if gone:
+        names = yield from lifecycle.named(FAILURES, (each["seq"] for each in gone))
         ended += yield from sql.discard(gone)
+    else:
+        names = None
+    if posts:
+        changes = [_event_of(lease, first[lease.seq, lease.epoch]) for lease in ended]
+        yield from lifecycle.post_jobs(changes, names)
     return (yield from _followed(outcomes, ended))
 
 
-def _first(ends: Sequence[E]) -> Collection[E]:
-    """Return the ends that hold: of two ends of one lease the first."""
+def _first(ends: Sequence[E]) -> dict[tuple[int, int], E]:
+    """Return the ends that hold, by number and epoch: of two ends of one lease the first."""
     first: dict[tuple[int, int], E] = {}
     for each in ends:
         first.setdefault((each.seq, each.epoch), each)
-    return first.values()
+    return first
+
+
+def _event_of(lease: EndedLease, outcome: Outcome) -> JobEvent:
+    """Return the lifecycle event of a lease that has ended."""
+    is_late = outcome.timed_out and outcome.kind is None
+    kind = "timeout" if is_late else outcome.kind
+    return JobEvent(_what(lease.goal, outcome), lease.seq, lease.epoch, kind, outcome.error)
+
+
+def _what(goal: str, outcome: Outcome) -> str:
+    if goal == "buried":
+        return "failed"
+    if goal == "cancelled":
+        return "expired" if outcome.kind is FailureKind.EXPIRED else "cancelled"
+    if outcome.rescued:
+        return "rescued"
+    if goal == "gone" and not (outcome.options and is_run(outcome.options)):
+        return "deleted"
+    return "retried" if outcome.retried else "released"
 
 
 def _followed(
@@ -336,11 +369,19 @@ def back(seq: int, epoch: int, options: Options, timed_out: int = 0) -> Outcome:
             goal="buried",
             options=options,
             timed_out=timed_out,
+            rescued=True,
             kind=FailureKind.CRASH,
             error="the worker fell silent while it ran this job",
         )
     goal = "gone" if is_run(options) else "ready"
-    return Outcome(seq=seq, epoch=epoch, goal=goal, options=options, timed_out=timed_out)
+    return Outcome(
+        seq=seq,
+        epoch=epoch,
+        goal=goal,
+        options=options,
+        timed_out=timed_out,
+        rescued=bool(timed_out),
+    )
 
 
 def is_run(options: Options) -> bool:

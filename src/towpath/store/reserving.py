@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from towpath.errors import IncompatibleData
 from towpath.model.instants import FOREVER, instant
 from towpath.model.job import FailureKind, Lease
-from towpath.operation import Changed, Operation, Steps
+from towpath.operation import Changed, Operation, Steps, is_posted
 from towpath.statement import Statements, no_rows, rows
+from towpath.store import lifecycle
 from towpath.store.leases import Outcome, back, give_back, rescued
+from towpath.store.lifecycle import ALL, JobEvent
 from towpath.store.limits import admitted, due_freed
 from towpath.store.rows import Located, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
@@ -110,7 +112,7 @@ def reserve(
         holder = {"token": token, "session": session, "worker": worker, "expires": expires}
         return _taken(topics, where, limit, wanted, limited=limited, **holder)
 
-    def steps() -> Steps[Changed[Reserved]]:
+    def taken() -> Steps[Changed[Reserved]]:
         found = yield from look(marked)
         if found:
             return (yield from _admitted(found, limited=limited))
@@ -119,6 +121,13 @@ def reserve(
             return Changed(replace(reserved.value, back_in_line=True), reserved.topics)
         regardless = _plain([Range(topic, due_from=FOREVER) for topic in topics], wanted)
         return (yield from _due_first(topics, look, everywhere, regardless, limited=limited))
+
+    def steps() -> Steps[Changed[Reserved]]:
+        posts = yield from is_posted(ALL)
+        reserved = yield from taken()
+        if posts:
+            yield from _post_reserved(reserved.value)
+        return reserved
 
     def again() -> Steps[Reserved | Changed[Reserved]]:
         found = yield from reserved_before(token)
@@ -166,8 +175,11 @@ def reserve_offered(
     """Lease runs of jobs that are offered to a worker; those that name it come first."""
 
     def steps() -> Steps[Reserved]:
-        started = yield from start_runs(topics, worker, limit, token, session)
-        return (yield from again()) if started else Reserved([])
+        if not (yield from start_runs(topics, worker, limit, token, session)):
+            return Reserved([])
+        reserved = yield from again()
+        yield from _post_reserved(reserved)
+        return reserved
 
     def again() -> Steps[Reserved]:
         found = yield from reserved_before(token)
@@ -267,6 +279,12 @@ def _admitted(found: Sequence[Located], *, limited: bool) -> Steps[Changed[Reser
     leases, woken = yield from admitted(reserved.leases)
     again = not leases  # all of them wait for their limits
     return Changed(replace(reserved, leases=leases, again=again), woken)
+
+
+def _post_reserved(reserved: Reserved) -> Steps[None]:
+    leased = [(lease.job.seq, lease.epoch) for lease in reserved.leases]
+    leased += [(each.seq, each.epoch) for each in reserved.unusable]
+    yield from lifecycle.post_jobs([JobEvent("reserved", *each) for each in leased])
 
 
 def _within(most: Mapping[str, int], places: Sequence[Candidate]) -> Sequence[Candidate]:

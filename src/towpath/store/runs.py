@@ -18,8 +18,10 @@ from towpath.model.instants import as_datetime, microseconds
 from towpath.model.job import FailureKind, Options
 from towpath.model.runs import Run, Runs, RunState
 from towpath.model.states import State
-from towpath.operation import Mode, Operation, Steps
+from towpath.operation import Mode, Operation, Steps, is_posted
 from towpath.statement import Statements, no_rows, rows
+from towpath.store import lifecycle
+from towpath.store.lifecycle import ALL, FAILURES, JobEvent
 from towpath.store.rows import known_options, stored_options
 
 
@@ -52,6 +54,7 @@ class EndedOffer(NamedTuple):
     """A job that has ended with its runs."""
 
     seq: int
+    epoch: int
     awaited: bool | int | None
 
 
@@ -251,16 +254,21 @@ def _weighed(seq: int, wanted: int, options: Options) -> Steps[list[Ended] | Non
         results = [run.result or "null" for run in (yield from sql.results_of(offer=seq))]
         result = results[0] if wanted == 1 else f"[{','.join(results)}]"
         retention = microseconds(options.retention)
+        what = "completed"
+        yield from is_posted(ALL)
         over = yield from sql.finish_offer(offer=seq, result=result, retention=retention)
         ends = [Ended(job.seq, True) for job in over if job.awaited]
     elif (
         counts.get(RunState.FAILED, 0) > runs.max_unexpected_retries
         or counts.get(RunState.CRASHED, 0) >= options.max_crashes
     ):
+        what = "failed"
+        yield from is_posted(FAILURES)
         over = yield from sql.fail_offer(offer=seq)
         ends = [Ended(job.seq, False) for job in over if job.awaited]
     else:
         return None
+    yield from lifecycle.post_jobs([JobEvent(what, job.seq, job.epoch) for job in over])
     yield from withdraw(seq)
     return ends
 

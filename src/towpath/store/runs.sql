@@ -126,7 +126,7 @@ insert into towpath.done ({ticket}, finished_at, prune_at, cancelled, result)
 values ({ticket @}, :now, :now + :retention, false, :result);
 insert into towpath.ended (parent, completed, result)
 select @seq, true, :result where @awaited on conflict do nothing;
-select @seq as seq, @awaited as awaited;
+select @seq as seq, @epoch as epoch, @awaited as awaited;
 
 -- name: finish_offer [postgres]
 with gone as (delete from towpath.blocked where seq = :offer returning *),
@@ -139,7 +139,7 @@ finished as (
 told as (
     insert into towpath.ended (parent, completed, result)
     select seq, true, cast(:result as text) from gone where awaited on conflict do nothing)
-select seq, awaited from gone;
+select seq, epoch, awaited from gone;
 
 -- name: fail_offer [sqlite]
 delete from towpath.blocked where seq = :offer returning {ticket};
@@ -147,7 +147,7 @@ delete from towpath.unique_key where topic = @topic and key = @key;
 insert into towpath.buried ({ticket}, buried_at) values ({ticket @}, :now);
 insert into towpath.ended (parent, completed) select @seq, false where @awaited
 on conflict do nothing;
-select @seq as seq, @awaited as awaited;
+select @seq as seq, @epoch as epoch, @awaited as awaited;
 
 -- name: fail_offer [postgres]
 with gone as (delete from towpath.blocked where seq = :offer returning *),
@@ -158,7 +158,7 @@ buried as (
 told as (
     insert into towpath.ended (parent, completed) select seq, false from gone where awaited
     on conflict do nothing)
-select seq, awaited from gone;
+select seq, epoch, awaited from gone;
 
 -- name: runs_of
 select r.worker, r.state, r.job, r.started_at, r.ended_at from towpath.run r

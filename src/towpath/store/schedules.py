@@ -31,7 +31,9 @@ from towpath.model.schedule import (
 )
 from towpath.operation import Answer, Changed, Mode, Operation, Steps, answered
 from towpath.statement import Statements, no_rows, rows
+from towpath.store import lifecycle
 from towpath.store.jobs import NewJob, are_keyed
+from towpath.store.lifecycle import LifecycleEvent
 
 FIRE_AT_ONCE: Final = 100  # schedules
 TRIES: Final = 5  # to change a schedule while others delete it
@@ -147,10 +149,10 @@ class sql(Statements):
 
     add = rows(str)
     change = no_rows()
-    pause = rows(str)
+    pause = no_rows()
     resume = no_rows()
     delete = rows(str)
-    report = no_rows()
+    report = rows(str)
     move_near = rows(str)
     get = rows(ScheduleRow)
     lock = rows(ScheduleRow)
@@ -171,6 +173,11 @@ class FirePlan(Struct, frozen=True):
     found: ScheduleRow
     due: Due
     jobs: list[NewJob]
+
+    @property
+    def first_at(self) -> int:
+        """When it was to fire: a fire from then on that becomes no job is missed."""
+        return self.found.next_at or 0
 
     @property
     def last_at(self) -> int | None:
@@ -240,10 +247,25 @@ def fire(plans: Sequence[FirePlan], store: Store) -> Operation[list[Fired]]:
         moved = [each.plan.as_item() for each in fired if each.error is None]
         if moved:
             yield sql.advance(moved)
+        yield from _post_missed([each.plan for each in fired if each.error is None])
         return Changed(fired, {topic for each in fired for topic in each.topics}, appends=True)
 
     locks = are_keyed(job for plan in plans for job in plan.jobs)
     return Operation("fire", steps, locks=locks)
+
+
+def _post_missed(plans: Sequence[FirePlan]) -> Steps[None]:
+    yield from lifecycle.post(
+        [
+            _event("missed", each.found.name, each.found.topic, since=as_datetime(each.first_at))
+            for each in plans
+            if each.first_at not in each.due.fires
+        ]
+    )
+
+
+def _event(what: str, name: str, topic: str, **more: Any) -> LifecycleEvent:
+    return LifecycleEvent(f"schedule.{what}", {"schedule": name, "topic": topic, **more})
 
 
 def _stored(plans: Sequence[FirePlan], store: Store) -> Steps[list[Fired]]:
@@ -348,9 +370,10 @@ def report(found: ScheduleRow, error: str) -> Operation[None]:
     """Remember why a schedule could not fire."""
 
     def steps() -> Steps[None]:
-        yield sql.report(name=found.name, epoch=found.epoch, error=error)
+        if (yield from sql.report(name=found.name, epoch=found.epoch, error=error)):
+            yield from lifecycle.post([_event("failed", found.name, found.topic, error=error)])
 
-    return Operation("report", steps, autocommit=True)
+    return Operation("report", steps)
 
 
 class Put(Struct, frozen=True):
@@ -392,6 +415,8 @@ def _put(new: NewSchedule, store: Store) -> Steps[Put]:
             if plan is not None or not found.is_due:
                 next_at = found._replace(last_at=last_at).next_after_now(new.rule)
         yield sql.change(**columns, next_at=next_at, last_at=last_at, error=error)
+        what = "added" if added else "changed"
+        yield from lifecycle.post([_event(what, new.name, new.job.topic)])
         [found] = yield from sql.get(name=new.name)
     return Put(found.schedule(), topics)
 
@@ -420,6 +445,7 @@ def _due_before(found: ScheduleRow) -> FirePlan | None:
 def _fired_before(plan: FirePlan, store: Store) -> Steps[tuple[set[str], str | None]]:
     """Fire what is due of a schedule that is about to change, or owe it and say why."""
     [fired] = yield from _stored([plan], store)
+    yield from _post_missed([plan])
     if fired.error is None:
         return fired.topics, None
     found = plan.found
@@ -432,10 +458,12 @@ def pause(name: str) -> Operation[None]:
     """Fire no more until it is resumed; what is due or owed is forgotten."""
 
     def steps() -> Steps[None]:
-        if not (yield from sql.pause(name=name)):
-            raise _missing(name)
+        found = _one(name, (yield from sql.lock(name=name)))
+        if not found.paused:
+            yield sql.pause(name=name)
+            yield from lifecycle.post([_event("paused", name, found.topic)])
 
-    return Operation("pause_schedule", steps, autocommit=True)
+    return Operation("pause_schedule", steps)
 
 
 def resume(name: str) -> Operation[None]:
@@ -446,6 +474,7 @@ def resume(name: str) -> Operation[None]:
         if found.paused:
             next_at = found._replace(paused=False).next_after_now(found.rule())
             yield sql.resume(name=name, next_at=next_at)
+            yield from lifecycle.post([_event("resumed", name, found.topic)])
 
     return Operation("resume_schedule", steps)
 
@@ -466,13 +495,19 @@ def delete(name: str) -> Operation[None]:
     """Forget a schedule; the jobs that it has enqueued stay."""
 
     def steps() -> Steps[None]:
-        if not (yield from sql.delete(name=name)):
+        if not (yield from _deleted(name)):
             raise _missing(name)
 
     def again() -> Steps[None]:
-        yield sql.delete(name=name)
+        yield from _deleted(name)
 
-    return Operation("delete_schedule", steps, autocommit=True, retry=again)
+    return Operation("delete_schedule", steps, retry=again)
+
+
+def _deleted(name: str) -> Steps[bool]:
+    topics = yield from sql.delete(name=name)
+    yield from lifecycle.post([_event("deleted", name, topic) for topic in topics])
+    return bool(topics)
 
 
 def get(name: str) -> Operation[Schedule]:

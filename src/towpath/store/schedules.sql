@@ -14,13 +14,11 @@ update towpath.schedule
 
 -- name: pause [sqlite]
 delete from towpath.owed_fire where schedule = :name;
-update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
- where name = :name returning name;
+update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1 where name = :name;
 
 -- name: pause [postgres]
 with forgotten as (delete from towpath.owed_fire where schedule = :name)
-update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1
- where name = :name returning name;
+update towpath.schedule set paused = true, next_at = null, epoch = epoch + 1 where name = :name;
 
 -- name: resume
 update towpath.schedule set paused = false, next_at = :next_at, error = null, epoch = epoch + 1
@@ -28,14 +26,15 @@ update towpath.schedule set paused = false, next_at = :next_at, error = null, ep
 
 -- name: delete [sqlite]
 delete from towpath.owed_fire where schedule = :name;
-delete from towpath.schedule where name = :name returning name;
+delete from towpath.schedule where name = :name returning topic;
 
 -- name: delete [postgres]
 with forgotten as (delete from towpath.owed_fire where schedule = :name)
-delete from towpath.schedule where name = :name returning name;
+delete from towpath.schedule where name = :name returning topic;
 
 -- name: report
-update towpath.schedule set error = :error where name = :name and epoch = :epoch;
+update towpath.schedule set error = :error
+ where name = :name and epoch = :epoch and coalesce(error, '') <> :error returning name;
 
 -- name: move_near
 update towpath.schedule set next_at = :next_at, epoch = epoch + 1

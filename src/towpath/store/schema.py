@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
-from towpath.statement import Statement, Statements, no_rows, rows
+from towpath.statement import Statement, Statements, no_rows, rows, split
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The newest migration that this code knows."""
 
 # Read together with this module: a process may give up the right to read it later.
@@ -150,10 +150,7 @@ def _migration(version: int) -> tuple[int, list[Statement[Any]]]:
     text = _TEXTS[version]
     oldest = re.search(r"^-- oldest: (\d+)$", text, re.MULTILINE)
     assert oldest, f"migration {version} names no oldest version that works with it"  # noqa: S101 - ours
-    parts = re.sub(r"--.*", "", text).split(";")
-    return int(oldest[1]), [
-        _statement(f"migration {version}", part.strip()) for part in parts if part.strip()
-    ]
+    return int(oldest[1]), [_statement(f"migration {version}", part) for part in split(text)]
 
 
 def _statement(name: str, text: str) -> Statement[Any]:

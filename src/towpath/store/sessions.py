@@ -14,8 +14,9 @@ from towpath.model.job import FailureKind
 from towpath.model.sessions import RemoteWorker, Session
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
-from towpath.store import jobs
+from towpath.store import jobs, lifecycle
 from towpath.store.leases import Outcome, Settled, is_run, taken_back
+from towpath.store.lifecycle import LifecycleEvent
 from towpath.store.rows import known_options
 
 LEASES_AT_ONCE: Final = 1_000
@@ -23,6 +24,13 @@ _topics: Final = msgspec.json.Decoder(tuple[str, ...])
 
 PRUNE_AT_ONCE: Final = 1_000
 REMEMBERED: Final = 3_600_000_000  # microseconds that a silent worker without a session is listed
+
+
+class EndedSession(NamedTuple):
+    """A session that a statement has ended."""
+
+    worker: str
+    topics: str
 
 
 class FencedLease(NamedTuple):
@@ -83,7 +91,7 @@ class LeaseRange(NamedTuple):
 class sql(Statements):
     """The statements of sessions.sql."""
 
-    start = no_rows()
+    start = rows(int)
     beat = rows(int)
     mark_started = no_rows()
     cancelled_of = rows(FencedLease)
@@ -92,7 +100,7 @@ class sql(Statements):
     list_remote = rows(RemoteRow)
     prune_remote = rows(str)
     observe = rows(Beats)
-    end_session = rows(int)
+    end_session = rows(EndedSession)
     leases_of = rows(SessionLease)
     next_leases = rows(LeaseRange)
     orphans = rows(SessionLease)
@@ -102,10 +110,12 @@ def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
     """Begin a session."""
 
     def steps() -> Steps[int]:
-        yield sql.start(session=session, worker=worker, topics=list(topics))
+        if (yield from sql.start(session=session, worker=worker, topics=list(topics))):
+            fields = {"worker": worker, "session": session, "topics": topics}
+            yield from lifecycle.post([LifecycleEvent("worker.started", fields)])
         return session
 
-    return Operation("start_session", steps, autocommit=True)
+    return Operation("start_session", steps)
 
 
 def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tuple[int, int]]]:
@@ -138,7 +148,7 @@ def end(session: int) -> Operation[list[Settled]]:
     """End a session; what it still holds is released, uncounted."""
 
     def steps() -> Steps[Changed[list[Settled]]]:
-        yield sql.end_session(session=session, beats=None)
+        yield from _ended(session, None, "worker.stopped")
         held = yield from sql.leases_of(session=session)
         return (yield from _released(held, crashed=False))
 
@@ -229,12 +239,23 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     """
 
     def steps() -> Steps[Changed[list[Settled]]]:
-        if not (yield from sql.end_session(session=session, beats=beats)):
+        if not (yield from _ended(session, beats, "worker.died")):
             return Changed([], ())
         held = yield from sql.leases_of(session=session)
         return (yield from _released(held, crashed=True))
 
     return Operation("bury_session", steps, locks=True)
+
+
+def _ended(session: int, beats: int | None, type: str) -> Steps[bool]:
+    """End a session, unless it has beaten since; say whether it was there."""
+    found = yield from sql.end_session(session=session, beats=beats)
+    fields = [
+        {"worker": each.worker, "session": session, "topics": _topics.decode(each.topics)}
+        for each in found
+    ]
+    yield from lifecycle.post([LifecycleEvent(type, each) for each in fields])
+    return bool(found)
 
 
 class Adopted(Struct, frozen=True):
@@ -275,6 +296,7 @@ def _released(held: Sequence[SessionLease], *, crashed: bool) -> Steps[Changed[l
                 goal="buried" if dead else alive,
                 options=options,
                 crashed=int(crash),
+                rescued=crashed,
                 kind=FailureKind.CRASH if crash else None,
                 error="the worker died while it ran this job" if crash else None,
             )

@@ -3,7 +3,7 @@
 -- name: start
 insert into towpath.session (id, worker, topics, started_at, beat_at)
 values (:session, :worker, :topics, {now}, {now})
-on conflict do nothing;
+on conflict do nothing returning id;
 
 -- name: beat
 update towpath.session set beat_at = {now}, beats = beats + 1 where id = :session returning id;
@@ -53,7 +53,7 @@ select id, beats, {now} as now from towpath.session;
 -- Matches the beat that was read, so one that came meanwhile keeps the session alive.
 -- name: end_session
 delete from towpath.session where id = :session and (cast(:beats as bigint) is null or beats = :beats)
-returning id;
+returning worker, topics;
 
 -- name: leases_of
 select l.seq, l.epoch, l.started, coalesce(l.crashes, 0) as crashes, j.options

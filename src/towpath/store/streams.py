@@ -24,8 +24,10 @@ from towpath.model.payload import Encoding
 from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
 from towpath.store import events, job_output
-from towpath.store.events import ENDED, EventBody, wakeups
+from towpath.store.event_rows import EventBody
+from towpath.store.events import wakeups
 from towpath.store.job_output import Note
+from towpath.store.reading import ENDED
 from towpath.store.rows import uuid_from
 
 AT_ONCE: Final = 100  # streams that one round of upkeep looks at

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from towpath.errors import NotFound
+from towpath.model.instants import FOREVER, as_datetime
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, rows
+from towpath.store import lifecycle
+from towpath.store.lifecycle import LifecycleEvent
 
 
 class sql(Statements):
     """The statements of topics.sql."""
 
+    begin_pause = rows(int)
     pause = rows(str)
+    end_pause = rows(str)
     resume = rows(str)
     list_topics = rows(str)
     due_topics = rows(str)
@@ -21,7 +26,13 @@ def pause(topic: str, duration: int | None, *, create: bool = True) -> Operation
     """Hand out no job of this topic for a while, or until it is resumed."""
 
     def steps() -> Steps[Changed[None]]:
-        if not (yield from sql.pause(topic=topic, duration=duration, create=create)):
+        until = yield from sql.begin_pause(topic=topic, duration=duration, create=create)
+        if until:
+            end = None if until[0] == FOREVER else as_datetime(until[0])
+            yield from lifecycle.post(
+                [LifecycleEvent("topic.paused", {"topic": topic, "until": end})]
+            )
+        elif not (yield from sql.pause(topic=topic, duration=duration, create=create)):
             msg = (
                 f"there is no topic {topic!r}: no job was ever enqueued to it; "
                 "check its name, or set `create` to pause it in advance"
@@ -30,19 +41,21 @@ def pause(topic: str, duration: int | None, *, create: bool = True) -> Operation
         # A waiter learns when the pause ends, which may be sooner than before.
         return Changed(None, [topic])
 
-    return Operation("pause", steps, autocommit=True)
+    return Operation("pause", steps)
 
 
 def resume(topic: str) -> Operation[None]:
     """Hand out jobs of this topic again."""
 
     def steps() -> Steps[Changed[None]]:
-        if not (yield from sql.resume(topic=topic)):
+        if (yield from sql.end_pause(topic=topic)):
+            yield from lifecycle.post([LifecycleEvent("topic.resumed", {"topic": topic})])
+        elif not (yield from sql.resume(topic=topic)):
             msg = f"there is no topic {topic!r}"
             raise NotFound(msg)
         return Changed(None, [topic])
 
-    return Operation("resume", steps, autocommit=True)
+    return Operation("resume", steps)
 
 
 def list_topics() -> Operation[list[str]]:

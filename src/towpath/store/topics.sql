@@ -1,11 +1,24 @@
 -- Topics.
 
+-- The pause begins: the topic was not paused.
+-- name: begin_pause
+insert into towpath.topic as t (name, created_at, paused_until)
+select :topic, {now}, coalesce({now} + cast(:duration as bigint), 4611686018427387904)
+ where cast(:create as boolean) or exists (select 1 from towpath.topic where name = :topic)
+on conflict (name) do update set paused_until = excluded.paused_until
+ where t.paused_until <= {now}
+returning paused_until;
+
 -- name: pause
 insert into towpath.topic (name, created_at, paused_until)
 select :topic, {now}, coalesce({now} + cast(:duration as bigint), 4611686018427387904)
  where cast(:create as boolean) or exists (select 1 from towpath.topic where name = :topic)
 on conflict (name) do update set paused_until = excluded.paused_until
 returning name;
+
+-- The pause ends: it would have gone on.
+-- name: end_pause
+update towpath.topic set paused_until = 0 where name = :topic and paused_until > {now} returning name;
 
 -- name: resume
 update towpath.topic set paused_until = 0 where name = :topic returning name;

@@ -5,12 +5,13 @@ A channel lets go of its oldest event while any of this holds:
 - the event is older than `max_age`;
 - the channel has more than `max_count` events, or more than `max_bytes` bytes of payloads;
 - the channel has `drop_acked`, and every active consumer, of at least one, has acked the event. A
-  consumer is active until it is silent for `consumer_ttl`.
+  consumer is active until it is silent for `consumer_ttl`; the router of webhooks always is.
 
 The first two are hard limits: they hold whatever consumers have acked. A reader that is overtaken
 is reset. A limit of 0 is none. The channel's own limits come before those of the settings; `system`
-keeps a day unless it has its own. The stream of a job is kept as long as its job, and a channel
-that was forked is kept whole.
+keeps a day unless it has its own. The stream of a job is kept as long as its job. A fork holds back
+what its source would let go as acked, and nothing else: what hard limits delete of a source, also
+of one that was deleted, is gone from its forks.
 
 The low-water mark of the channel rises in a transaction of its own, under the row of the channel;
 from then on no reader gets what is below. The rows go later, some at a time.
@@ -69,7 +70,8 @@ class VisitedChannel(NamedTuple):
 
     id: int
     name: str | None
-    is_kept: bool  # or goes as a whole: the stream of a job, the source of a fork, or deleted
+    is_stream: bool  # of a job
+    is_source: bool  # of a fork
     head: int
     low: int
     bytes: int
@@ -87,7 +89,7 @@ class ChannelToTrim(NamedTuple):
     """A channel whose row is held."""
 
     id: int
-    name: str
+    name: str | None
     head: int
     low: int
     bytes: int
@@ -122,6 +124,7 @@ class sql(Statements):
     limits_of = rows(LimitsRow)
     oldest = rows(OldEvent)
     raise_low = no_rows()
+    raise_forks = no_rows()
     drop_below = rows(int)
 
 
@@ -141,7 +144,7 @@ class Bounds(Struct, frozen=True):
             max_age=age if row.max_age is None else row.max_age,
             max_bytes=kept.max_bytes if row.max_bytes is None else row.max_bytes,
             max_count=kept.max_count if row.max_count is None else row.max_count,
-            acked=row.acked or 0,
+            acked=0 if row.is_source else row.acked or 0,
         )
 
     def let_go(self, seq: int, age: int, count: int, size: int) -> bool:
@@ -184,7 +187,7 @@ def visit(after: int, kept: Kept) -> Operation[Visit]:
 
     def steps() -> Steps[Visit]:
         found = yield from sql.visit(after=after, limit=VISITED_AT_ONCE, ttl=kept.consumer_ttl)
-        own = [row for row in found if not row.is_kept]
+        own = [row for row in found if not _is_kept(row)]
         return Visit(
             channels=[row.id for row in own if is_over(row, kept)],
             left=[(row.id, row.low) for row in own if row.is_left],
@@ -192,6 +195,11 @@ def visit(after: int, kept: Kept) -> Operation[Visit]:
         )
 
     return Operation("visit", steps, Mode.SCAN, autocommit=True)
+
+
+def _is_kept(row: VisitedChannel) -> bool:
+    """Say whether a channel has no limits: the stream of a job, or one that goes as a whole."""
+    return row.is_stream if row.name is not None else not row.is_source
 
 
 def is_over(row: VisitedChannel, kept: Kept) -> bool:
@@ -211,8 +219,6 @@ def trim(channel: int, kept: Kept) -> Operation[Trimmed | None]:
             return None
         [held] = found
         [limits] = yield from sql.limits_of(channel=channel, ttl=kept.consumer_ttl)
-        if limits.is_source:
-            return None
         bounds = Bounds.of(held.name, limits, kept)
         oldest = yield from sql.oldest(channel=channel, low=held.low, limit=AT_ONCE)
         low, size = held.low, held.bytes
@@ -223,6 +229,8 @@ def trim(channel: int, kept: Kept) -> Operation[Trimmed | None]:
         if low == held.low:
             return None
         yield sql.raise_low(channel=channel, low=low, size=held.bytes - size)
+        if limits.is_source:
+            yield sql.raise_forks(channel=channel, low=low)
         return Trimmed(low, more=len(oldest) == AT_ONCE and low == oldest[-1].seq)
 
     return Operation("trim", steps, Mode.APPEND, locks=True)

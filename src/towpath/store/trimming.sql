@@ -12,13 +12,13 @@ on conflict (channel) do update
 -- `exists` by reading the whole table once, and a join by reading limits from the first one on.
 -- name: visit
 select c.id, c.name,
-       c.job is not null or c.name is null
-       or (select 1 from towpath.channel f where f.source = c.id limit 1) is not null as is_kept,
+       c.job is not null as is_stream,
+       (select 1 from towpath.channel f where f.source = c.id limit 1) is not null as is_source,
        c.head, c.low, c.bytes,
        {now} as now, l.max_age, l.max_bytes, l.max_count, l.drop_acked,
        case when l.drop_acked then (
             select min(r.acked) from towpath.consumer r
-             where r.channel = c.id and r.seen_at >= {now} - cast(:ttl as bigint)) end as acked,
+             where r.channel = c.id and (r.lasting or r.seen_at >= {now} - cast(:ttl as bigint))) end as acked,
        (select e.at from towpath.event e
          where e.channel = c.id and e.seq > c.low order by e.seq limit 1) as oldest_at,
        (select 1 from towpath.event e
@@ -30,14 +30,14 @@ select c.id, c.name,
 -- What follows is asked by later statements, which see all that was committed during the wait.
 -- name: hold_to_trim
 select c.id, c.name, c.head, c.low, c.bytes, {now} as now
-  from towpath.channel c where c.id = :channel and c.name is not null and c.job is null
+  from towpath.channel c where c.id = :channel and (c.job is null or c.name is null)
    {for_update of c};
 
 -- name: limits_of
 select l.max_age, l.max_bytes, l.max_count, l.drop_acked,
        case when l.drop_acked then (
             select min(r.acked) from towpath.consumer r
-             where r.channel = :channel and r.seen_at >= {now} - cast(:ttl as bigint)) end as acked,
+             where r.channel = :channel and (r.lasting or r.seen_at >= {now} - cast(:ttl as bigint))) end as acked,
        exists (select 1 from towpath.channel f where f.source = :channel) as is_source
   from (select 1) as one left join towpath.lifetime l on l.channel = :channel;
 
@@ -47,6 +47,28 @@ select seq, at, size from towpath.event
 
 -- name: raise_low
 update towpath.channel set low = :low, bytes = bytes - :size where id = :channel;
+
+-- The forks of a channel, their forks and so on: what they have from it is gone from them, too. Each has
+-- a greater number than its source, and rows are locked in this order.
+-- name: raise_forks [sqlite]
+with recursive line(id, low) as (
+    select f.id, min(:low, f.fork_at) from towpath.channel f where f.source = :channel
+    union all
+    select f.id, min(l.low, f.fork_at) from line l join towpath.channel f on f.source = l.id)
+update towpath.channel
+   set low = (select l.low from line l where l.id = towpath.channel.id)
+ where id in (select id from line)
+   and low < (select l.low from line l where l.id = towpath.channel.id);
+
+-- name: raise_forks [postgres]
+with recursive line(id, low) as (
+    select f.id, least(cast(:low as bigint), f.fork_at) from towpath.channel f where f.source = :channel
+    union all
+    select f.id, least(l.low, f.fork_at) from line l join towpath.channel f on f.source = l.id),
+held as materialized (
+    select c.id, l.low from line l join towpath.channel c on c.id = l.id
+     where c.low < l.low order by c.id for update of c)
+update towpath.channel c set low = h.low from held h where c.id = h.id;
 
 -- name: drop_below [sqlite]
 delete from towpath.event where channel = :channel and seq in (

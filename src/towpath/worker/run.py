@@ -28,7 +28,7 @@ from towpath.model.instants import Duration, microseconds
 from towpath.model.job import Failure, FailureKind, Job, Lease
 from towpath.model.payload import Encoding
 from towpath.store import leases
-from towpath.store.events import EventBody
+from towpath.store.event_rows import EventBody
 from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
 from towpath.worker.sandbox import Sandboxes

@@ -20,7 +20,7 @@ from msgspec import Struct
 from towpath.app.tasks import Task
 from towpath.errors import SandboxFailed
 from towpath.model.job import Lease
-from towpath.store.events import EventBody
+from towpath.store.event_rows import EventBody
 from towpath.store.job_output import Note
 from towpath.store.leases import Completion, Outcome
 

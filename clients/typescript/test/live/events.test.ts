@@ -12,14 +12,11 @@ import {
   Towpath,
   Unauthorized,
 } from "../../src/index.ts";
-import { eventually, gate, newUser, superuser, url } from "./here.ts";
+import { eventually, gate, lines, newUser, superuser, url } from "./here.ts";
 
 const towpath = await superuser();
 const newChannel = () => `c-${randomUUID()}`;
-const clients = {
-  "a WebSocket": towpath,
-  "requests that wait": await superuser({ WebSocket: null }),
-};
+const clients = await lines();
 
 /** Read a channel that is closed by a subscription, to its end. */
 async function all(client: Towpath, channel: string, options: SubscribeOptions = {}) {
@@ -42,7 +39,8 @@ test("what is published is read page by page", async () => {
   assert.deepEqual([events[0]?.type, events[0]?.headers, ended], ["said", { h: "x" }, null]);
   assert.deepEqual([events[0]?.id, cursor], [first.id, more[0]?.cursor]);
   assert.deepEqual((await towpath.events.read(channel, { after: head })).events, []);
-  const found = await towpath.events.channels({ prefix: channel });
+  const { items: found, next } = await towpath.events.channels({ prefix: channel });
+  assert.equal(next, null);
   assert.deepEqual(found.map(({ name, events }) => [name, events]), [[channel, 3]]);
   assert.deepEqual(await towpath.events.get(channel), found[0]);
 });
@@ -149,34 +147,53 @@ for (const [line, client] of Object.entries(clients)) {
   });
 }
 
-for (const WebSocket of [undefined, null]) {
-  const line = WebSocket === null ? "requests that wait" : "a WebSocket";
+for (const line of Object.keys(clients)) {
+  const as = async (token: string) => (await lines(token))[line]!;
 
   test(`by ${line}, a caller without the right is refused`, async () => {
     const handler = () => assert.fail("there is nothing to see");
-    const stranger = new Towpath(url, { WebSocket });
-    await assert.rejects(stranger.events.subscribe("c", handler).done, Unauthorized);
-    const liar = new Towpath(url, { WebSocket, token: "tow_nonsense" });
-    await assert.rejects(liar.events.subscribe("c", handler).done, Unauthorized);
-    const user = new Towpath(url, { WebSocket, token: (await newUser()).token });
+    await assert.rejects((await as("")).events.subscribe("c", handler).done, Unauthorized);
+    await assert.rejects((await as("tow_nonsense")).events.subscribe("c", handler).done, Unauthorized);
+    const user = await as((await newUser()).token);
     await assert.rejects(user.events.subscribe("c", handler).done, Forbidden);
   });
 
   test(`by ${line}, a right that is lost ends the subscription`, async () => {
     const channel = newChannel();
     const key = await towpath.keys.create({ name: channel, scopes: ["subscribe"], channels: [channel] });
-    const reader = new Towpath(url, { WebSocket, token: async () => key.secret });
     const seen: unknown[] = [];
-    const { done } = reader.events.subscribe(channel, ({ payload }) => seen.push(payload));
+    const { done } = (await as(key.secret)).events.subscribe(channel, ({ payload }) => seen.push(payload));
     await towpath.events.publish(channel, 1);
     await eventually(async () => seen.length === 1);
 
+    const ended = assert.rejects(done, Unauthorized); // it may end before the next event is published
     await towpath.keys.revoke(key.id);
     await towpath.events.publish(channel, 2);
-    await assert.rejects(done, Unauthorized);
+    await ended;
     assert.deepEqual(seen, [1]);
   });
 }
+
+test("without WebSockets, one answer brings all events of a channel", async () => {
+  const channel = newChannel();
+  const asked: string[] = [];
+  const counted: typeof fetch = (address, request) => {
+    asked.push(String(new Headers(request?.headers).get("Accept")));
+    return fetch(address, request);
+  };
+  const { token } = towpath;
+  const client = new Towpath(url, { token, WebSocket: null, fetch: counted });
+  const seen: unknown[] = [];
+  const { done } = client.events.subscribe(channel, ({ payload }) => seen.push(payload));
+  for (const payload of [1, 2, 3]) {
+    await towpath.events.publish(channel, payload);
+    await eventually(async () => seen.length === payload);
+  }
+  await towpath.events.close(channel);
+
+  assert.equal(await done, "closed");
+  assert.deepEqual(asked, ["text/event-stream"]);
+});
 
 test("another login of the same client reads with its own rights", async () => {
   const channel = newChannel();

@@ -15,6 +15,23 @@ export async function superuser(options: TowpathOptions = {}): Promise<Towpath> 
   return towpath;
 }
 
+/** A client for each line: of the superuser, unless there is a token. */
+export async function lines(token?: string): Promise<Record<string, Towpath>> {
+  const known = { token: token ?? (await superuser()).token };
+  return {
+    "a WebSocket": new Towpath(url, known),
+    "server-sent events": new Towpath(url, { ...known, WebSocket: null }),
+    "requests that wait": new Towpath(url, { ...known, WebSocket: null, fetch: withoutServerSent }),
+  };
+}
+
+/** Hides from the server that this client reads answers while they go on. */
+export const withoutServerSent: typeof fetch = (address, request) => {
+  const headers = new Headers(request?.headers);
+  headers.set("Accept", "application/json");
+  return fetch(address, { ...request, headers });
+};
+
 /** A client of a new user. */
 export async function newUser(fields: Record<string, unknown> = {}): Promise<Towpath> {
   const account = { email: `${randomUUID()}@example.com`, password: "correct horse", ...fields };

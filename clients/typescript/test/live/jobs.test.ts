@@ -261,12 +261,10 @@ test("reserve waits for a job, until its caller leaves", async () => {
   await assert.rejects(left, /left/);
 });
 
-test("logs and runs of a job are lists, and its stream is empty", async () => {
+test("logs and runs of a job are lists", async () => {
   const { id } = await towpath.jobs.enqueue(newTopic(), 1);
 
   assert.deepEqual(await towpath.jobs.logs(id), []);
-  const stream = await towpath.jobs.stream(id);
-  assert.deepEqual([stream.events, stream.current, stream.ended], [[], true, null]);
   assert.deepEqual(await towpath.jobs.runs(id), []);
 });
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from towpath.errors import Conflict, LimitReached, NotFound, TowpathError
 from towpath.model.payload import raw_bytes
 from towpath.model.states import State
+from towpath.model.subscriptions import REPLAY
 from towpath.server.beanstalkd import stats
 from towpath.server.beanstalkd.tubes import topic_of
 
@@ -362,7 +363,8 @@ async def _find(connection: ClientConnection, number: int) -> JobAt | None:
     if found is not None and found.state is not found.job.state:
         await queues.acome_due(found.job.topic)
         found = await queues.alook(number)
-    return None if found is None or found.job.state in FINISHED else found
+    is_hidden = found is None or found.job.state in FINISHED or found.job.topic == REPLAY
+    return None if is_hidden else found
 
 
 def _with_body(word: bytes, job: Job) -> bytes:

@@ -1,6 +1,6 @@
 """The frames of a WebSocket: JSON objects in text messages, each with one verb."""
 
-from datetime import datetime
+import random
 from typing import Any, Final
 
 import msgspec
@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from towpath.errors import Invalid
 from towpath.model.event import EventPage
-from towpath.server.channels import EventInput, event_shown
 from towpath.server.errors import Refusal, refusal
+from towpath.server.inputs import EventInput, PlaceText, StartAt
+from towpath.server.outputs import event_shown
 
+MOST_PAUSE: Final = 2.0  # seconds
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -24,19 +26,22 @@ class Hello(FrameInput):
     token: str
 
 
-class StartAt(FrameInput):
-    """Where a subscription begins: with the newest so many events, or with those since a time."""
-
-    last: int | None = None
-    since: datetime | None = None
-
-
 class Subscribe(FrameInput):
     """Follow a channel."""
 
     channel: str
-    start: str | StartAt = msgspec.field(default="start", name="from")
+    start: PlaceText | StartAt = msgspec.field(default="start", name="from")
     types: list[str] | None = None
+    consumer: str | None = None  # a durable one; `from` is for a new one
+    generation: int | None = None  # of the attachment as which to go on
+
+
+class AckFrame(FrameInput):
+    """A consumer is done with everything up to a cursor."""
+
+    channel: str
+    cursor: str
+    generation: int | None = None  # that of the subscription
 
 
 class Unsubscribe(FrameInput):
@@ -58,6 +63,7 @@ class ClientFrame(Struct, forbid_unknown_fields=True):
     id: int | str | None = None
     hello: Hello | None = None
     subscribe: Subscribe | None = None
+    ack: AckFrame | None = None
     unsubscribe: Unsubscribe | None = None
     publish: Publish | None = None
     beat: int | None = None
@@ -65,13 +71,10 @@ class ClientFrame(Struct, forbid_unknown_fields=True):
     @property
     def verb(self) -> Any:
         """What it asks for."""
-        given = [
-            each
-            for each in (self.hello, self.subscribe, self.unsubscribe, self.publish, self.beat)
-            if each is not None
-        ]
+        names = [name for name in self.__struct_fields__ if name != "id"]
+        given = [each for name in names if (each := getattr(self, name)) is not None]
         if len(given) != 1:
-            verbs = ", ".join(name for name in self.__struct_fields__ if name != "id")
+            verbs = ", ".join(names)
             msg = f"a frame has exactly one of {verbs}; this one has {len(given)}"
             raise Invalid(msg)
         return given[0]
@@ -125,3 +128,24 @@ def events(channel: str, page: EventPage) -> str:
         "items": [event_shown(event) for event in page.events],
     }
     return written(events=told)
+
+
+def current(channel: str, cursor: str | None) -> str:
+    """Return the frame that says that the client has all that there is."""
+    return written(current={"channel": channel, "cursor": cursor})
+
+
+def closed(channel: str, page: EventPage) -> str:
+    """Return the frame that says how a channel has ended."""
+    return written(closed={"channel": channel, "cursor": page.cursor, "ended": page.ended})
+
+
+def reset(channel: str, reason: str, **where: str) -> str:
+    """Return the frame that says why a subscription cannot go on."""
+    return written(reset={"channel": channel, "reason": reason, **where})
+
+
+def bye() -> tuple[str, float]:
+    """Return the frame that asks a client to come back, and after how many seconds."""
+    pause = round(random.uniform(0, MOST_PAUSE), 2)  # noqa: S311 - so that not all come at once
+    return written(bye={"code": "going_away", "after": pause}), pause

@@ -8,22 +8,26 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from towpath.app.consuming import Consuming
 from towpath.app.subscriptions import Subscription
-from towpath.errors import CursorReset, Invalid
-from towpath.model.event import EventPage, NewEvent
+from towpath.errors import Invalid
+from towpath.model.event import NewEvent
 from towpath.model.tokens import MOST_TOKEN
 from towpath.server.authentication import COOKIE
 from towpath.server.bodies import Receive, Scope, Send, cookie
 from towpath.server.errors import Refusal, refusal
+from towpath.server.inputs import StartAt
 from towpath.server.live import frames
+from towpath.server.live.acking import RemoteConsuming
+from towpath.server.live.feed import feed
 from towpath.server.live.frames import (
+    AckFrame,
     ClientFrame,
     Hello,
     Publish,
-    StartAt,
     Subscribe,
     Unsubscribe,
 )
@@ -36,13 +40,20 @@ BEAT: Final = 25.0  # seconds between two signs of life
 LIFETIME: Final = 600.0  # seconds after which a client is asked to connect again
 SPREAD: Final = 0.1  # the share by which that differs, so that not all come back at once
 MOST_CHANNELS: Final = 1_000
+DOOR: Final = "websocket"
 LEAVE: Final = 1.0  # seconds for a client to go by itself
-DOOR: Final = "ws"
 
 # Close codes: come back; log in and come back; do not come back.
 GOING_AWAY: Final = 4000
 LOGIN_AGAIN: Final = 4100
 REFUSED: Final = 4403
+
+
+class Followed(NamedTuple):
+    """A channel that a client follows."""
+
+    feeding: asyncio.Task[None]
+    consuming: Consuming | None
 
 
 class LiveSession:
@@ -53,9 +64,11 @@ class LiveSession:
         self._scope: Scope = {**scope, "method": "WEBSOCKET"}
         self._receive = receive
         self._send = send
+        # One at a time: else all that wait for the client send at once, when it has read a little.
+        self._sending = asyncio.Lock()
         self._events = shared.app.events
-        self._followed: dict[str, asyncio.Task[None]] = {}
-        self._request: Request | None = None
+        self._followed: dict[str, Followed] = {}
+        self._login_ended = asyncio.Event()
         self._pass_channels: tuple[str, ...] | None = None  # the only ones, if it has a pass
 
     async def run(self) -> None:
@@ -64,26 +77,35 @@ class LiveSession:
         try:
             self._check_origin()
             self._scope, self._pass_channels = await self._shared.redeemed(self._scope)
-            self._request = await self._authenticated()
+            await self._authenticated()
         except Exception as error:  # noqa: BLE001 - before it is accepted, every error is a refusal
             await self._close(REFUSED, refusal(error).code)
             return
         await self._send({"type": "websocket.accept"})
+        with self._shared.metrics.connected(DOOR):
+            await self._serve()
+
+    async def _serve(self) -> None:
+        """Read what the client sends, until it goes or its time ends."""
         self._shared.live.add(self)
         timing = asyncio.create_task(self._time())
         closing = asyncio.create_task(self._shared.closing.wait())
         reading = asyncio.create_task(self._read())
+        login = asyncio.create_task(self._login_ended.wait())
+        ends = (timing, closing, reading, login)
         try:
-            await asyncio.wait((timing, closing, reading), return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if login.done():
+                await self._close(LOGIN_AGAIN, "invalid_token")
+            elif not reading.done():
                 await self._say_bye(reading)
         finally:
             self._shared.live.discard(self)
-            for task in (timing, closing, reading, *self._followed.values()):
+            feeding = (each.feeding for each in self._followed.values())
+            tasks = (*ends, *feeding)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(
-                timing, closing, reading, *self._followed.values(), return_exceptions=True
-            )
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _check_origin(self) -> None:
         """Refuse pages of other sites: for WebSockets a browser asks no permission before."""
@@ -93,7 +115,7 @@ class LiveSession:
             return  # not a page
         host = headers.get(b"host", b"")
         is_same = origin.partition(b"://")[2] == host
-        if not is_same and str(origin, "latin-1") not in self._shared.origins:
+        if not is_same and not self._shared.origins & {str(origin, "latin-1"), "*"}:
             message = "pages of this origin may not connect; allow it by `towpath serve --origin`"
             raise Refusal(403, "origin_refused", message)
         if not is_same and cookie(headers, COOKIE):
@@ -121,17 +143,21 @@ class LiveSession:
 
     async def _say_bye(self, reading: "asyncio.Task[None]") -> None:
         """Tell the client to come back; it may close the connection, and has read this then."""
-        pause = random.uniform(0, 2)  # noqa: S311 - so that not all come back at once
-        await self._text(frames.written(bye={"code": "going_away", "after": round(pause, 2)}))
-        await asyncio.wait((reading,), timeout=LEAVE)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE):
+                await self._text(frames.bye()[0])
+                await asyncio.wait((reading,))
         await self._close(GOING_AWAY, "going_away")
 
     async def _close(self, code: int, reason: str) -> None:
-        with contextlib.suppress(Exception):  # it may be closed already
-            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        # It may be closed already, or the client may not read.
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(LEAVE):
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _text(self, text: str) -> None:
-        await self._send({"type": "websocket.send", "text": text})
+        async with self._sending:
+            await self._send({"type": "websocket.send", "text": text})
 
     # ---------------------------------------------------------------- frames of the client
 
@@ -165,6 +191,9 @@ class LiveSession:
             case Subscribe() as asked:
                 await self._subscribe(frame, asked)
                 return None
+            case AckFrame() as asked:
+                place = await self._ack(asked)
+                return None if frame.id is None else frames.ok(frame.id, cursor=place)
             case Unsubscribe(channel):
                 await self._unsubscribe(channel)
                 return frames.ok(frame.id, channel=channel)
@@ -180,13 +209,14 @@ class LiveSession:
         if len(token) > MOST_TOKEN or not token.isascii():
             msg = f"a token has at most {MOST_TOKEN:,} characters, all of them ASCII"
             raise Invalid(msg)
-        self._request = await self._authenticated(token)
+        await self._authenticated(token)
         return frames.ok(frame.id, beat=BEAT)
 
     async def _publish(self, frame: ClientFrame, asked: Publish) -> str:
         await self._require("publish", asked.channel)
         new = [NewEvent(each.payload, each.type, each.key, each.headers) for each in asked.events]
         stored = await self._events.apublish_many(asked.channel, new)
+        self._shared.metrics.published(DOOR, len(stored))
         return frames.ok(frame.id, cursors=[event.cursor for event in stored])
 
     async def _subscribe(self, frame: ClientFrame, asked: Subscribe) -> None:
@@ -197,72 +227,83 @@ class LiveSession:
         if len(self._followed) >= MOST_CHANNELS:
             msg = f"{MOST_CHANNELS:,} channels are the most of one connection; open another one"
             raise Invalid(msg)
-        await self._require("subscribe", name)
+        if asked.generation is not None and asked.consumer is None:
+            msg = "a `generation` is that of a `consumer`; name it"
+            raise Invalid(msg)
+        request = await self._require("subscribe", name)
+        follow = partial(
+            self._events.follow,
+            name,
+            types=asked.types,
+            consumer=asked.consumer,
+            owner=None if asked.consumer is None else request.consumer_owner(name),
+            generation=asked.generation,
+            consuming=RemoteConsuming,
+        )
         match asked.start:
-            case StartAt(last, since):
-                following = self._events.follow(name, last=last, since=since, types=asked.types)
+            case StartAt(last=last, since=since):
+                subscription = await follow(last=last, since=since)
             case after:
-                following = self._events.follow(name, after, types=asked.types)
-        subscription = await following
+                subscription = await follow(after)
+        consuming = subscription.consuming
         try:
             # A cursor that cannot go on is refused here, and not after the answer.
             page = await self._events.aread(name, subscription.cursor, limit=1)
-            told = {"channel": name, "cursor": subscription.cursor or page.after}
+            subscription.begin(page.after)  # what is told and what is read are one place
+            told: dict[str, Any] = {"channel": name, "cursor": subscription.cursor}
+            if isinstance(consuming, RemoteConsuming):
+                told["generation"] = consuming.generation
             await self._text(frames.ok(frame.id, **told, oldest=page.oldest, head=page.head))
         except BaseException:
             subscription.close()
             raise
         is_current = not page.events
-        feeding = asyncio.create_task(self._feed(name, subscription, is_current=is_current))
-        self._followed[name] = feeding
+        feeding = asyncio.create_task(self._feed(request, subscription, is_current=is_current))
+        self._followed[name] = Followed(feeding, consuming)
         feeding.add_done_callback(lambda _: self._followed.pop(name, None))
 
+    async def _ack(self, asked: AckFrame) -> str:
+        followed = self._followed.get(asked.channel)
+        if followed is None or not isinstance(followed.consuming, RemoteConsuming):
+            msg = f"channel {asked.channel!r} is not subscribed to as a consumer"
+            raise Invalid(msg)
+        request = await self._require("subscribe", asked.channel)
+        owner = request.consumer_owner(asked.channel)
+        return await followed.consuming.upto_by_client(asked.cursor, asked.generation, owner)
+
     async def _unsubscribe(self, name: str) -> None:
-        feeding = self._followed.pop(name, None)
-        if feeding is None:
+        followed = self._followed.pop(name, None)
+        if followed is None:
             msg = f"channel {name!r} is not subscribed to"
             raise Invalid(msg)
-        feeding.cancel()
-        await asyncio.wait((feeding,))  # nothing of it comes behind the answer
+        followed.feeding.cancel()
+        await asyncio.wait((followed.feeding,))  # nothing of it comes behind the answer
 
     # ---------------------------------------------------------------- frames to the client
 
-    async def _feed(self, name: str, subscription: Subscription, *, is_current: bool) -> None:
+    async def _feed(
+        self, request: Request, subscription: Subscription, *, is_current: bool
+    ) -> None:
         """Send what a channel has, then what comes, to its end."""
-        encode: Callable[[EventPage], str] = lambda page: frames.events(name, page)  # noqa: E731
-        with contextlib.closing(subscription), contextlib.suppress(OSError):  # the client is gone
-            try:
-                # A request of its own: each channel is checked in its turn.
-                checking = await self._authenticated()
-                if is_current:
-                    await self._tell_current(name, subscription.cursor)
-                while True:
-                    shared = await subscription.next()
-                    await checking.check_again("subscribe", name)
-                    page = shared.page
-                    if page.events:
-                        await self._text(shared.encoded_by(DOOR, encode))
-                    if page.ended is not None:
-                        told = {"channel": name, "cursor": page.cursor, "ended": page.ended}
-                        await self._text(frames.written(closed=told))
-                        return
-                    if page.is_current and not is_current:
-                        await self._tell_current(name, page.cursor)
-                    is_current = page.is_current
-            except CursorReset as reset:
-                told = {"reason": reset.reason, "oldest": reset.oldest, "head": reset.head}
-                await self._text(frames.written(reset={"channel": name, **told}))
-            except OSError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the client is told, and may come back
-                told = {"channel": name, "reason": refusal(error).code}
-                await self._text(frames.written(reset=told))
+        telling = feed(request, subscription, DOOR, is_current=is_current)
+        counted = self._shared.metrics.subscribed(DOOR)
+        with counted, contextlib.suppress(OSError):  # the client is gone
+            async with subscription, contextlib.aclosing(telling):
+                await self._all_sent()
+                async for told in telling:
+                    await self._text(told.text)
+                    await self._all_sent()
+                    if told.login_ended:
+                        self._login_ended.set()
 
-    async def _tell_current(self, name: str, cursor: str | None) -> None:
-        await self._text(frames.written(current={"channel": name, "cursor": cursor}))
+    async def _all_sent(self) -> None:
+        """Wait until no frame waits for a slow client: nothing more is read before that."""
+        async with self._sending:
+            pass
 
-    async def _require(self, verb: ChannelVerb, name: str) -> None:
-        """Refuse a client that may not do this to a channel."""
-        request = self._request or await self._authenticated()
+    async def _require(self, verb: ChannelVerb, name: str) -> Request:
+        """Refuse a client that may not do this to a channel, by the rules of this moment."""
+        request = await self._authenticated()
         request.refuse_if_closed()
         await request.require_channel(verb, name)
+        return request

@@ -17,7 +17,6 @@ create table towpath.channel (
     name       text {by_bytes} unique, -- null once it is deleted: its events go later, some at a time
     media      text not null default 'application/json',
     order_key  text, -- Stream-Seq of the last append
-    closed_by  text, -- the word of the producer that closed it, so that its repetition is known
     ended      text -- how it was closed
 );
 create index towpath_channel_job on towpath.channel (job) where job is not null;

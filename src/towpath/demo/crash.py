@@ -1,14 +1,10 @@
-"""`./dev demo`: a producer, two workers, one crash, and a live table of counts."""
+"""A producer, two workers, one crash, and a live table of counts."""
 
 import os
 import random
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
@@ -17,9 +13,8 @@ from rich.live import Live
 from rich.table import Table
 
 from towpath import App, Lease
+from towpath.demo.parts import Process, started
 from towpath.model.stats import Stats
-
-Process = subprocess.Popen[bytes]
 
 JOBS: Final = 600
 CRASH_AT: Final = 150  # completed jobs
@@ -27,20 +22,6 @@ TOPIC: Final = "letters"
 BEAT_EVERY: Final = 0.2
 DEAD_AFTER: Final = 1.5  # seconds; short, so that the demo shows the recovery
 PATIENCE: Final = 60.0  # seconds
-
-
-def main() -> None:
-    """Run the demo in a temporary directory, or one of its parts."""
-    match sys.argv[1:]:
-        case ["produce", url]:
-            produce(url)
-        case ["work", url]:
-            work(url)
-        case []:
-            with tempfile.TemporaryDirectory() as directory:
-                show(f"sqlite:///{Path(directory) / 'demo.db'}")
-        case _:
-            sys.exit("usage: ./dev demo")
 
 
 def produce(url: str) -> None:
@@ -77,20 +58,12 @@ def work(url: str) -> None:
         app.sessions.end(session)
 
 
-def show(url: str) -> None:
-    """Start the parts, show them, and end them in any case."""
-    app = App(url, dead_after=DEAD_AFTER)
-    app.migrate()
-    processes = [start("produce", url), start("work", url), start("work", url)]
-    try:
-        completed = watch(app, *processes)
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait()
-        app.close()
-    if completed != JOBS:
-        sys.exit(1)
+def show(url: str) -> bool:
+    """Start the parts, show them, and say whether all jobs were completed."""
+    with App(url, dead_after=DEAD_AFTER) as app:
+        app.migrate()
+        with started(("produce", url), ("work", url), ("work", url)) as processes:
+            return watch(app, *processes) == JOBS
 
 
 def watch(app: App, producer: Process, *workers: Process) -> int:
@@ -132,15 +105,3 @@ def table(stats: Stats, producer: Process, workers: Sequence[Process], *, crashe
         + (", one killed with -9" if crashed else "")
     )
     return shown
-
-
-def start(part: str, url: str) -> Process:
-    """Start a part of the demo in its own process."""
-    return subprocess.Popen([sys.executable, "-m", "towpath.demo", part, url])
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:  # every part gets it too
-        sys.exit(130)

@@ -1,0 +1,1 @@
+"""What `./dev demo` shows in a terminal: `python -m towpath.demo`."""

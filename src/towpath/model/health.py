@@ -1,0 +1,164 @@
+"""The health of a subscription: what deliveries have taught about it, and what may start. No I/O.
+
+- A success ends every suspicion.
+- After a failure one delivery runs at a time.
+- The breaker opens where most of the recent results are failures: nothing starts for a while, then
+  one delivery tries again.
+- A subscription is stopped by a 410, or after five days of nothing but failures.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from towpath.model.deliveries import DAY, MINUTE, SECOND
+from towpath.model.limits import Gauge
+
+WINDOW: Final = 5 * MINUTE
+FEWEST_RESULTS: Final = 10  # in a window, before the breaker may open
+MOST_FAILED: Final = 70  # percent
+FIRST_BREAK: Final = 30 * SECOND  # doubled each time
+LONGEST_BREAK: Final = 10 * MINUTE
+STOP_AFTER: Final = 5 * DAY  # of nothing but failures
+FEWEST_DEAD: Final = 2  # dead letters before a subscription is stopped
+WARNINGS: Final = (100, 90, 70, 50)  # percent of that time
+TOLD: Final = 1  # of `warned`: trouble was told before it was enabled, and no success since
+STALLED: Final = SECOND // 10  # how soon to look again for jobs that no worker takes
+GONE: Final = "gone"
+FAILING: Final = "failing"
+
+
+class NoticeKind(StrEnum):
+    """What is worth telling about a subscription."""
+
+    FAILING = "failing"  # it will be stopped if that goes on
+    STOPPED = "stopped"
+    RECOVERED = "recovered"  # a delivery has succeeded after such a notice
+    DEAD_LETTERED = "dead_lettered"
+
+
+class Vitals(Struct, kw_only=True):
+    """What is remembered of a subscription's deliveries; times in microseconds."""
+
+    tat: int = 0
+    failures: int = 0
+    failing_since: int | None = None
+    dead: int = 0
+    warned: int = 0
+    window_at: int = 0
+    results: int = 0
+    failed: int = 0
+    open_until: int | None = None
+    trips: int = 0
+    holds: bool = False
+    stopped_at: int | None = None
+    stopped_why: str | None = None
+    last_success_at: int | None = None
+    last_failure_at: int | None = None
+
+    def succeed(self, at: int) -> NoticeKind | None:
+        """Note a success."""
+        was_warned = self.warned
+        self.failures = self.dead = self.warned = self.trips = 0
+        self.failing_since = self.open_until = None
+        self.last_success_at = max(at, self.last_success_at or 0)
+        self._count(at, failed=False)
+        return NoticeKind.RECOVERED if was_warned else None
+
+    def fail(self, at: int, now: int, *, is_dead: bool) -> NoticeKind | None:
+        """Note a failed attempt; one that is the last of its saga has left a dead letter."""
+        self.failures += 1
+        self.dead += is_dead
+        self.failing_since = at if self.failing_since is None else self.failing_since
+        self.last_failure_at = max(at, self.last_failure_at or 0)
+        self._count(now, failed=True)
+        self._trip(now)
+        return self._worsened(now)
+
+    def stop(self, why: str, now: int) -> NoticeKind | None:
+        """Start no more, until it is enabled."""
+        if self.stopped_at is not None:
+            return None
+        self.stopped_at, self.stopped_why = now, why
+        return NoticeKind.STOPPED
+
+    def enable(self) -> None:
+        """Forget every suspicion, but not that it was told: the first success tells the end."""
+        self.warned = TOLD if self.warned or self.stopped_at is not None else 0
+        self.failures = self.dead = self.trips = self.results = self.failed = 0
+        self.failing_since = self.open_until = self.stopped_at = self.stopped_why = None
+
+    def _count(self, now: int, *, failed: bool) -> None:
+        if not self.window_at <= now < self.window_at + WINDOW:
+            self.window_at, self.results, self.failed = now, 0, 0
+        self.results += 1
+        self.failed += failed
+
+    def _trip(self, now: int) -> None:
+        """Open the breaker: after too many failures, or after the try that follows a break."""
+        if self.open_until is not None and now < self.open_until:
+            return  # an attempt that began before
+        is_bad = self.results >= FEWEST_RESULTS and self.failed * 100 >= self.results * MOST_FAILED
+        if self.trips or is_bad:
+            self.trips += 1
+            self.open_until = now + min(FIRST_BREAK << min(self.trips - 1, 10), LONGEST_BREAK)
+            self.window_at, self.results, self.failed = now, 0, 0
+
+    def _worsened(self, now: int) -> NoticeKind | None:
+        failing = 0 if self.failing_since is None else now - self.failing_since
+        if failing >= STOP_AFTER and self.dead >= FEWEST_DEAD:
+            return self.stop(FAILING, now)
+        reached = next((each for each in WARNINGS if failing * 100 >= STOP_AFTER * each), 0)
+        if reached <= self.warned:
+            return None
+        self.warned = reached
+        return NoticeKind.FAILING
+
+
+class Gate(Struct):
+    """How many deliveries of a subscription may start now, and when to ask again."""
+
+    vitals: Vitals
+    gauge: Gauge  # running: delivery jobs that have not ended
+    pending: int  # those that no worker has taken
+    ordered: bool = False
+
+    @property
+    def room(self) -> int:
+        """How many may start."""
+        gauge, vitals = self.gauge, self.vitals
+        if vitals.open_until is not None and gauge.now < vitals.open_until:
+            return 0
+        room = gauge.room()
+        if gauge.pace is not None:
+            # No more than a burst waits for workers: after a standstill they would send it at once.
+            room = min(room, gauge.burst - self.pending)
+        if self._is_alone:
+            room = min(room, 1 - gauge.running)
+        return max(0, room)
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.vitals.failures > 0 or self.ordered
+
+    def started(self, count: int) -> None:
+        """Count deliveries that have just started."""
+        self.pending += count
+        for _ in range(count):
+            self.gauge.start()
+        self.vitals.tat = self.gauge.tat
+
+    @property
+    def wakes_at(self) -> int | None:
+        """When more may start though some wait; None if the end of a delivery has to come first."""
+        gauge, vitals = self.gauge, self.vitals
+        if vitals.open_until is not None and gauge.now < vitals.open_until:
+            return vitals.open_until
+        if self._is_alone and gauge.running > 0:
+            return None
+        if gauge.concurrency is not None and gauge.running >= gauge.concurrency:
+            return None
+        if gauge.pace is not None and self.pending >= gauge.burst:
+            return max(gauge.free_at or 0, gauge.now + max(gauge.pace, STALLED))
+        return gauge.free_at

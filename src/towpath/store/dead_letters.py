@@ -1,0 +1,177 @@
+"""Dead letters: read them, and deliver them again by new sagas.
+
+A dead letter never changes, and neither does its saga. A requeue makes a new saga; the letter has
+all that this needs, also when the event is forgotten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from towpath.errors import Conflict, NotFound
+from towpath.model.instants import FOREVER, as_datetime
+from towpath.model.subscriptions import DeadLetter
+from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps
+from towpath.statement import Statements, rows
+from towpath.store.rows import uuid_from
+from towpath.store.sagas import SAGAS
+
+SLACK: Final = 60.0  # seconds by which clocks may differ when a lost requeue is searched for
+
+
+class DeadLetterRow(NamedTuple):
+    """A dead letter, as it is stored."""
+
+    id: int
+    saga_id: int
+    subscription_id: int
+    event: Any
+    type: str | None
+    at: int
+    failed_at: int
+    final_error_code: str | None
+    requeued_as: int | None
+    payload_snapshot: str
+    encoding: str
+
+    def letter(self) -> DeadLetter:
+        """Return it as callers see it."""
+        return DeadLetter(
+            id=self.id,
+            saga=self.saga_id,
+            subscription=self.subscription_id,
+            event=uuid_from(self.event),
+            type=self.type,
+            at=as_datetime(self.at),
+            failed_at=as_datetime(self.failed_at),
+            error_code=self.final_error_code,
+            requeued_as=self.requeued_as,
+            body=self.payload_snapshot,
+            encoding=self.encoding,
+        )
+
+
+class Requeue(Struct, frozen=True):
+    """Which dead letter is delivered again, and who asks for it."""
+
+    letter: int
+    actor: str
+    began: float = msgspec.field(default_factory=time.monotonic)  # after a lost answer: since when
+
+
+class RequeuedRow(NamedTuple):
+    """The new saga of a dead letter, or why there is none."""
+
+    nth: int
+    saga: int | None
+    problem: str | None
+
+
+class MadeBefore(NamedTuple):
+    """The newest saga that was made of a dead letter a moment ago."""
+
+    saga: int | None
+
+
+class sql(Statements):
+    """The statements of dead_letters.sql."""
+
+    find = rows(DeadLetterRow)
+    list = rows(DeadLetterRow)
+    list_of = rows(DeadLetterRow)
+    requeue = rows(RequeuedRow)
+    requeued = rows(MadeBefore)
+    delete = rows(int)
+
+
+def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[int]]]:
+    """Deliver dead letters again; answer with their new sagas."""
+
+    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[int]]]]:
+        made = (yield from _made_before(requeues)) if again else {}
+        items = [
+            {"nth": nth, "letter": each.letter, "actor": each.actor}
+            for nth, each in enumerate(requeues)
+            if nth not in made
+        ]
+        answers: dict[int, Answer[int]] = dict(made)
+        for row in (yield from sql.requeue(items)) if items else ():
+            answers[row.nth] = row.saga or _refusal(requeues[row.nth], row.problem)
+        return Changed([answers[nth] for nth in range(len(requeues))], others=[SAGAS])
+
+    return Operation(
+        "requeue_dead_letters",
+        steps,
+        Mode.APPEND,
+        locks=True,
+        retry=partial(steps, again=True),
+        batch=Batch(requeues, requeue),
+    )
+
+
+def _made_before(requeues: Sequence[Requeue]) -> Steps[dict[int, Answer[int]]]:
+    """Find the sagas that were made before an answer was lost."""
+    made: dict[int, Answer[int]] = {}
+    for nth, each in enumerate(requeues):
+        elapsed = int((time.monotonic() - each.began + SLACK) * 1e6)
+        [found] = yield from sql.requeued(letter=each.letter, actor=each.actor, elapsed=elapsed)
+        if found.saga is not None:
+            made[nth] = found.saga
+    return made
+
+
+def _refusal(each: Requeue, problem: str | None) -> NotFound | Conflict:
+    if problem == "missing":
+        return _missing(each.letter)
+    if problem == "deleted":
+        return Conflict(
+            f"dead letter {each.letter}: its subscription was deleted; make another one"
+        )
+    return Conflict(f"dead letter {each.letter} is under way again; wait for its new saga to end")
+
+
+def get(letter: int) -> Operation[DeadLetter]:
+    """Read one dead letter."""
+
+    def steps() -> Steps[DeadLetter]:
+        found = yield from sql.find(letter=letter)
+        if not found:
+            raise _missing(letter)
+        return found[0].letter()
+
+    return Operation("get_dead_letter", steps, Mode.READ, autocommit=True)
+
+
+def list_letters(
+    limit: int, before: int | None = None, subscription: int | None = None
+) -> Operation[list[DeadLetter]]:
+    """List dead letters, the newest first, from before one on."""
+
+    def steps() -> Steps[list[DeadLetter]]:
+        first = FOREVER if before is None else before
+        if subscription is None:
+            found = yield from sql.list(before=first, limit=limit)
+        else:
+            found = yield from sql.list_of(subscription=subscription, before=first, limit=limit)
+        return [row.letter() for row in found]
+
+    return Operation("list_dead_letters", steps, Mode.READ, autocommit=True)
+
+
+def delete(letter: int) -> Operation[bool]:
+    """Forget a dead letter; say whether there was one."""
+
+    def steps() -> Steps[bool]:
+        return bool((yield from sql.delete(letter=letter)))
+
+    return Operation("delete_dead_letter", steps, autocommit=True)
+
+
+def _missing(letter: int) -> NotFound:
+    return NotFound(f"there is no dead letter {letter}; old ones are forgotten")

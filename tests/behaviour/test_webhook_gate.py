@@ -1,0 +1,359 @@
+"""The gate: what may start, and what failures teach about a subscription."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.behaviour.webhooks import DONE, FAILED, GONE, SECOND, Webhooks
+from towpath.errors import Invalid, InvalidRule
+from towpath.model.deliveries import (
+    DAY,
+    HOUR,
+    MINUTE,
+    WAITS,
+    AttemptOutcome,
+    Decision,
+    EndedAttempt,
+    RetrySchedule,
+    decided,
+)
+from towpath.model.health import TOLD, Gate, NoticeKind, Vitals
+from towpath.model.ids import uuid7
+from towpath.model.limits import Gauge
+from towpath.model.sagas import OPERATIONS, Role, SagaStatus, may_run
+from towpath.model.subscriptions import Selection
+from towpath.store import advancing, events, subscriptions
+from towpath.store.event_rows import EventBody
+from towpath.store.events import Append
+
+
+@pytest.fixture
+def hooks(app):
+    return Webhooks(app)
+
+
+# ---------------------------------------------------------------- what follows an attempt
+
+
+def ended(status="Failed", code="http_503", attempts=0, **about):
+    return EndedAttempt(status=status, saga=1, attempts=attempts, error_code=code, **about)
+
+
+def test_the_default_schedule_has_ten_attempts_in_75_h_35_m():
+    assert len(WAITS) + 1 == 10
+    assert timedelta(microseconds=sum(WAITS)) == timedelta(hours=75, minutes=35, seconds=5)
+
+
+def test_jitter_only_adds_and_is_the_same_each_time():
+    schedule = RetrySchedule()
+    for attempt, wait in enumerate(WAITS, 1):
+        drawn = {schedule.after(attempt, saga) for saga in range(50)}
+        assert len(drawn) > 40
+        assert all(wait <= each <= wait * 1.2 for each in drawn)
+        assert schedule.after(attempt, 7) == schedule.after(attempt, 7)
+    assert schedule.after(10, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "final", "expected"),
+    [
+        (ended("Completed", None), (), Decision(SagaStatus.COMPLETED)),
+        (ended(cancel_requested=True), (), Decision(SagaStatus.CANCELLED)),
+        (ended("Completed", None, cancel_requested=True), (), Decision(SagaStatus.COMPLETED)),
+        (ended("Cancelled", None), (), Decision(SagaStatus.CANCELLED)),
+        (ended(attempts=9), (), Decision(SagaStatus.DEAD_LETTERED)),
+        (ended(code="blocked_target"), (), Decision(SagaStatus.DEAD_LETTERED)),
+        (ended(code="invalid_url"), (), Decision(SagaStatus.DEAD_LETTERED)),
+        (ended(code="http_404", response_status=404), (404,), Decision(SagaStatus.DEAD_LETTERED)),
+        (ended(response_status=410), (), Decision(SagaStatus.DEAD_LETTERED, stops=True)),
+    ],
+)
+def test_what_follows_an_attempt(attempt, final, expected):
+    assert decided(attempt, RetrySchedule(), final, 1) == expected
+
+
+@pytest.mark.parametrize("code", ["dns_failed", "tls_failed", "timeout", "http_302", "http_404"])
+def test_all_other_failures_are_tried_again(code):
+    found = decided(ended(code=code), RetrySchedule(), (), 0)
+
+    assert found.status is SagaStatus.PENDING_RETRY
+    assert 5 * SECOND <= found.next_attempt_at <= 6 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [(None, 5, 6), (1, 5, 6), (600, 600, 600), (10 * 365 * 86_400, 86_400, 86_400), (-5, 5, 6)],
+)
+def test_the_receiver_may_ask_for_a_later_attempt_within_a_day(asked, least, most):
+    outcome = AttemptOutcome.answered(503, retry_after=asked and asked * SECOND)
+    attempt = ended(retry_after=outcome.retry_after)
+
+    found = decided(attempt, RetrySchedule(), (), 0).next_attempt_at
+    assert least * SECOND <= found <= most * SECOND
+
+
+def test_an_answer_is_kept_as_text_that_every_database_takes():
+    outcome = AttemptOutcome.answered(500, excerpt="a\0b\ud800" + "x" * 9_000)
+
+    assert outcome.excerpt.startswith("a\N{REPLACEMENT CHARACTER}b")
+    assert len(outcome.excerpt) == 8_192
+
+
+@pytest.mark.parametrize("waits", ["5s", [0], ["8d"], ["1s"] * 51, [-1], [True]])
+def test_waits_that_cannot_be_are_refused(waits):
+    with pytest.raises(Invalid):
+        RetrySchedule.of(waits)
+
+
+def test_waits_are_stored_as_they_were_given():
+    schedule = RetrySchedule.of(["5s", 60, timedelta(hours=1)])
+
+    assert RetrySchedule.stored(schedule.as_text()) == schedule
+    assert RetrySchedule.stored(RetrySchedule().as_text()) == RetrySchedule()
+
+
+def test_a_selection_that_cannot_be_read_is_refused():
+    for types, rule in (([], None), ("order.*", None), (["a b"], None), (["*"], "  ")):
+        with pytest.raises(Invalid):
+            Selection(types, rule)
+    with pytest.raises(InvalidRule, match=r"known names: @event\.…"):
+        Selection(["*"], "@request.auth.id = 1")
+
+
+# ---------------------------------------------------------------- health
+
+
+def test_the_breaker_opens_after_ten_results_most_of_which_failed():
+    vitals = Vitals()
+    now = MINUTE
+    for _ in range(9):
+        vitals.fail(now, now, is_dead=False)
+    assert vitals.open_until is None
+    vitals.fail(now, now, is_dead=False)
+    assert vitals.open_until == now + 30 * SECOND
+
+    vitals.fail(now + 1, now + 1, is_dead=False)  # it was under way
+    assert vitals.open_until == now + 30 * SECOND
+    for seconds in (60, 120, 240, 480, 600, 600):
+        now = vitals.open_until
+        vitals.fail(now, now, is_dead=False)
+        assert vitals.open_until == now + seconds * SECOND
+    vitals.succeed(now)
+    assert (vitals.open_until, vitals.trips, vitals.failures) == (None, 0, 0)
+
+
+def test_failures_in_other_windows_do_not_open_the_breaker():
+    vitals = Vitals()
+    for now in range(MINUTE, 30 * MINUTE, MINUTE):
+        vitals.fail(now, now, is_dead=False)
+
+    assert vitals.open_until is None
+
+
+def test_a_subscription_is_stopped_after_five_days_of_failures_and_its_owner_is_warned():
+    """Check 36."""
+    vitals = Vitals()
+    told = {}
+    for hour in range(125):
+        notice = vitals.fail(hour * HOUR, hour * HOUR, is_dead=hour in {80, 121})
+        vitals.open_until, vitals.trips = None, 0
+        if notice:
+            told[hour] = notice, vitals.warned
+    assert told == {
+        60: (NoticeKind.FAILING, 50),
+        84: (NoticeKind.FAILING, 70),
+        108: (NoticeKind.FAILING, 90),
+        120: (NoticeKind.FAILING, 100),  # it has left one dead letter only
+        121: (NoticeKind.STOPPED, 100),
+    }
+    assert vitals.stopped_why == "failing"
+    vitals.enable()
+    assert vitals == Vitals(last_failure_at=124 * HOUR, window_at=vitals.window_at, warned=TOLD)
+    assert vitals.fail(125 * HOUR, 125 * HOUR, is_dead=False) is None
+    assert vitals.succeed(126 * HOUR) is NoticeKind.RECOVERED
+
+
+def test_a_success_ends_the_failures_and_says_so_after_a_warning():
+    vitals = Vitals()
+    assert vitals.succeed(1) is None
+    vitals.fail(2, 2, is_dead=True)
+    vitals.fail(4 * DAY, 4 * DAY, is_dead=True)
+
+    assert vitals.succeed(4 * DAY) is NoticeKind.RECOVERED
+    assert vitals.fail(6 * DAY, 6 * DAY, is_dead=True) is None
+
+
+@pytest.mark.parametrize(
+    ("running", "pending", "about", "room", "wakes_at"),
+    [
+        (0, 0, {}, 10, None),
+        (10, 2, {}, 0, None),
+        (0, 0, {"failures": 1}, 1, None),
+        (1, 0, {"failures": 1}, 0, None),
+        (0, 0, {"open_until": 5 * SECOND}, 0, 5 * SECOND),
+        (0, 0, {"open_until": SECOND, "failures": 9}, 1, None),
+    ],
+)
+def test_room(running, pending, about, room, wakes_at):
+    gate = Gate(Vitals(**about), Gauge(running, 10, None, 1, 0, 2 * SECOND), pending)
+
+    assert gate.room == room
+    assert room or gate.wakes_at == wakes_at
+
+
+def test_a_paced_subscription_has_no_more_than_a_burst_that_waits_for_workers():
+    gate = Gate(Vitals(), Gauge(1, 10, SECOND, 2, 0, 9 * SECOND), 1)
+    assert gate.room == 1
+    gate.started(1)
+
+    assert gate.room == 0
+    assert gate.wakes_at == 10 * SECOND
+
+
+# ---------------------------------------------------------------- through the operations
+
+
+def test_no_more_deliveries_run_at_once_than_the_subscription_allows(hooks):
+    id = hooks.create(concurrency=3).id
+    hooks.publish(*range(10))
+    hooks.advance()
+    first = hooks.claim()
+    assert len(first) == 3
+    assert hooks.advance()[-1].started == 0
+    hooks.report(first[0])
+    hooks.advance()
+
+    assert [each.payload for each in hooks.claim()] == ["3"]
+    assert hooks.health(id).in_progress == 3
+    hooks.check()
+
+
+def test_after_a_failure_deliveries_go_one_at_a_time(hooks, clock):
+    hooks.create(concurrency=3)
+    hooks.publish(*range(10))
+    hooks.deliver(FAILED, most=3)
+    for _ in range(2):
+        hooks.advance()
+        [made] = hooks.claim()
+        hooks.report(made, FAILED)
+    hooks.advance()
+    [made] = hooks.claim()
+    hooks.report(made, DONE)
+    hooks.advance()
+
+    assert len(hooks.claim()) == 3
+    hooks.check()
+
+
+def test_an_open_breaker_starts_nothing_and_costs_no_attempt(hooks, clock):
+    id = hooks.create(concurrency=10).id
+    hooks.publish(*range(20))
+    hooks.deliver(FAILED)
+    assert hooks.health(id).open_until is not None
+    assert hooks.deliver() == []
+    clock.advance(29)
+    assert hooks.deliver() == []
+    clock.advance(2)
+
+    assert len(hooks.deliver(DONE)) == 1
+    assert len(hooks.deliver(DONE)) == 10
+    assert sum(saga.attempts for saga in hooks.sagas()) == 21
+    hooks.check()
+
+
+def test_a_rate_is_kept_when_workers_stood_still(hooks, clock):
+    hooks.create(pace=SECOND, burst=1)
+    hooks.publish(*range(9))
+    hooks.advance()
+    for _ in range(5):  # no worker claims
+        clock.advance(1)
+        hooks.advance()
+    starts = []
+    for _ in range(4):
+        starts += [len(hooks.claim())]
+        clock.advance(1)
+        hooks.advance()
+
+    assert starts == [1, 1, 1, 1]
+    hooks.check()
+
+
+def test_an_ordered_subscription_delivers_in_the_order_of_events(hooks, clock):
+    hooks.create(ordered=True, concurrency=5, waits="[60000000]")
+    hooks.publish(1, 2, 3)
+    assert [each.payload for each in hooks.deliver(FAILED)] == ["1"]
+    assert hooks.run(advancing.next_wake()) >= 60 * SECOND
+    clock.advance(59)
+    assert hooks.deliver() == []
+    clock.advance(20)
+    assert [each.payload for each in hooks.deliver(FAILED)] == ["1"]  # dead: the line goes on
+
+    assert [hooks.deliver()[0].payload for _ in range(2)] == ["2", "3"]
+    assert hooks.statuses() == ["DeadLettered", "Completed", "Completed"]
+    hooks.check()
+
+
+def test_the_orchestrator_knows_when_the_next_attempt_is_due(hooks, clock):
+    hooks.create()
+    assert hooks.run(advancing.next_wake()) is None
+    hooks.publish()
+    assert hooks.run(advancing.next_wake()) == 0
+    hooks.deliver(FAILED)
+
+    assert 5 * SECOND <= hooks.run(advancing.next_wake()) <= 6 * SECOND
+
+
+@pytest.mark.parametrize(("channel", "told"), [("orders", ["saga.dead_lettered"]), ("system", [])])
+def test_a_dead_letter_is_announced_but_not_one_of_the_channel_of_announcements(
+    hooks, channel, told
+):
+    hooks.create(channel, waits="[]")
+    body = {"encoding": "json", "size": 1, "type": "towpath.test"}
+    new = Append(channel=channel, events=[EventBody(id=uuid7(), body="1", **body)])
+    hooks.run(events.append([new]))
+    hooks.route(channel)
+    hooks.advance()
+    for each in hooks.claim():
+        hooks.report(each, FAILED)
+
+    hooks.advance()
+    hooks.run(events.place(["system"]))
+    page = hooks.app.events.read("system")
+    assert [each.type for each in page.events if each.payload != 1] == told
+    assert len(hooks.letters()) == 1
+
+
+def test_the_recovery_of_a_stopped_subscription_is_announced(hooks):
+    id = hooks.create().id
+    hooks.publish()
+    hooks.deliver(GONE)
+    hooks.run(subscriptions.enable(id))
+    hooks.publish()
+    hooks.deliver()
+
+    told = [event.type for event in hooks.app.events.read("system").events]
+    assert [each for each in told if each.startswith("subscription.")] == [
+        "subscription.stopped",
+        "subscription.recovered",
+    ]
+
+
+def test_a_change_of_a_subscription_holds_for_what_waits(hooks, clock):
+    id = hooks.create(concurrency=1).id
+    hooks.publish(1, 2, 3)
+    hooks.advance()
+    changed = hooks.run(subscriptions.update(id, {"concurrency": 2, "url": "https://new.test/"}))
+    assert (changed.concurrency, changed.url) == (2, "https://new.test/")
+    hooks.advance()
+
+    assert {each.url for each in hooks.claim()} == {"https://new.test/"}
+    assert hooks.health(id).in_progress == 2
+
+
+def test_a_role_may_run_its_own_operations_only():
+    """WH-9"""
+    named = [name for names in OPERATIONS.values() for name in names]
+    assert len(named) == len(set(named))
+    assert may_run(Role.WORKER, "claim_deliveries")
+    assert not may_run(Role.WORKER, "advance")
+    assert may_run(Role.MANAGER, "anything")

@@ -1,0 +1,23 @@
+"""Subscriptions by the store's operation, with secrets as the app seals them."""
+
+from uuid import uuid4
+
+from tests.webhooks.receivers import SECRET
+from towpath.model.sealing import SealingKeys
+from towpath.model.signing import SubscriptionSecrets
+from towpath.store import subscriptions
+from towpath.store.subscriptions import NewSubscription
+
+SECOND = 10**6
+
+
+def subscribe(app, url, channel="orders", headers=None, **options):
+    given = {
+        "token": uuid4(), "channel": channel, "url": url, "types": '["*"]', "filter_rule": None,
+        "timeout": 15 * SECOND, "concurrency": 10, "pace": None, "burst": 1, "ordered": False,
+        "waits": None, "final": None, "body": "envelope", "owner": None, "description": "",
+    }  # fmt: skip
+    new = NewSubscription(**{**given, **options})
+    text = SubscriptionSecrets.of(SECRET, headers or {}).as_text()
+    keys = SealingKeys(app.settings.webhook_key)
+    return app.run(subscriptions.create(new, lambda number: keys.seal(text, number)))
