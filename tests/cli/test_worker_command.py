@@ -216,6 +216,21 @@ def test_an_apps_own_configuration_of_logging_stands(app, start, module, configu
     assert worker.stderr.readline().startswith(expected)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_a_task_prints_leaves_in_whole_lines(app, module, start, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    module.write_text(
+        f"{MODULE}\n@app.task()\ndef speak() -> None:\n    import os, sys\n"
+        "    print('the first half', end='')\n    os.write(1, b'another task\\n')\n"
+        "    print(' and the second')\n    os.write(1, b'a third\\n')\n"
+    )
+    app.jobs.enqueue("speak", {})
+
+    printed, _ = start("--burst").communicate(timeout=60)
+
+    assert "another task\nthe first half and the second\na third\n" in printed
+
+
 def test_the_log_is_as_quiet_as_asked(app, start):
     app.jobs.enqueue("mail", {"to": "ada"})
     worker = start("--burst", "--log-level", "warning")

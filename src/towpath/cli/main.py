@@ -82,7 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a replaced stream may not have it
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            # Whole lines, also under PYTHONUNBUFFERED: what tasks print at once does not mix.
+            stream.reconfigure(  # type: ignore[union-attr]
+                errors="backslashreplace", line_buffering=True, write_through=False
+            )
     given = parser(arguments).parse_args(arguments)
     try:
         code = given.run(given) or 0
