@@ -341,7 +341,7 @@ def has_read(monkeypatch):
 def test_a_reader_of_a_silent_job_hears_its_end_at_the_next_look(live, has_read, monkeypatch):
     """EV-4: no commit rings for it, so the safety net looks: each second, and once is enough.
 
-    A look that has begun before the end may come first.
+    A look that has begun before the end may come first, or may see the end already.
     """
     job = live.jobs.enqueue("talk", {})
     reading = Streaming(live, job)
@@ -350,7 +350,7 @@ def test_a_reader_of_a_silent_job_hears_its_end_at_the_next_look(live, has_read,
     looks = counted_looks(live, monkeypatch)
 
     assert reading.all() == ([], "completed")
-    assert max(looks.values()) <= 2
+    assert max(looks.values(), default=0) <= 2
     assert live.settings.poll_interval <= 1
 
 
