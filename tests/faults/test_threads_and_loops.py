@@ -107,6 +107,30 @@ def test_an_app_that_is_closed_under_its_callers_answers_each_of_them(make_app, 
     books.check()
 
 
+@on_sqlite
+def test_a_close_waits_for_a_loop_that_has_answered_and_not_yet_unlocked(make_app, monkeypatch):
+    """SQLite would free the connection under the loop, and the process would die."""
+    app, in_use = make_app(), []
+    app.jobs.enqueue("mail")
+    writer = app._database._writer
+    close = writer.close
+
+    def closing():
+        in_use.append(writer._locked)
+        close()
+
+    monkeypatch.setattr(writer, "close", closing)
+    assert writer.try_lock()  # as a loop that leads
+    ending = threading.Thread(target=app.close)
+    ending.start()
+    ending.join(0.5)  # only a close that does not wait has come so far by then
+
+    writer.unlock()
+    ending.join(60)
+
+    assert in_use == [False]
+
+
 def test_an_app_can_be_closed_while_callers_go_on_and_on(make_app, books):
     """Each goes on until it is refused; the close does not wait for ever either."""
     app, ids = make_app(), []

@@ -153,7 +153,7 @@ class SqliteDatabase:
             self._lanes.run(CLOSING, last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
-        self._writer.close()
+        self._writer.shut_down()
         with self._readers_lock:
             self._close_readers()
         self.opener.close()

@@ -40,7 +40,8 @@ class Writer:
         self._cursor: sqlite3.Cursor
         self._turn: Turn | None = None
         self._opened = False
-        self._in_use = Lock()  # guards the connection against a fork, and a run beside the lane
+        # Guards the connection against a fork, a run beside the lane, and the end of the app.
+        self._in_use = Lock()
         self._locked = False
         self._was_busy = False  # the last try to lock the file failed
         self._commit_time = 0.0
@@ -136,6 +137,16 @@ class Writer:
                 self._connection.execute("rollback")
         finally:
             self._unlock()
+            self._in_use.release()
+
+    def shut_down(self) -> None:
+        """Close the file for good, after the thread that still uses it.
+
+        An event loop answers the last call first and unlocks then. A close in between would free
+        the connection under it.
+        """
+        if self._in_use.acquire(timeout=self._settings.busy_timeout + 1):
+            self.close()
             self._in_use.release()
 
     def close(self) -> None:
