@@ -19,7 +19,7 @@ from towpath.model.sealing import new_key
 PARTS = ("router", *["orchestrator"] * 2, *["worker"] * 3, *["cleaner"] * 2)
 SUBSCRIPTIONS = 3
 QUICK = "[200000, 200000, 200000]"  # waits between four attempts, in microseconds
-SLACK = 0.5  # seconds by which a lease is longer than an attempt of one second
+SLACK = 0.5  # seconds by which a lease is longer than an attempt
 
 
 @pytest.fixture
@@ -53,7 +53,8 @@ def test_whatever_is_killed_or_stopped_each_saga_ends_once(hooks, start, tmp_pat
 
     def status(_):
         time.sleep(dice.choice([0, 0, 0.1]))  # for an incident in the middle of an attempt
-        return dice.choice([204, 204, 503])
+        # Too few failures for the breaker, which would open for half a minute and more.
+        return dice.choice([204, 204, 204, 204, 204, 503])
 
     def begin(only):
         return start("deliver", only=only, record=str(record), slack=SLACK)
@@ -64,7 +65,8 @@ def test_whatever_is_killed_or_stopped_each_saga_ends_once(hooks, start, tmp_pat
 
     with HttpReceiver(status) as receiver:
         for _ in range(SUBSCRIPTIONS):
-            subscribe(hooks.app, receiver.url, waits=QUICK, timeout=10**6)
+            # On a loaded machine no attempt takes that long, and a lost lease is soon over.
+            subscribe(hooks.app, receiver.url, waits=QUICK, timeout=4 * 10**6)
         programs = list(map(begin, PARTS))
         for program in programs:
             program.hear()
