@@ -60,7 +60,10 @@ def with_superuser(started: dict[str, str]) -> dict[str, str]:
     password = secrets.token_urlsafe(16)
     [token] = parse_qs(urlsplit(started["setup"]).query)["token"]
     account = {"email": "root@example.com", "password": password}
-    httpx.post(f"{started['url']}/api/setup", json={"token": token, **account}).raise_for_status()
+    account_made = httpx.post(
+        f"{started['url']}/api/setup", json={"token": token, **account}, timeout=60
+    )
+    account_made.raise_for_status()
     return {
         "TOWPATH_URL": started["url"],
         "TOWPATH_EMAIL": account["email"],

@@ -86,8 +86,10 @@ def test_the_events_are_the_lives_of_the_jobs(start, place, tmp_path):
 
 def one_of_each(app):
     """End jobs in the ways that chance may have left out."""
-    app.jobs.enqueue_many("post", range(6), ttr=0.5)
-    done, failed, released, buried, cancelled, _ = app.jobs.reserve("post", limit=6)
+    app.jobs.enqueue_many("post", range(5))
+    done, failed, released, buried, cancelled = app.jobs.reserve("post", limit=5)
+    app.jobs.enqueue("brief", ttr=0.5)
+    app.jobs.reserve("brief")  # and its lease ends
     app.jobs.complete(done)
     app.jobs.fail(failed, "bad luck")
     app.jobs.release(released)

@@ -100,7 +100,7 @@ def test_the_first_call_is_told_in_time_that_the_database_is_away(make_app, colo
 def test_a_call_is_told_in_time_that_packets_to_the_database_vanish(colour, black_hole):
     app = colour(App(black_hole, connect_timeout=TIMEOUT))
 
-    with in_time(), pytest.raises(DatabaseUnavailable, match="no connection was made in time"):
+    with in_time(), pytest.raises(DatabaseUnavailable, match=r"in time|timeout expired"):
         app.jobs.enqueue("mail")
 
 
