@@ -16,7 +16,7 @@ from towpath.errors import SchemaMissing, SchemaTooNew
 from towpath.operation import Mode, Operation, Steps
 from towpath.statement import Statement, Statements, no_rows, rows, split
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The newest migration that this code knows."""
 
 # Read together with this module: a process may give up the right to read it later.
