@@ -446,6 +446,24 @@ def test_upkeep_takes_it_all(app, lease, clock):
     assert (count(app, "event"), count(app, "channel")) == (0, 0)
 
 
+def test_one_round_of_upkeep_drops_many_small_channels(app, clock, monkeypatch):
+    """EV-5"""
+    monkeypatch.setattr(channels, "DELETED_AT_ONCE", 10)
+    for n in range(25):
+        app.events.publish(f"chat{n}", n)
+        app.jobs.enqueue("talk", {})
+    for lease in app.jobs.reserve("talk", limit=25):
+        said_words(app, lease, "word")
+        app.jobs.complete(lease)
+    clock.advance("4d")
+    app.run(retention.prune())
+    for n in range(25):
+        app.events.delete(f"chat{n}")
+    app.upkeep.run()
+
+    assert (count(app, "event"), count(app, "channel")) == (0, 0)
+
+
 def test_upkeep_ends_streams_that_an_older_version_left_open(app, lease):
     """During a deploy, older code moves tickets without the mark."""
     said_words(app, lease, "word")

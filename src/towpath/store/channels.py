@@ -16,7 +16,7 @@ from towpath.statement import Statements, no_rows, rows
 from towpath.store.events import GONE, gone, hold, wakeups
 
 AT_ONCE: Final = 1_000  # events that one statement deletes
-DELETED_AT_ONCE: Final = 10  # channels of which one round deletes events
+DELETED_AT_ONCE: Final = 100  # channels of which one statement deletes events
 BEYOND: Final = "{"  # sorts behind every character of a name
 
 
@@ -67,7 +67,7 @@ class sql(Statements):
     expired = rows(str)
     deleted_channels = rows(DeletedChannel)
     drop_events = rows(int)
-    drop_channel = no_rows()
+    drop_channels = no_rows()
     posted_names = rows(str)
     raise_era = rows(int)
     time_of = rows(int)
@@ -221,16 +221,17 @@ def drop_deleted() -> Operation[bool]:
     """Delete some events of channels that were deleted; say whether any may be left."""
 
     def steps() -> Steps[bool]:
-        more = False
-        for channel, source in (yield from sql.deleted_channels(limit=DELETED_AT_ONCE)):
-            dropped = yield from sql.drop_events(channel=channel, limit=AT_ONCE)
-            if len(dropped) == AT_ONCE:
-                more = True
-            else:
-                yield from _free_names(source)
-                yield sql.drop_channel(channel=channel)
-                more = more or source is not None  # it may be the next one
-        return more
+        found = yield from sql.deleted_channels(limit=DELETED_AT_ONCE)
+        if not found:
+            return False
+        items = [{"channel": each.channel} for each in found]
+        dropped = yield from sql.drop_events(items, limit=AT_ONCE)
+        sources = {each.source for each in found if each.source is not None}
+        for source in sources:
+            yield from _free_names(source)
+        yield sql.drop_channels(items)
+        is_full = len(found) == DELETED_AT_ONCE or len(dropped) == AT_ONCE
+        return is_full or bool(sources)  # a source may be the next one
 
     return Operation("drop_deleted", steps, autocommit=True)
 

@@ -71,26 +71,33 @@ select c.id as channel, c.source from towpath.channel c
  order by c.id limit :limit;
 
 -- name: drop_events [sqlite]
-delete from towpath.event where channel = :channel and seq in (
-    select seq from towpath.event where channel = :channel order by seq limit :limit)
+delete from towpath.event where (channel, seq) in (
+    select e.channel, e.seq from {items i(channel bigint)}
+     cross join towpath.event e on e.channel = i.channel limit :limit)
 returning seq;
 
 -- name: drop_events [postgres]
-delete from towpath.event where channel = :channel and seq = any(array(
-    select seq from towpath.event where channel = :channel order by seq limit :limit))
+delete from towpath.event where ctid = any(array(
+    select e.tid from {items i(channel bigint)} cross join lateral (
+        select ctid as tid from towpath.event where channel = i.channel
+         order by seq limit cast(:limit as bigint)) e
+     limit cast(:limit as bigint)))
 returning seq;
 
--- name: drop_channel [sqlite]
-delete from towpath.producer where channel = :channel;
-delete from towpath.consumer where channel = :channel;
-delete from towpath.lifetime where channel = :channel;
-delete from towpath.channel where id = :channel and name is null;
+-- Those that have no events any more.
+-- name: drop_channels [sqlite]
+delete from towpath.producer where channel {in_items channel bigint};
+delete from towpath.consumer where channel {in_items channel bigint};
+delete from towpath.lifetime where channel {in_items channel bigint};
+delete from towpath.channel where id {in_items channel bigint} and name is null
+   and not exists (select 1 from towpath.event e where e.channel = towpath.channel.id);
 
--- name: drop_channel [postgres]
-with producers as (delete from towpath.producer where channel = :channel),
-consumers as (delete from towpath.consumer where channel = :channel),
-lifetimes as (delete from towpath.lifetime where channel = :channel)
-delete from towpath.channel where id = :channel and name is null;
+-- name: drop_channels [postgres]
+with producers as (delete from towpath.producer where channel {in_items channel bigint}),
+consumers as (delete from towpath.consumer where channel {in_items channel bigint}),
+lifetimes as (delete from towpath.lifetime where channel {in_items channel bigint})
+delete from towpath.channel c where c.id {in_items channel bigint} and c.name is null
+   and (select 1 from towpath.event e where e.channel = c.id limit 1) is null;
 
 -- From name to name by the index, however many events each has.
 -- name: posted_names
