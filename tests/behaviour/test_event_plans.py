@@ -7,12 +7,15 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 
 from tests.behaviour.test_plans import MOST_ROWS, MOST_STEPS, PostgresGauge, SqliteGauge
 from towpath import App, NewEvent
+from towpath.model.channels import stream_of
 from towpath.model.cursor import START, Cursor
 from towpath.operation import Operation
 from towpath.store import channels, consumers, events, reading, trimming
@@ -22,7 +25,8 @@ from towpath.store.reading import ReadFrom
 
 CHANNELS, EVENTS, LONG = 100_000, 1_000_000, 500_000
 HOT = {
-    "publish", "read", "moved", "heads", "hold", "waiting", "posted_names", "deleted_channels",
+    "publish", "read", "moved", "states_of", "heads", "hold", "waiting", "posted_names",
+    "deleted_channels", "drop_events", "drop_channels",
     "hold_channel", "place_of", "begin_consumer", "move_consumer", "ack", "standing", "refresh",
     "list_consumers", "forget_consumer", "visit", "hold_to_trim", "limits_of", "oldest",
     "raise_low", "raise_forks", "count_consumers", "drop_below",
@@ -49,7 +53,12 @@ insert into {p}lifetime (channel, max_count, drop_acked)
 select id, 1, true from {p}channel where name like 'c%0';
 
 insert into {p}channel (name, head, created_at, source, fork_at)
-select 'fork', {long}, 0, id, {long} from {p}channel where name = 'long'
+select 'fork', {long}, 0, id, {long} from {p}channel where name = 'long';
+
+insert into {p}channel (head, created_at) select 1, 0 from {few};
+
+insert into {p}event (channel, seq, at, size, id, encoding, body)
+select id, 1, 0, 1, {id}, 'json', '1' from (select id, id as n from {p}channel where name is null) c
 """
 
 
@@ -67,6 +76,7 @@ def fill(execute: Callable[[str], object], prefix: str, id: str, numbers: str, s
                 channels=numbers.format(1, count),
                 short=numbers.format(1, count * each),
                 many=numbers.format(1, long),
+                few=numbers.format(1, 20),
             )
         )
 
@@ -124,10 +134,14 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     yield "post", events.post(_append(app, "long"))
     yield "find a time", channels.before("long", 1)
     yield "heads", channels.heads([name, "long", "nothing"])
-    yield "look", reading.moved({"long": str(long), name: first.head, "nothing": str(START)})
+    cursors = {"long": str(long), name: first.head, "nothing": str(START)}
+    yield "look", reading.moved(cursors, silent=True)
+    born = {f"job:{n}": str(long._replace(channel=long.channel + n, seq=1)) for n in range(1, 21)}
+    unborn = {stream_of(UUID(int=n)): str(START) for n in range(20)}
+    yield "look at jobs", reading.moved(born | unborn, silent=True)
     yield "list", channels.list_channels("c", name, 20)
     yield "nothing posted", channels.posted(100)
-    yield "nothing deleted", channels.drop_deleted()
+    yield "drop what is deleted", channels.drop_deleted()
     yield "attach a new consumer", consumers.attach(name, "new", None, None, 1_000)
     yield "attach a known consumer", consumers.attach("long", "mailer", None, None, 1_000)
     acks = [Ack("long", "mailer", long, 1), Ack(name, "mailer", START, 2)]
@@ -155,7 +169,7 @@ def check(subtests, app: App, gauge: PostgresGauge | SqliteGauge, most: int) -> 
         with subtests.test(msg=name):
             for query, rows, cost, plan in gauge.measure(operation, None):
                 seen.add(query.statement.name)
-                asked = len(query.items or [None])
+                asked = len(query.items or msgspec.json.decode(query.params.get("cursors", "[0]")))
                 assert cost <= most * (asked + len(rows)), (
                     f"{query.statement.name} cost {cost:,}; it asked for {asked} and answered "
                     f"{len(rows)}:\n{plan}"

@@ -10,9 +10,10 @@ from tests.conftest import InLoop, eventually
 from towpath import Limit
 from towpath.app.subscriptions import Reader
 from towpath.errors import CursorReset, NotFound
+from towpath.model.cursor import START
 from towpath.operation import Operation
 from towpath.statement import Statement
-from towpath.store import channels, leases, retention
+from towpath.store import channels, leases, reading, retention
 
 
 @pytest.fixture
@@ -297,6 +298,31 @@ def test_a_job_that_says_nothing_has_an_empty_stream_that_ends_with_it(app):
 def test_there_is_no_stream_without_a_job(app):
     with pytest.raises(NotFound, match="there is no job"):
         app.events.read("job:00000000-0000-0000-0000-000000000000")
+
+
+def test_a_look_finds_nothing_in_queued_jobs_that_say_nothing(app):
+    """EV-4: their readers cost a look, and no reads."""
+    jobs = app.jobs.enqueue_many("talk", range(100))
+    cursors = {name_of(job): str(START) for job in jobs}
+
+    assert not app.run(reading.moved(cursors, silent=False))
+    assert not app.run(reading.moved(cursors, silent=True))
+
+
+def test_a_look_finds_the_ends_and_the_first_words_of_silent_jobs(app):
+    jobs = app.jobs.enqueue_many("talk", range(5))
+    cursors = {name_of(job): str(START) for job in jobs}
+    done, said, *_ = app.jobs.reserve("talk", limit=3)
+    app.jobs.complete(done)
+    said_words(app, said, "word")
+    app.jobs.cancel(jobs[3])
+    app.jobs.delete(jobs[4])
+
+    quick = app.run(reading.moved(cursors, silent=False))
+    thorough = app.run(reading.moved(cursors, silent=True))
+
+    assert quick == {name_of(said.job)}
+    assert thorough == {name_of(job) for job in jobs if job.id != jobs[2].id}
 
 
 # ---------------------------------------------------------------- readers that wait

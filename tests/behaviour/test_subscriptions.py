@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import InLoop, eventually
 from towpath import App, NewEvent
 from towpath.errors import AppClosed, CursorReset, DatabaseUnavailable, Invalid, InvalidCursor
+from towpath.store import events, reading
 
 
 class Following:
@@ -314,6 +315,18 @@ def test_the_hub_reads_for_all_subscribers_at_once(make_app, loop, monkeypatch):
     assert all(each.payloads(11) == list(range(-1, 10)) for each in following)
 
     assert len(reads) < 100
+
+
+def test_a_look_at_a_thousand_idle_channels_finds_nothing(app):
+    """Then none of them is read: that is what a ring for all channels costs."""
+    names = [f"chat{n}" for n in range(1_000)]
+    app.run(events.append([app.events._append(name, [NewEvent(0)]) for name in names]))
+    heads = {each.name: each.head for each in app.events.list("chat", limit=1_000)}
+    assert len(heads) == 1_000
+
+    assert app.run(reading.moved(heads, silent=True)) == set()
+    app.events.publish("chat7", 1)
+    assert app.run(reading.moved(heads, silent=True)) == {"chat7"}
 
 
 def test_a_subscriber_far_behind_reads_the_database_and_comes_back(make_app, loop):

@@ -117,6 +117,29 @@ def test_a_ring_for_many_channels_is_one_look_and_reads_those_that_moved(make_ap
     assert seen == [("moved", 0), ("read", 1)]
 
 
+def test_a_ring_reads_no_job_that_has_said_nothing(make_app, loop, counted):
+    """EV-4: however many queued jobs have readers, and however often a ring comes."""
+    app, other = deaf(make_app(poll_interval=60)), make_app()
+    jobs = other.jobs.enqueue_many("talk", range(AT_ONCE * 2))
+    following = [Following(InLoop(app, loop), f"job:{job.id}") for job in jobs]
+    eventually(lambda: loop in app.events._hubs._hubs)
+    hub = app.events._hubs._hubs[loop]
+    waiting = lambda: [each for each in list(hub._watched.values()) if each.cursor]  # noqa: E731
+    eventually(lambda: len(waiting()) == AT_ONCE * 2 and not hub._rung and not hub._reading)
+    seen = counted(app)
+
+    def ring_all():
+        for name in hub._watched:
+            hub._ring(name)
+
+    for n in range(3):
+        loop.call_soon_threadsafe(ring_all)
+        eventually(lambda n=n: len(seen) > n and not hub._rung and not hub._reading)
+
+    assert seen == [("moved", 0)] * 3
+    assert not any(each.ended for each in following)
+
+
 class Stopped:
     """Stops the next read of an app from a cursor: before it looks, or when it has looked."""
 

@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 KEPT: Final = 2**18  # bytes of each channel that are kept in memory
 AT_ONCE: Final = 50  # channels that one statement reads
+SILENT_EVERY: Final = 0.5  # seconds between two looks for the ends of jobs that have said nothing
 MOST_EVENTS: Final = 500  # of one channel that one statement reads
 MOST_BYTES: Final = 2**16  # of their bodies: a page may wait in memory for each slow client
 LEAST_RENEWAL: Final = 0.1  # seconds
@@ -178,6 +179,7 @@ class Hub:
         self._watched: dict[str, Watched] = {}
         self._rung: set[str] = set()  # added to by any thread
         self._will_look = False
+        self._silent_looked_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
     def watch(self, name: str) -> Watched:
@@ -238,10 +240,17 @@ class Hub:
                 cursors[each.name] = each.cursor
         moved = set(cursors)
         if len(cursors) > AT_ONCE:  # all were rung, of which few have moved
-            moved = await self._app.arun(reading.moved(cursors))
+            moved = await self._app.arun(reading.moved(cursors, silent=self._is_silent_due()))
         left = iter([each for each in channels if each.name in moved])
         while some := list(islice(left, AT_ONCE)):
             await self._read_some(some)
+
+    def _is_silent_due(self) -> bool:
+        """Say whether to look for ends of silent jobs: the safety net finds them soon enough."""
+        is_due = self._loop.time() >= self._silent_looked_at + SILENT_EVERY
+        if is_due:
+            self._silent_looked_at = self._loop.time()
+        return is_due
 
     async def _read_some(self, waiting: Sequence[Watched]) -> None:
         reads = [

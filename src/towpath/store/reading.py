@@ -108,14 +108,28 @@ def read(reads: Sequence[ReadFrom]) -> Operation[list[Found]]:
     return Operation("read", steps, Mode.READ, autocommit=True, batch=Batch(reads, read))
 
 
-def moved(cursors: Mapping[str, str]) -> Operation[set[str]]:
-    """Name the channels of which a read behind these cursors would tell something new."""
+def moved(cursors: Mapping[str, str], *, silent: bool) -> Operation[set[str]]:
+    """Name the channels of which a read behind these cursors would tell something new.
+
+    A job that has said nothing has no channel. Its end is found if `silent`, at a higher price.
+    """
 
     def steps() -> Steps[set[str]]:
-        text = msgspec.json.encode(cursors).decode()
-        return set((yield from sql.moved(cursors=text, start=str(START))))
+        text, start = msgspec.json.encode(cursors).decode(), str(START)
+        found = set((yield from sql.moved(cursors=text, start=start)))
+        if silent:
+            unborn = [name for name, cursor in cursors.items() if cursor == start]
+            found |= yield from _over(name for name in unborn if name not in found)
+        return found
 
     return Operation("moved", steps, Mode.READ, autocommit=True)
+
+
+def _over(names: Iterable[str]) -> Steps[set[str]]:
+    """Name those of these channels that are of jobs which have ended, or are gone."""
+    jobs = {name: job for name in names if (job := job_of(name)) is not None}
+    states = (yield from _states(jobs.values())) if jobs else {}
+    return {name for name, job in jobs.items() if states.get(job, DELETED) in {DELETED, *ENDS}}
 
 
 def _is_inherited(after: Cursor, row: ReadRow) -> bool:

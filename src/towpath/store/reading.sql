@@ -88,13 +88,13 @@ select coalesce((select upto from line where id = :channel), -1) as upto,
  where c.name = :name and {alive c} order by e.seq;
 
 -- Which of many channels a read would find news in: one look for all, made in a process at each ring and
--- so as cheap as can be. A job that has said nothing has no channel, and may have ended.
+-- so as cheap as can be.
 -- name: moved [sqlite]
 select i.key as name
   from json_each(:cursors) i
   left join towpath.channel c on c.name = i.key and {alive c}
   left join (select coalesce(max(number), 0) as era from towpath.era)
- where case when c.id is null then i.value <> :start or substr(i.key, 1, 4) = 'job:'
+ where case when c.id is null then i.value <> :start
             else c.ended is not null or i.value <> printf('%04d%012d_%016d', era, c.id, c.head) end
     or exists (select 1 from towpath.posted p where p.name = i.key);
 
@@ -105,7 +105,7 @@ select i.name
     on c.name = i.name and {alive c}
    and c.name = any(array(select json_object_keys(cast(:cursors as json))))
   left join (select coalesce(max(number), 0) as era from towpath.era) as e on true
- where case when c.id is null then i.cursor <> :start or substr(i.name, 1, 4) = 'job:'
+ where case when c.id is null then i.cursor <> :start
             else c.ended is not null
               or i.cursor <> lpad(cast(e.era as text), 4, '0') || lpad(cast(c.id as text), 12, '0')
                              || '_' || lpad(cast(c.head as text), 16, '0') end
