@@ -95,6 +95,7 @@ NEEDS = {
     "DELETE /api/keys/{id}": "superuser",
     "GET /api/access": "superuser",
     "PATCH /api/access": "superuser",
+    "GET /api/me": "superuser",
     "GET /healthz": "nothing",
     "GET /api/health": "nothing",
     "GET /readyz": "nothing",

@@ -212,6 +212,20 @@ def test_the_first_superuser_is_made_once_by_the_link(web):
     assert web.app.accounts.count("_superusers") == 1
 
 
+def test_the_first_superuser_may_be_logged_in_by_a_cookie(web):
+    web.api.shared.set_up_token = "from-the-link"
+    other_site = {"origin": "https://evil.example", "host": "towpath.test"}
+    first = {**FIRST, "cookie": True}
+
+    assert refused(web.post("/api/setup", first, headers=other_site)) == (403, "csrf_refused")
+    made = web.post("/api/setup", first)
+
+    assert made.status_code == 201
+    assert made.headers["set-cookie"].startswith("towpath_auth=")
+    assert "HttpOnly" in made.headers["set-cookie"]
+    assert web.get("/api/me").json()["record"]["email"] == "root@example.org"
+
+
 def test_the_link_ends_when_a_superuser_is_made_elsewhere(quick_web):
     quick_web.api.shared.set_up_token = "from-the-link"
     token_of(quick_web.app, "_superusers", "other@example.org")

@@ -7,7 +7,7 @@ import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
 import { Topics } from "./topics.ts";
 import { type CallOptions, type Token, Transport, type TransportOptions, path } from "./transport.ts";
-import type { AccountRecord, Login } from "./types.ts";
+import type { AccountRecord, Login, Me } from "./types.ts";
 import { Webhooks } from "./webhooks.ts";
 import { Worker, type WorkerOptions } from "./worker.ts";
 
@@ -80,6 +80,25 @@ export class Towpath {
     const where = path`/api/collections/${collection}/auth-with-password`;
     const body = { identity, password, cookie };
     return this.#loggedIn(await this.#transport.post<Login>(where, { body, signal }), cookie);
+  }
+
+  /** Make the first superuser, by the token of the link that the server printed, and log in. */
+  async setUp(
+    token: string,
+    email: string,
+    password: string,
+    options: Omit<AuthOptions, "collection"> = {},
+  ): Promise<Login> {
+    const { signal, cookie } = options;
+    const body = { token, email, password, cookie };
+    return this.#loggedIn(await this.#transport.post<Login>("/api/setup", { body, signal }), cookie);
+  }
+
+  /** The superuser that is logged in, also by cookie, when that ends, and what the server is. */
+  async me(options: CallOptions = {}): Promise<Me> {
+    const me = await this.#transport.get<Me>("/api/me", options);
+    this.#record = me.record;
+    return me;
   }
 
   /** Exchange the token for a new one, which lives longer. */

@@ -1207,6 +1207,23 @@ export interface paths {
         patch: operations["set_access"];
         trace?: never;
     };
+    "/api/me": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the login of a superuser: its account, and when it ends */
+        get: operations["me"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -2552,6 +2569,40 @@ export interface components {
             };
         };
         /**
+         * Me
+         * @description The caller's login, and the server that it is at.
+         */
+        Me: {
+            /**
+             * Record
+             * @description An account, with its custom fields.
+             */
+            record: {
+                id: string;
+                collectionId: string;
+                /** @enum {unknown} */
+                collectionName: "users" | "_superusers";
+                email: string;
+                name: string;
+                /** Format: date-time */
+                created?: string;
+                /** Format: date-time */
+                updated?: string;
+            };
+            expiresAt: string;
+            version: string;
+            database: components["schemas"]["Database"];
+            dashboard: string | null;
+        };
+        /**
+         * Database
+         * @description The database of the server.
+         */
+        Database: {
+            kind: string;
+            name: string;
+        };
+        /**
          * HealthOutput
          * @description The health of the server.
          */
@@ -2576,6 +2627,8 @@ export interface components {
             /** Format: email */
             email: string;
             password: string;
+            /** @default false */
+            cookie?: boolean;
         };
     };
     responses: never;
@@ -10021,6 +10074,62 @@ export interface operations {
             };
         };
     };
+    me: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the login of a superuser: its account, and when it ends */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     health: {
         parameters: {
             query?: never;
@@ -10260,7 +10369,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description forbidden */
+            /** @description forbidden, csrf_refused */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10336,7 +10445,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description forbidden */
+            /** @description forbidden, csrf_refused */
             403: {
                 headers: {
                     [name: string]: unknown;

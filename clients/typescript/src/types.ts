@@ -127,4 +127,6 @@ export type AccountRecord = Schemas["LoggedIn"]["record"] & OwnFields;
 export type NewAccount = Json<operations["create_record"]["requestBody"]> & OwnFields;
 export type AccountChange = Partial<NewAccount>;
 export type AccountPage = Omit<Schemas["Records"], "items"> & { items: AccountRecord[] };
+/** A login of a superuser, and the server that it is at. */
+export type Me = Omit<Schemas["Me"], "record"> & { record: AccountRecord };
 export type Login = Omit<Schemas["LoggedIn"], "record"> & { record: AccountRecord };

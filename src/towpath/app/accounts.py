@@ -1,6 +1,7 @@
 """The verbs of accounts: users and superusers, their passwords and tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -108,6 +109,10 @@ class Accounts:
         """Return the account of a token; InvalidToken if it is wrong, expired or revoked."""
         return await self._app.arun(accounts.verify(token))
 
+    async def aexpiry(self, token: str) -> datetime:
+        """Return when a token expires; InvalidToken if it is wrong, expired or revoked."""
+        return await self._app.arun(accounts.expiry(token))
+
     async def arefresh(self, token: str) -> tuple[Account, str]:
         """Return the account of a token and a new token of its login; the old one stays valid."""
         return await self._app.arun(accounts.refresh(token, self._lifetime))
@@ -210,6 +215,10 @@ class Accounts:
     def verify(self, token: str) -> Account:
         """Return the account of a token; InvalidToken if it is wrong, expired or revoked."""
         return self._app.run(accounts.verify(token))
+
+    def expiry(self, token: str) -> datetime:
+        """Return when a token expires; InvalidToken if it is wrong, expired or revoked."""
+        return self._app.run(accounts.expiry(token))
 
     def refresh(self, token: str) -> tuple[Account, str]:
         """Return the account of a token and a new token of its login; the old one stays valid."""

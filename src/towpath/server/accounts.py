@@ -196,12 +196,12 @@ class AccessShown(ResponseBody, rename=None):
 )
 async def log_in(request: Request, collection: Collection, body: Login) -> Answer[LoggedIn]:
     """Log in with an e-mail address and a password."""
-    if body.cookie and not request.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
-        refuse_cross_site("POST", request.headers)  # another site must not set our cookie
+    if body.cookie:
+        refuse_foreign_cookie(request)
     account, token = await request.app.accounts.alogin(
         collection, body.identity, body.password, client=network_of(request.client)
     )
-    return _logged_in(request, account, token, as_cookie=body.cookie)
+    return logged_in(request, account, token, as_cookie=body.cookie)
 
 
 @routes.post("/api/collections/{collection}/auth-refresh", errors=("invalid_token",))
@@ -209,7 +209,7 @@ async def refresh(request: Request, collection: Collection) -> Answer[LoggedIn]:
     """Exchange a token for a new one of the same login; the old one works until it expires."""
     token, as_cookie = _own_token(request, collection)
     account, fresh = await request.app.accounts.arefresh(token)
-    return _logged_in(request, account, fresh, as_cookie=as_cookie)
+    return logged_in(request, account, fresh, as_cookie=as_cookie)
 
 
 @routes.post("/api/collections/{collection}/auth-logout", status=204, errors=("invalid_token",))
@@ -240,13 +240,25 @@ def _own_token(request: Request, collection: Collection) -> tuple[str, bool]:
     if request.caller.auth.get("collectionName") != collection:
         msg = f"this token is not of an account in {collection.value}; log in there first"
         raise InvalidToken(msg)
+    return token_and_place(request)
+
+
+def token_and_place(request: Request) -> tuple[str, bool]:
+    """Return the token of the caller, and whether it came in a cookie."""
     token = token_of(request.headers)
     return (token, False) if token else (cookie(request.headers, COOKIE) or "", True)
 
 
-def _logged_in(
+def refuse_foreign_cookie(request: Request) -> None:
+    """Refuse a page of another site that would set our cookie."""
+    if not request.headers.keys().isdisjoint({b"origin", b"sec-fetch-site"}):
+        refuse_cross_site("POST", request.headers)
+
+
+def logged_in(
     request: Request, account: Account, token: str, *, as_cookie: bool
 ) -> Answer[LoggedIn]:
+    """Answer a login; with its cookie, if the caller wants one."""
     body = LoggedIn(token=token, record=record_of(account))
     header = _cookie(request, token, int(request.app.settings.token_lifetime))
     return Answer(body, headers=(header,) if as_cookie else ())

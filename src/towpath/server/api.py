@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from towpath import App
-from towpath.server import accounts, channels, consumers, jobs, system, topics, webhooks, work
+from towpath.server import (
+    accounts,
+    channels,
+    consumers,
+    jobs,
+    overview,
+    system,
+    topics,
+    webhooks,
+    work,
+)
 from towpath.server.bodies import Receive, Scope, Send
 from towpath.server.endpoint import Endpoint, Written, refused, write
 from towpath.server.errors import Refusal
@@ -32,6 +42,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     accounts.routes,
     accounts.keys,
     accounts.access,
+    overview.routes,
     system.routes,
 )
 ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)

@@ -27,6 +27,7 @@ class Shared:
         self.live: set[object] = set()  # the sessions of WebSockets
         self.origins: frozenset[str] = frozenset()  # other sites whose pages may connect
         self.document: dict[str, Any] = {}  # the OpenAPI document
+        self.bundle: str | None = None  # the hash of the dashboard's files, if they are there
         self.set_up_token: str | None = None  # set while the first superuser may be created
         self.worker: Worker | None = None  # of this process
         # Base64 adds a third; the rest is for the other fields.

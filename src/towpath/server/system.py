@@ -6,8 +6,13 @@ from typing import Any, Final
 
 from towpath.errors import InvalidState
 from towpath.server import pages
-from towpath.server.accounts import Email, LoggedIn, Password
-from towpath.server.authentication import record_of
+from towpath.server.accounts import (
+    Email,
+    LoggedIn,
+    Password,
+    logged_in,
+    refuse_foreign_cookie,
+)
 from towpath.server.endpoint import HTML, PAGE_HEADERS
 from towpath.server.errors import Refusal
 from towpath.server.inputs import Input
@@ -18,7 +23,7 @@ from towpath.server.routes import Answer, Routes
 
 routes: Final = Routes("other")
 
-SET_UP_ERRORS: Final = ("forbidden", "login_required", "invalid_state")
+SET_UP_ERRORS: Final = ("forbidden", "login_required", "invalid_state", "csrf_refused")
 
 
 class SetUp(Input):
@@ -27,6 +32,7 @@ class SetUp(Input):
     token: str  # of the link that `towpath serve` prints
     email: Email
     password: Password
+    cookie: bool = False  # also log in by a cookie that scripts cannot read
 
 
 class HealthOutput(ResponseBody):
@@ -107,12 +113,15 @@ async def set_up_page(request: Request, query: SetUpQuery) -> Answer[str]:
     status=201,
     errors=SET_UP_ERRORS,
 )
-async def set_up(request: Request, body: SetUp) -> LoggedIn:
+async def set_up(request: Request, body: SetUp) -> Answer[LoggedIn]:
     """Create the first superuser: once, from the server's machine, with the token of the link."""
+    if body.cookie:
+        refuse_foreign_cookie(request)
     await _require_set_up(request, body.token)
     account = await request.app.accounts.acreate_first(body.email, body.password)
     request.shared.set_up_token = None
-    return LoggedIn(token=await request.app.accounts.atoken(account), record=record_of(account))
+    token = await request.app.accounts.atoken(account)
+    return logged_in(request, account, token, as_cookie=body.cookie)
 
 
 async def _require_set_up(request: Request, token: str) -> None:

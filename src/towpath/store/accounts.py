@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -222,6 +223,16 @@ def verify(token: str) -> Operation[Account]:
         return (yield from _verified(token))[0]
 
     return Operation("verify_token", steps, Mode.READ)
+
+
+def expiry(token: str) -> Operation[datetime]:
+    """Return when a token that holds expires."""
+
+    def steps() -> Steps[datetime]:
+        _, claims = yield from _verified(token)
+        return as_datetime(claims.exp * 10**6)
+
+    return Operation("token_expiry", steps, Mode.READ)
 
 
 def revoke(token: str, lifetime: int) -> Operation[None]:

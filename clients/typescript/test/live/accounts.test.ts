@@ -37,6 +37,19 @@ test("a login tells who it is, and every later call is made by it", async () => 
   await assert.rejects(new Towpath(url, { token }).jobs.stats(), Unauthorized);
 });
 
+test("a superuser learns when its login ends, and which server this is", async () => {
+  const client = await superuser();
+
+  const me = await client.me();
+
+  assert.equal(me.record.email, email);
+  assert.ok(new Date(me.expiresAt) > new Date());
+  assert.match(me.version, /^\d/);
+  assert.ok(["sqlite", "postgresql", "memory"].includes(me.database.kind));
+  assert.deepEqual(client.record, me.record);
+  await assert.rejects(new Towpath(url).me(), Unauthorized);
+});
+
 test("a kept token is as good as a login", async () => {
   const again = new Towpath(url, { token: (await superuser()).token });
 
