@@ -296,15 +296,15 @@ async def create_record(request: Request, collection: Collection, body: NewRecor
             msg = f"`{name}` is required and must be a string"
             raise Invalid(msg)
     _check_confirmed(body)
-    return record_of(
-        await request.app.accounts.acreate(
-            collection,
-            body["email"],
-            body["password"],
-            name=body.get("name", ""),
-            fields=_custom_fields(body),
-        )
+    created = await request.app.accounts.acreate(
+        collection,
+        body["email"],
+        body["password"],
+        name=body.get("name", ""),
+        fields=_custom_fields(body),
     )
+    await request.acted("account.created", collection=collection, account=created.id)
+    return record_of(created)
 
 
 @routes.get("/api/collections/{collection}/records/{id}")
@@ -339,6 +339,8 @@ async def change_record(
         name=body.get("name"),
         fields=_custom_fields(body),
     )
+    named = sorted(body.keys() & BUILT_IN)
+    await request.acted("account.changed", collection=collection, account=id, changed=named)
     return record_of(changed)
 
 
@@ -347,6 +349,7 @@ async def delete_record(request: Request, collection: Collection, id: str) -> No
     """Delete an account and end its tokens; the last superuser cannot be deleted."""
     request.require_superuser()
     await request.app.accounts.adelete(collection, id)
+    await request.acted("account.deleted", collection=collection, account=id)
 
 
 async def _require_old_password(
@@ -399,6 +402,7 @@ async def create_key(request: Request, body: KeyInput) -> MadeKey:
         channels=body.channels,
         expires_in=body.expires_in,
     )
+    await request.acted("key.created", key=key.id, name=key.name)
     made = {name: getattr(key, name) for name in KeyShown.__struct_fields__}
     return MadeKey(**made, secret=secret)
 
@@ -408,6 +412,7 @@ async def revoke_key(request: Request, id: str) -> None:
     """Revoke an API key."""
     request.require_superuser()
     await request.app.keys.arevoke(id)
+    await request.acted("key.revoked", key=id)
 
 
 def _key(key: ApiKey) -> KeyShown:
@@ -434,7 +439,10 @@ async def set_access(request: Request, body: AccessChange) -> AccessShown:
         changes["topics"] = {topic: _given_rules(rules) for topic, rules in body.topics.items()}
     if body.channels is not UNSET:
         changes["channels"] = {name: _given_rules(each) for name, each in body.channels.items()}
-    return _access(await request.app.access.aset(**changes))
+    changed = await request.app.access.aset(**changes)
+    # Not the rules themselves: they may name secrets.
+    await request.acted("access.changed", changed=sorted(changes))
+    return _access(changed)
 
 
 def _given_rules(rules: TopicRules | ChannelRules | None) -> dict[str, str | None] | None:

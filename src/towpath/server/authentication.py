@@ -113,12 +113,7 @@ class Authentication:
             if not self._external.is_set_up or is_ours(token):
                 raise
             return await self._external_user(token)
-        is_user = account.collection is Collection.USERS
-        return Caller(
-            kind="user" if is_user else "superuser",
-            name=f"{account.collection} {account.id}",
-            auth=record_of(account),
-        )
+        return caller_of(account)
 
     async def _external_user(self, token: str) -> Caller:
         """Return the user of another issuer's token; it is never one of our own accounts."""
@@ -133,6 +128,16 @@ class Authentication:
         if now - self._noted.get(key.id, -NOTE_USE_EVERY) >= NOTE_USE_EVERY:
             self._noted[key.id] = now
             await self._app.keys.aused([key.id])
+
+
+def caller_of(account: Account) -> Caller:
+    """Return the caller that an account of ours is."""
+    is_user = account.collection is Collection.USERS
+    return Caller(
+        kind="user" if is_user else "superuser",
+        name=f"{account.collection} {account.id}",
+        auth=record_of(account),
+    )
 
 
 def token_of(headers: Headers) -> str | None:

@@ -153,6 +153,7 @@ async def delete_channel(request: Request, name: OwnChannel) -> None:
     await request.require_channel("manage", name)
     if not await request.app.events.adelete(name):
         raise _unknown(name)
+    await request.acted("channel.deleted", channel=name)
 
 
 @routes.post("/api/channels/{name}/close", status=204)

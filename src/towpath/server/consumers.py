@@ -171,3 +171,4 @@ async def limit_channel(request: Request, name: ChannelName, body: LimitsInput) 
         max_count=body.max_count,
         drop_acked=body.drop_acked,
     )
+    await request.acted("channel.limited", channel=name)

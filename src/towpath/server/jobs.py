@@ -107,6 +107,8 @@ async def enqueue(request: Request, body: JobInput) -> Answer[JobShown]:
         job = await request.app.jobs.aenqueue(body.topic, payload, **options)
     if "id" in options and job.id != options["id"]:
         return Answer(_existing(request, job), 200)
+    if request.caller.kind == "superuser":  # by hand; what users enqueue is their application's
+        await request.acted("job.enqueued", job=job.id, topic=job.topic)
     return Answer(_stored(request, job))
 
 
@@ -125,6 +127,8 @@ async def enqueue_many(request: Request, body: NewJobs) -> Items[JobShown]:
     calls = [(new.topic, *_as_task(request, new, hidden)) for new in body.jobs]
     with _named_by_caller(hidden):
         jobs = await request.app.jobs.aenqueue_all(calls)
+    if request.caller.kind == "superuser":
+        await request.acted("job.enqueued", count=len(jobs))
     return Items(
         items=[
             _stored(request, job) if new.key is None else _existing(request, job)
@@ -235,7 +239,9 @@ async def delete(request: Request, id: UUID, query: Holder) -> None:
     a reserved job.
     """
     if query.epoch is None:
-        await request.app.jobs.adelete(await request.job("manage", id))
+        job = await request.job("manage", id)
+        await request.app.jobs.adelete(job)
+        await _acted(request, "deleted", job)
     else:
         job = await request.job("work", id)
         await request.app.jobs.adelete(Lease(job=job, epoch=query.epoch, until=None))
@@ -244,19 +250,25 @@ async def delete(request: Request, id: UUID, query: Holder) -> None:
 @routes.post("/api/jobs/{id}/requeue", errors=("invalid_state", "key_taken"))
 async def requeue(request: Request, id: UUID) -> JobShown:
     """Make a failed or cancelled job ready again; retries and crashes start at 0."""
-    return job_shown(await request.app.jobs.arequeue(await request.job("manage", id)))
+    job = await request.app.jobs.arequeue(await request.job("manage", id))
+    await _acted(request, "requeued", job)
+    return job_shown(job)
 
 
 @routes.post("/api/jobs/{id}/cancel", errors=("invalid_state",))
 async def cancel(request: Request, id: UUID) -> JobShown:
     """Cancel a job; a running one is asked to stop and ends when its worker does."""
-    return job_shown(await request.app.jobs.acancel(await request.job("manage", id)))
+    job = await request.app.jobs.acancel(await request.job("manage", id))
+    await _acted(request, "cancelled", job)
+    return job_shown(job)
 
 
 @routes.post("/api/jobs/{id}/kick", errors=("not_buried", "key_taken"))
 async def kick(request: Request, id: UUID) -> JobShown:
     """Make a buried or delayed job ready; its counters are kept."""
-    return job_shown(await request.app.jobs.akick_job(await request.job("manage", id)))
+    job = await request.app.jobs.akick_job(await request.job("manage", id))
+    await _acted(request, "kicked", job)
+    return job_shown(job)
 
 
 @routes.patch("/api/jobs/{id}", errors=("invalid_state",))
@@ -266,6 +278,7 @@ async def change(request: Request, id: UUID, body: JobChangeInput) -> JobShown:
     changed = await request.app.jobs.areschedule(
         job, delay=body.delay, run_at=body.run_at, priority=body.priority
     )
+    await _acted(request, "changed", changed)
     return job_shown(changed)
 
 
@@ -294,6 +307,10 @@ async def stream(request: Request, id: UUID, query: After) -> StreamShown:
 async def runs(request: Request, id: UUID) -> Items[RunShown]:
     """Read the runs of a job that chooses its workers, one for each worker."""
     return all_shown(RunShown, await request.app.jobs.aruns(await request.job("manage", id)))
+
+
+async def _acted(request: Request, what: str, job: Job) -> None:
+    await request.acted(f"job.{what}", job=job.id, topic=job.topic)
 
 
 def _id_of(request: Request, new: JobInput, key: bytes) -> UUID:

@@ -8,6 +8,7 @@ others      may do what a rule allows: the topic's rule, or the general one if i
 import asyncio
 import base64
 import contextlib
+import logging
 import time
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from towpath.errors import NotFound
+from towpath.errors import NotFound, TowpathError
 from towpath.model.access import Access
 from towpath.model.channels import JOB, SYSTEM, checked_channel
 from towpath.model.consumers import Owner
@@ -38,6 +39,7 @@ T = TypeVar("T")
 Verb = Literal["enqueue", "manage", "work"]
 ChannelVerb = Literal["publish", "subscribe", "manage"]
 
+log: Final = logging.getLogger("towpath.server")
 CHECKED_FOR: Final = 1.0  # seconds for which a right counts as checked
 parsed: Final = lru_cache(maxsize=1_000)(Rule.parse)
 
@@ -390,6 +392,22 @@ class Request:
             return Refusal(403, "forbidden", message)
         rule = "webhook" if verb == "webhooks" else verb
         return Refusal(403, "forbidden", f"the {rule}_rule does not allow this")
+
+    async def acted(self, what: str, *, count: int = 1, **about: object) -> None:
+        """Post what a person did, once it is done; requests with an API key are no acts.
+
+        If it cannot be posted, that is logged: an error would say that nothing was done.
+        """
+        if self.caller.kind not in {"superuser", "user"}:
+            return
+        auth = self.caller.auth
+        who = {"collection": auth["collectionName"], "id": auth["id"]}
+        who["name"] = auth.get("name") or auth["email"]
+        fields = {**about, "who": who, "count": count, "from": self.client}
+        try:
+            await self.app.acts.anote(what, fields)
+        except TowpathError:
+            log.exception("the act %s of %s could not be posted", what, self.caller.name)
 
     async def unless_disconnected(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Return a result; None if the client disconnects or the server stops before it."""

@@ -13,6 +13,7 @@ from towpath.server.accounts import (
     logged_in,
     refuse_foreign_cookie,
 )
+from towpath.server.authentication import caller_of
 from towpath.server.endpoint import HTML, PAGE_HEADERS
 from towpath.server.errors import Refusal
 from towpath.server.inputs import Input
@@ -120,6 +121,8 @@ async def set_up(request: Request, body: SetUp) -> Answer[LoggedIn]:
     await _require_set_up(request, body.token)
     account = await request.app.accounts.acreate_first(body.email, body.password)
     request.shared.set_up_token = None
+    request.caller = caller_of(account)
+    await request.acted("account.created", collection=account.collection, account=account.id)
     token = await request.app.accounts.atoken(account)
     return logged_in(request, account, token, as_cookie=body.cookie)
 

@@ -49,6 +49,7 @@ async def pause_topic(request: Request, topic: Topic, body: Pause) -> None:
     """
     request.require("manage", topic)
     await request.app.topics.apause(topic, body.duration, create=body.create)
+    await request.acted("topic.paused", topic=topic, duration=body.duration)
 
 
 @routes.post("/api/topics/{topic}/resume", status=204)
@@ -56,20 +57,25 @@ async def resume_topic(request: Request, topic: Topic) -> None:
     """Resume a paused topic."""
     request.require("manage", topic)
     await request.app.topics.aresume(topic)
+    await request.acted("topic.resumed", topic=topic)
 
 
 @routes.post("/api/topics/{topic}/kick")
 async def kick_topic(request: Request, topic: Topic, body: Kick) -> Kicked:
     """Make buried jobs ready, in the order they were buried; if none is buried, delayed ones."""
     request.require("manage", topic)
-    return Kicked(kicked=await request.app.jobs.akick(topic, body.limit))
+    kicked = await request.app.jobs.akick(topic, body.limit)
+    await request.acted("topic.kicked", topic=topic, count=kicked)
+    return Kicked(kicked=kicked)
 
 
 @routes.post("/api/topics/{topic}/purge")
 async def purge_topic(request: Request, topic: Topic) -> Purged:
     """Delete the pending and failed jobs of a topic."""
     request.require("manage", topic)
-    return Purged(purged=await request.app.jobs.apurge(topic))
+    purged = await request.app.jobs.apurge(topic)
+    await request.acted("topic.purged", topic=topic, count=purged)
+    return Purged(purged=purged)
 
 
 @schedules.get("/api/schedules")
@@ -111,6 +117,7 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
         catch_up=body.catch_up,
         **options,
     )
+    await request.acted("schedule.set", schedule=name, topic=body.topic)
     return schedule_shown(stored)
 
 
@@ -118,18 +125,21 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
 async def delete_schedule(request: Request, name: Text) -> None:
     """Delete a schedule; the jobs that it has enqueued stay."""
     await request.app.schedules.adelete((await _schedule(request, name)).name)
+    await request.acted("schedule.deleted", schedule=name)
 
 
 @schedules.post("/api/schedules/{name}/pause", status=204)
 async def pause_schedule(request: Request, name: Text) -> None:
     """Pause a schedule until it is resumed."""
     await request.app.schedules.apause((await _schedule(request, name)).name)
+    await request.acted("schedule.paused", schedule=name)
 
 
 @schedules.post("/api/schedules/{name}/resume", status=204)
 async def resume_schedule(request: Request, name: Text) -> None:
     """Resume a paused schedule; missed fires are skipped."""
     await request.app.schedules.aresume((await _schedule(request, name)).name)
+    await request.acted("schedule.resumed", schedule=name)
 
 
 @schedules.post("/api/schedules/{name}/run", errors=("max_jobs_reached",))
@@ -139,7 +149,9 @@ async def run_schedule(request: Request, name: Text) -> JobShown:
     payload = msgspec.json.decode(stored(schedule.body, schedule.encoding))
     new = {"topic": schedule.topic, "payload": payload, "encoding": schedule.encoding}
     request.require_enqueue(schedule.topic, new)
-    return job_shown(await request.app.schedules.arun(schedule.name))
+    job = await request.app.schedules.arun(schedule.name)
+    await request.acted("schedule.run", schedule=name, job=job.id, topic=job.topic)
+    return job_shown(job)
 
 
 @workers.get("/api/workers")

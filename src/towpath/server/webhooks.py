@@ -200,6 +200,7 @@ async def create_subscription(request: Request, body: SubscriptionInput) -> Made
     made, secret = await request.app.webhooks.acreate(
         body.channel, body.url, secret=body.secret, check=_managed_by(request), **options
     )
+    await request.acted("webhook.created", subscription=made.id, channel=made.channel)
     return made_shown(made, secret)
 
 
@@ -247,6 +248,7 @@ async def update_subscription(
     changed = await request.app.webhooks.aupdate(
         subscription, check=_managed_by(request), **changes
     )
+    await request.acted("webhook.changed", subscription=subscription, changed=sorted(changes))
     return subscription_shown(changed)
 
 
@@ -255,27 +257,34 @@ async def delete_subscription(request: Request, subscription: int) -> None:
     """Delete a subscription and its secrets; deliveries that wait for it are cancelled."""
     await request.subscription(subscription)
     await request.app.webhooks.adelete(subscription)
+    await request.acted("webhook.deleted", subscription=subscription)
 
 
 @routes.post("/api/webhooks/{subscription}/pause")
 async def pause_subscription(request: Request, subscription: int) -> Paused:
     """Hold what is published for a subscription until it is resumed."""
     await request.subscription(subscription)
-    return Paused(under_way=await request.app.webhooks.apause(subscription))
+    under_way = await request.app.webhooks.apause(subscription)
+    await request.acted("webhook.paused", subscription=subscription)
+    return Paused(under_way=under_way)
 
 
 @routes.post("/api/webhooks/{subscription}/resume")
 async def resume_subscription(request: Request, subscription: int) -> SubscriptionShown:
     """Deliver again: what was held, in its order, and what is new."""
     await request.subscription(subscription)
-    return subscription_shown(await request.app.webhooks.aresume(subscription))
+    resumed = await request.app.webhooks.aresume(subscription)
+    await request.acted("webhook.resumed", subscription=subscription)
+    return subscription_shown(resumed)
 
 
 @routes.post("/api/webhooks/{subscription}/enable")
 async def enable_subscription(request: Request, subscription: int) -> SubscriptionShown:
     """Start a subscription that its failures, or a 410, have stopped."""
     await request.subscription(subscription)
-    return subscription_shown(await request.app.webhooks.aenable(subscription))
+    enabled = await request.app.webhooks.aenable(subscription)
+    await request.acted("webhook.enabled", subscription=subscription)
+    return subscription_shown(enabled)
 
 
 @routes.post("/api/webhooks/{subscription}/rotate", errors=("invalid_secret", *NO_KEY))
@@ -288,6 +297,7 @@ async def rotate_secret(request: Request, subscription: int, body: Rotation) -> 
     secret = await request.app.webhooks.arotate(
         subscription, secret=body.secret, overlap=body.overlap
     )
+    await request.acted("webhook.rotated", subscription=subscription)
     return RotatedSecret(secret=secret)
 
 
@@ -295,7 +305,9 @@ async def rotate_secret(request: Request, subscription: int, body: Rotation) -> 
 async def ping_subscription(request: Request, subscription: int) -> SagaShown:
     """Deliver an event of type `ping` to a subscription, the way that all events go."""
     await request.subscription(subscription)
-    return shown(SagaShown, await request.app.webhooks.aping(subscription))
+    saga = await request.app.webhooks.aping(subscription)
+    await request.acted("webhook.pinged", subscription=subscription, saga=saga.id)
+    return shown(SagaShown, saga)
 
 
 @routes.get("/api/webhooks/{subscription}/health")
@@ -318,7 +330,9 @@ async def replay_subscription(
     if body.preview:
         return ReplayShown(count=await webhooks.apreview(subscription, **asked), job=None)
     job = await webhooks.areplay(subscription, **asked)
-    return ReplayShown(count=job.payload["count"], job=job.id)
+    count = job.payload["count"]
+    await request.acted("webhook.replayed", subscription=subscription, job=job.id, count=count)
+    return ReplayShown(count=count, job=job.id)
 
 
 @routes.get("/api/webhooks/sagas", errors=("not_found",))
@@ -353,6 +367,7 @@ async def resend_saga(request: Request, saga: int, body: Resend) -> SagaShown:
     """Deliver the event of an ended saga once more, by a new saga; a delivered one if confirmed."""
     await _saga(request, saga)
     again = await request.app.webhooks.sagas.aresend(saga, confirm=body.confirm)
+    await request.acted("saga.resent", subscription=again.subscription, saga=saga)
     return shown(SagaShown, again)
 
 
@@ -360,7 +375,9 @@ async def resend_saga(request: Request, saga: int, body: Resend) -> SagaShown:
 async def cancel_saga(request: Request, saga: int) -> SagaShown:
     """End a saga without a further attempt; one with an attempt under way ends with it."""
     await _saga(request, saga)
-    return shown(SagaShown, await request.app.webhooks.sagas.acancel(saga))
+    cancelled = await request.app.webhooks.sagas.acancel(saga)
+    await request.acted("saga.cancelled", subscription=cancelled.subscription, saga=saga)
+    return shown(SagaShown, cancelled)
 
 
 @routes.get("/api/webhooks/dead-letters", errors=("not_found",))
@@ -385,14 +402,16 @@ async def requeue_dead_letter(request: Request, letter: int) -> SagaShown:
     await _letter(request, letter)
     actor = request.caller.name[:255]
     saga = await request.app.webhooks.dead_letters.arequeue(letter, actor=actor)
+    await request.acted("dead_letter.requeued", subscription=saga.subscription, letter=letter)
     return shown(SagaShown, saga)
 
 
 @routes.delete("/api/webhooks/dead-letters/{letter}", status=204)
 async def delete_dead_letter(request: Request, letter: int) -> None:
     """Forget a dead letter."""
-    await _letter(request, letter)
+    found = await _letter(request, letter)
     await request.app.webhooks.dead_letters.adelete(letter)
+    await request.acted("dead_letter.deleted", subscription=found.subscription, letter=letter)
 
 
 def _managed_by(request: Request) -> Callable[[WebhookSubscription], None]:

@@ -2,7 +2,8 @@
 
 A change and its event are one transaction. An operation whose statements may commit one by one asks
 `is_posted` before it makes the change; to post ends that. LEVELS says from which setting on a type
-is posted.
+is posted. An act, which is what a person did over HTTP, is posted after it, in a transaction of its
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from towpath.model.channels import SYSTEM
 from towpath.model.ids import uuid7
 from towpath.model.payload import Encoding, clean_text
-from towpath.operation import Steps, Wakeup, is_posted, posted, rings
+from towpath.operation import Operation, Steps, Wakeup, is_posted, posted, rings
 from towpath.statement import Statements, rows
 from towpath.store import events
 from towpath.store.event_rows import EventBody
@@ -53,6 +54,7 @@ LEVELS: Final[Mapping[str, str]] = {
     "saga.dead_lettered": FAILURES,
     "webhooks.gap": FAILURES,
 }
+ACT: Final = "act."  # begins the types of what people did
 MOST_ERROR: Final = 1_000  # characters
 _encoder: Final = msgspec.json.Encoder()
 
@@ -135,6 +137,16 @@ def post(changes: Sequence[LifecycleEvent]) -> Steps[None]:
     yield from _post([each for each in changes if LEVELS[each.type] in levels])
 
 
+def post_act(what: str, fields: Mapping[str, Any]) -> Operation[None]:
+    """Post what a person did, whatever the setting says."""
+    bodies = [_body(LifecycleEvent(f"{ACT}{what}", fields))]  # once: its id stays in a repetition
+
+    def steps() -> Steps[None]:
+        yield from _post_bodies(bodies)
+
+    return Operation("post_act", steps)
+
+
 def _posted_levels(levels: Iterable[str]) -> Steps[Collection[str]]:
     found: set[str] = set()
     for level in dict.fromkeys(levels):
@@ -145,10 +157,13 @@ def _posted_levels(levels: Iterable[str]) -> Steps[Collection[str]]:
 
 def _post(changes: Sequence[LifecycleEvent]) -> Steps[None]:
     if changes:
-        append = events.Append(channel=SYSTEM, events=[_body(each) for each in changes])
-        yield from events.post(append).inside()
-        yield from rings(Wakeup("channel", SYSTEM))
+        yield from _post_bodies([_body(each) for each in changes])
     yield from posted()
+
+
+def _post_bodies(bodies: Sequence[EventBody]) -> Steps[None]:
+    yield from events.post(events.Append(channel=SYSTEM, events=bodies)).inside()
+    yield from rings(Wakeup("channel", SYSTEM))
 
 
 def _body(change: LifecycleEvent) -> EventBody:
