@@ -2,10 +2,20 @@
 
 import pytest
 
-from tests.behaviour.job_streams import body, name_of, outcome, read, said_words, spoken
+from tests.behaviour.job_streams import (
+    Streaming,
+    body,
+    name_of,
+    outcome,
+    read,
+    said_words,
+    spoken,
+)
+from tests.conftest import eventually
 from towpath import Limit, NewEvent
 from towpath.errors import InvalidChannel, LeaseLost, WordsMissing
 from towpath.operation import Operation, answered
+from towpath.statement import Statement
 from towpath.store import leases, streams
 
 
@@ -152,17 +162,17 @@ def tries(app, job):
     return [event.payload["towpath"] for event in read(app, job).events if event.type]
 
 
-@pytest.mark.parametrize(
-    ("how", "after"),
-    [
-        ({"goal": "ready"}, "release"),
-        ({"goal": "ready", "retried": 1, "error": "no", "kind": "error"}, "failure"),
-        ({"goal": "ready", "crashed": 1, "error": "died", "kind": "crash"}, "crash"),
-    ],
-)
-def test_another_try_announces_itself(app, lease, how, after):
+AFTER = {  # how the lost try ended
+    "release": {"goal": "ready"},
+    "failure": {"goal": "ready", "retried": 1, "error": "no", "kind": "error"},
+    "crash": {"goal": "ready", "crashed": 1, "error": "died", "kind": "crash"},
+}
+
+
+@pytest.mark.parametrize("after", [*AFTER])
+def test_another_try_announces_itself(app, lease, after):
     said_words(app, lease, "lost")
-    app.run(leases.settle([outcome(lease, **how)]))
+    app.run(leases.settle([outcome(lease, **AFTER[after])]))
     [again] = app.jobs.reserve("talk")
     said_words(app, again, "kept", "word")
 
@@ -182,13 +192,93 @@ def test_a_try_that_follows_a_silent_one_is_not_announced(app, lease):
     assert spoken(app, lease.job) == ["first"]
 
 
-def test_a_silent_try_is_not_announced(app, lease):
-    said_words(app, lease, "word")
+def complete(app, lease):
+    app.jobs.complete(lease)
+
+
+def bury(app, lease):
+    app.jobs.bury(lease)
+
+
+def cancel(app, lease):
+    app.jobs.cancel(lease.job)
     app.jobs.release(lease)
-    app.jobs.complete(app.jobs.reserve("talk")[0])
+
+
+def cancel_later(app, lease):
+    """While it waits for a third try."""
+    app.jobs.release(lease)
+    app.jobs.cancel(lease.job)
+
+
+@pytest.mark.parametrize("how", [*AFTER])
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [
+        (complete, "completed"),
+        (bury, "failed"),
+        (cancel, "cancelled"),
+        (cancel_later, "cancelled"),
+    ],
+)
+def test_a_silent_last_try_is_announced_at_the_end(app, lease, how, end, ended):
+    """EV-4: what the lost try said is not the answer of the job."""
+    said_words(app, lease, "lost")
+    app.run(leases.settle([outcome(lease, **AFTER[how])]))
+    end(app, app.jobs.reserve("talk")[0])
 
     page = read(app, lease.job)
-    assert ([event.payload for event in page.events], page.ended) == (["word"], "completed")
+    beginning = "0000000000000000_0000000000000000"
+    announced = {"towpath": {"try": 2, "since": beginning, "after": how}}
+    assert [event.payload for event in page.events] == ["lost", announced]
+    assert [event.type for event in page.events] == [None, "towpath.try"]
+    assert (page.ended, page.is_current) == (ended, True)
+
+
+def test_a_reader_that_waits_hears_of_the_silent_try_and_of_the_end(live):
+    job = live.jobs.enqueue("talk", {})
+    [lease] = live.jobs.reserve("talk")
+    live.jobs.say(lease, said=0, events=["lost"])
+    reading = Streaming(live, job)
+    eventually(lambda: reading.pieces)
+    live.jobs.release(lease)
+    [again] = live.jobs.reserve("talk")
+    live.jobs.complete(again)
+    live.jobs.complete(again)  # its answer may have been lost
+
+    [_, announced], ended = reading.all()
+    assert (announced["towpath"]["try"], ended) == (2, "completed")
+
+
+def test_many_ends_announce_their_own_silent_tries_only(app):
+    """One statement ends them all."""
+    app.jobs.enqueue_many("talk", range(4))
+    spoke, never, *both = app.jobs.reserve("talk", limit=4)
+    for each in both:
+        said_words(app, each, "lost")
+        app.jobs.release(each)
+    said_words(app, spoke, "word")
+    again = app.jobs.reserve("talk", limit=2)
+    held = [spoke, never, *again]
+    app.run(leases.complete([leases.Completion(seq=e.job.seq, epoch=e.epoch) for e in held]))
+
+    assert [len(tries(app, each.job)) for each in held] == [0, 0, 1, 1]
+    assert all(read(app, each.job).ended == "completed" for each in held)
+
+
+def test_upkeep_announces_a_silent_try_that_was_not(app, lease):
+    """Its process died between the end of the job and that of its stream."""
+    said_words(app, lease, "lost")
+    app.jobs.release(lease)
+    [again] = app.jobs.reserve("talk")
+    unmark = Statement("unmark", {"any": "update towpath.lease set streamed = null"})
+    app.run(Operation("unmark", lambda: iter(unmark())))
+    app.jobs.complete(again)
+    assert (len(tries(app, lease.job)), read(app, lease.job).ended) == (0, None)
+
+    app.upkeep.run()
+
+    assert (len(tries(app, lease.job)), read(app, lease.job).ended) == (1, "completed")
 
 
 def test_a_parked_job_keeps_its_stream(app):

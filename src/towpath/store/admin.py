@@ -262,7 +262,7 @@ def _put_cancelled(
     yield from free_key(job)
     yield sql.put_cancelled(**ticket, retention=microseconds(job.options.retention))
     if ticket["streamed"]:
-        yield from streams.end(job.seq, ended)
+        yield from streams.end(job.seq, ticket["epoch"], ended)
     error = why_too_late(job.expires_at) if ended == EXPIRED and job.expires_at else None
     kind = FailureKind.EXPIRED if ended == EXPIRED else None
     yield from lifecycle.post_jobs([JobEvent(ended, job.seq, ticket["epoch"], kind, error)])

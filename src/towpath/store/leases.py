@@ -272,9 +272,9 @@ def _followed(
     names = {lease.stream for lease in ended if lease.stream is not None}
     for lease in ended:
         if lease.streamed and lease.stream is None and lease.goal not in IN_LINE:
-            # On PostgreSQL its first word was written while the statement waited: the snapshot of
-            # the statement is from before.
-            names |= yield from streams.ended(lease.seq, lease.goal)
+            # This try has said nothing, and another one had. Or, on PostgreSQL, its first word was
+            # written while the statement waited: the snapshot of the statement is from before.
+            names |= yield from streams.ended(lease.seq, lease.epoch, lease.goal)
     return Changed(
         [answers[nth] for nth in range(len(ends))], topics, others=wakeups(names) if names else ()
     )

@@ -1,7 +1,8 @@
 -- How a lease ends or is extended, by its holder or because its time is over.
 
 -- PostgreSQL ends the streams of jobs by the statement that ends the jobs. On SQLite another statement
--- of the same transaction does it, so that it costs nothing where there is no stream.
+-- of the same transaction does it, so that it costs nothing where there is no stream. The stream of a
+-- job whose last try has said nothing, after another one that had, is ended by the next statement.
 
 -- A write comes first, as in enqueue.
 -- name: complete [sqlite]
@@ -67,10 +68,12 @@ counted as (
            {bucket now - reserved_at}, wait_bucket, sum(waited)
       from gone, clock group by now, topic, 6, 7),
 closed as (
-    update towpath.channel set closed_at = {now}, ended = 'completed'
-     where job = any(array(select seq from gone where streamed))
-       and job is not null and closed_at is null
-    returning job, name)
+    update towpath.channel c set closed_at = {now}, ended = 'completed'
+      from gone g
+     where c.job = any(array(select seq from gone where streamed))
+       and c.job is not null and c.closed_at is null
+       and g.seq = c.job and coalesce(c.epoch, g.epoch) = g.epoch
+    returning c.job, c.name)
 select seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, c.name as stream
   from gone left join closed c on c.job = seq;
 
@@ -175,7 +178,8 @@ closed as (
       from left_behind g
      where c.job = any(array(select seq from left_behind where streamed))
        and c.job is not null and c.closed_at is null
-       and g.seq = c.job and g.goal in ('buried', 'cancelled')
+       and g.seq = c.job and coalesce(c.epoch, g.epoch) = g.epoch
+       and g.goal in ('buried', 'cancelled')
     returning c.job, c.name)
 select seq, epoch, topic, limit_key, awaited, streamed, goal, c.name as stream
   from left_behind left join closed c on c.job = seq;

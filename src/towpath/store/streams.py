@@ -2,7 +2,7 @@
 
 A run counts its words. A word that is stored already is not stored again, and one that comes too
 early is refused. The statement that ends a job for good ends its stream; what is here ends those
-of jobs without a lease.
+of jobs without a lease, and of jobs whose last try has said nothing after another one that had.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ class LastTry(NamedTuple):
 
 
 class EndedJob(NamedTuple):
-    """A job that has ended, and where it is; None: gone."""
+    """A job that has ended, where it is, and its last try; None: gone."""
 
     seq: int
     state: str | None
+    epoch: int | None
 
 
 class sql(Statements):
@@ -90,10 +91,11 @@ class sql(Statements):
     raise_streams = no_rows()
     mark_streamed = no_rows()
     end_stream = rows(str)
+    last_spoken = rows(str)
+    end_with_try = rows(str)
     leave_stream = no_rows()
     open_after = rows(int)
     over = rows(EndedJob)
-    end_if_over = rows(str)
 
 
 def say(says: Sequence[Say]) -> Operation[list[Answer[Said]]]:
@@ -211,23 +213,44 @@ def _announce_tries(speeches: Sequence[HeldSpeech]) -> Steps[None]:
     items = [{"seq": each.lease.seq, "epoch": each.stream.epoch} for each in tries]
     kinds = {row.seq: row.kind for row in (yield from sql.last_failures(items))}
     for each in tries:
-        kind = kinds.get(each.lease.seq)
-        after = "release" if kind is None else "crash" if kind == FailureKind.CRASH else "failure"
-        # Nothing of the lost try is kept, so readers drop all that was said before.
-        told = {"try": each.lease.epoch, "since": str(START), "after": after}
-        body = msgspec.json.encode({"towpath": told}).decode()
-        each.add(EventBody(id=uuid7(), body=body, encoding=Encoding.JSON, size=len(body), type=TRY))
+        each.add(_new_try(each.lease.epoch, kinds.get(each.lease.seq)))
 
 
-def end(seq: int, ended: str) -> Steps[None]:
-    """End the stream of a job that has ended without a lease."""
-    yield sql.end_stream(seq=seq, ended=ended)
+def _new_try(epoch: int, kind: str | None) -> EventBody:
+    """Return the event that begins a try, after one that ended by a failure of this kind."""
+    after = "release" if kind is None else "crash" if kind == FailureKind.CRASH else "failure"
+    # Nothing of the lost try is kept, so readers drop all that was said before.
+    told = {"try": epoch, "since": str(START), "after": after}
+    body = msgspec.json.encode({"towpath": told}).decode()
+    return EventBody(id=uuid7(), body=body, encoding=Encoding.JSON, size=len(body), type=TRY)
 
 
-def ended(seq: int, goal: str) -> Steps[set[str]]:
+def end(seq: int, epoch: int, ended: str) -> Steps[set[str]]:
+    """End the stream of a job that has ended in this try; return its name.
+
+    If this try has said nothing after another one that had, it is announced now: what the lost
+    try said is not what the job says.
+    """
+    names = yield from sql.end_stream(seq=seq, epoch=epoch, ended=ended)
+    for kind in () if names else (yield from sql.last_spoken(seq=seq)):
+        word = _new_try(epoch, kind)
+        names += yield from sql.end_with_try(
+            seq=seq,
+            epoch=epoch,
+            ended=ended,
+            id=word.id,
+            type=word.type,
+            encoding=word.encoding,
+            body=word.body,
+            size=word.size,
+        )
+    return set(names)
+
+
+def ended(seq: int, epoch: int, goal: str) -> Steps[set[str]]:
     """End the stream of a job, as the statement does that put it where it is; return its name."""
     if goal in ENDED:
-        return set((yield from sql.end_stream(seq=seq, ended=ENDED[goal])))
+        return (yield from end(seq, epoch, ENDED[goal]))
     yield sql.leave_stream(seq=seq)
     return set()
 
@@ -240,7 +263,8 @@ def leave(seq: int) -> Steps[None]:
 def end_some(after: int) -> Operation[int]:
     """End streams whose jobs have ended; return where to go on, 0: from the beginning.
 
-    The statement that ends a job ends its stream, unless that was an older version of Towpath.
+    The operation that ends a job ends its stream, unless that was an older version of Towpath, or
+    its process died before the last statement.
     """
 
     def steps() -> Steps[Changed[int]]:
@@ -248,11 +272,10 @@ def end_some(after: int) -> Operation[int]:
         names: set[str] = set()
         over = (yield from sql.over([{"seq": seq} for seq in found])) if found else []
         for job in over:
-            if job.state is None:
+            if job.state is None or job.epoch is None:
                 yield sql.leave_stream(seq=job.seq)
             else:
-                ended = ENDED[job.state]
-                names |= set((yield from sql.end_if_over(seq=job.seq, ended=ended)))
+                names |= yield from end(job.seq, job.epoch, ENDED[job.state])
         return Changed(found[-1] if len(found) == AT_ONCE else 0, others=wakeups(names))
 
     return Operation("end_streams", steps)

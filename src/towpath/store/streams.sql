@@ -52,10 +52,45 @@ update towpath.channel c
 -- name: mark_streamed
 update towpath.lease set streamed = true where seq {in_items seq bigint};
 
+-- Of a job that has ended and was not put back in line since, unless its last try has said nothing.
 -- name: end_stream
 update towpath.channel set closed_at = {now}, ended = :ended
- where job = :seq and closed_at is null
+ where job = :seq and closed_at is null and coalesce(epoch, :epoch) = :epoch
+   and (exists (select 1 from towpath.done d where d.seq = :seq)
+        or exists (select 1 from towpath.buried b where b.seq = :seq))
 returning name;
+
+-- How the try ended that has spoken last, in a stream that is open.
+-- name: last_spoken
+select f.kind from towpath.channel c
+  left join towpath.failure f on f.seq = c.job and f.epoch = c.epoch
+ where c.job = :seq and c.closed_at is null;
+
+-- The same as end_stream for a job whose last try has said nothing: the try is the last event.
+-- name: end_with_try [sqlite]
+update towpath.channel
+   set closed_at = :now, ended = :ended, head = head + 1, bytes = bytes + :size, epoch = :epoch, said = 0
+ where job = :seq and closed_at is null and epoch <> :epoch
+   and (exists (select 1 from towpath.done d where d.seq = :seq)
+        or exists (select 1 from towpath.buried b where b.seq = :seq))
+returning id as channel, head, name;
+insert into towpath.event (channel, seq, at, size, id, type, encoding, body)
+values (@channel, @head, :now, :size, :id, :type, :encoding, :body);
+select @name as name;
+
+-- name: end_with_try [postgres]
+with ended as (
+    update towpath.channel
+       set closed_at = {now}, ended = :ended, head = head + 1, bytes = bytes + :size, epoch = :epoch,
+           said = 0
+     where job = :seq and closed_at is null and epoch <> :epoch
+       and (exists (select 1 from towpath.done d where d.seq = :seq)
+            or exists (select 1 from towpath.buried b where b.seq = :seq))
+    returning id, head, name),
+announced as (
+    insert into towpath.event (channel, seq, at, size, id, type, encoding, body)
+    select id, head, {now}, :size, cast(:id as uuid), :type, :encoding, :body from ended)
+select name from ended;
 
 -- The channel that a job leaves behind when it begins again; its events go later.
 -- name: leave_stream
@@ -69,19 +104,13 @@ select job from towpath.channel
 
 -- Of these jobs those that have ended, or are gone.
 -- name: over
-select seq, coalesce(done, buried) as state from (
+select seq, coalesce(done, buried) as state, epoch from (
     select i.seq,
            (select case when d.cancelled then 'cancelled' else 'completed' end
               from towpath.done d where d.seq = i.seq) as done,
            (select 'buried' from towpath.buried b where b.seq = i.seq) as buried,
+           coalesce((select d.epoch from towpath.done d where d.seq = i.seq),
+                    (select b.epoch from towpath.buried b where b.seq = i.seq)) as epoch,
            (select j.seq from towpath.job j where j.seq = i.seq) as job
       from {items i(seq bigint)}) as found
  where done is not null or buried is not null or job is null;
-
--- Unless the job was put back in line since it was looked at.
--- name: end_if_over
-update towpath.channel set closed_at = {now}, ended = :ended
- where job = :seq and closed_at is null
-   and (exists (select 1 from towpath.done d where d.seq = :seq)
-        or exists (select 1 from towpath.buried b where b.seq = :seq))
-returning name;
