@@ -275,6 +275,25 @@ def test_a_round_visits_some_channels_and_the_next_one_the_others(make_app, cloc
     assert lengths == [3, 1, 0]
 
 
+def test_streams_of_jobs_and_deleted_channels_do_not_delay_the_round(make_app, clock, monkeypatch):
+    """EV-6: a byte limit is kept soon, however many streams are retained."""
+    monkeypatch.setattr(trimming, "VISITED_AT_ONCE", 2)
+    app = make_app(clock=clock, event_max_bytes=10)
+    app.jobs.enqueue_many("talk", range(5))
+    for lease in app.jobs.reserve("talk", limit=5):
+        app.jobs.say(lease, said=0, events=["word"])
+        app.jobs.complete(lease)
+    for n in range(5):
+        app.events.publish(f"gone{n}", 1)
+        app.events.delete(f"gone{n}")
+    app.events.publish("chat", "x" * 100)
+
+    app.upkeep.run()
+
+    assert kept(app, "chat") == []
+    assert len(app.events.list("job:")) == 5
+
+
 def test_a_round_deletes_some_events_of_a_channel_and_the_next_one_the_others(
     make_app, clock, monkeypatch
 ):

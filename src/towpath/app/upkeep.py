@@ -114,10 +114,10 @@ class Upkeep:
         self._adopt()
         self._do(stats.roll_up())
         self._repeat(self._place_posted)
-        self._trim()
         self._repeat(lambda: self._do(channels.expire(CHANNELS_AT_ONCE)))
         self._streams_upto = self._do(streams.end_some(self._streams_upto)) or 0
         self._repeat(lambda: self._do(channels.drop_deleted()))
+        self._trim()  # after the deleted channels are gone, which it would visit
         if now is not None:
             self._webhooks.run(now)
             self._prune(now)

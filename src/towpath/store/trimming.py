@@ -70,7 +70,6 @@ class VisitedChannel(NamedTuple):
 
     id: int
     name: str | None
-    is_stream: bool  # of a job
     is_source: bool  # of a fork
     head: int
     low: int
@@ -79,8 +78,7 @@ class VisitedChannel(NamedTuple):
     max_age: int | None
     max_bytes: int | None
     max_count: int | None
-    drop_acked: bool | None
-    acked: int | None
+    acked: int | None  # by every active consumer, if that matters
     oldest_at: int | None
     is_left: bool  # some rows that are trimmed
 
@@ -198,8 +196,8 @@ def visit(after: int, kept: Kept) -> Operation[Visit]:
 
 
 def _is_kept(row: VisitedChannel) -> bool:
-    """Say whether a channel has no limits: the stream of a job, or one that goes as a whole."""
-    return row.is_stream if row.name is not None else not row.is_source
+    """Say whether a channel has no limits, as it goes as a whole."""
+    return row.name is None and not row.is_source
 
 
 def is_over(row: VisitedChannel, kept: Kept) -> bool:

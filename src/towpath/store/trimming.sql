@@ -7,25 +7,35 @@ on conflict (channel) do update
    set max_age = excluded.max_age, max_bytes = excluded.max_bytes,
        max_count = excluded.max_count, drop_acked = excluded.drop_acked;
 
--- Some channels in turn, of whatever kind, so that the number of rows is bounded. Of each channel it
--- looks at the oldest event, and whether one is left below the low-water mark. PostgreSQL may answer an
--- `exists` by reading the whole table once, and a join by reading limits from the first one on.
+-- Some channels in turn: those that may have limits, by an index without the streams of jobs, and those
+-- that were deleted, as others may be forked from them; so the number of rows is bounded. Of each channel
+-- it looks at the oldest event, and whether one is left below the low-water mark. Each database may answer
+-- an `exists` or a join by reading a whole table once, so there is neither.
 -- name: visit
+with picked as (
+    select * from (
+        select * from (
+            select id, name, head, low, bytes from towpath.channel
+             where id > :after and job is null and name is not null order by id limit :limit) as named
+        union all
+        select * from (
+            select id, name, head, low, bytes from towpath.channel
+             where id > :after and name is null order by id limit :limit) as deleted) as found
+     order by id limit :limit)
 select c.id, c.name,
-       c.job is not null as is_stream,
        (select 1 from towpath.channel f where f.source = c.id limit 1) is not null as is_source,
-       c.head, c.low, c.bytes,
-       {now} as now, l.max_age, l.max_bytes, l.max_count, l.drop_acked,
-       case when l.drop_acked then (
+       c.head, c.low, c.bytes, {now} as now,
+       (select l.max_age from towpath.lifetime l where l.channel = c.id) as max_age,
+       (select l.max_bytes from towpath.lifetime l where l.channel = c.id) as max_bytes,
+       (select l.max_count from towpath.lifetime l where l.channel = c.id) as max_count,
+       case when (select l.drop_acked from towpath.lifetime l where l.channel = c.id) then (
             select min(r.acked) from towpath.consumer r
              where r.channel = c.id and (r.lasting or r.seen_at >= {now} - cast(:ttl as bigint))) end as acked,
        (select e.at from towpath.event e
          where e.channel = c.id and e.seq > c.low order by e.seq limit 1) as oldest_at,
        (select 1 from towpath.event e
          where e.channel = c.id and e.seq <= c.low limit 1) is not null as is_left
-  from towpath.channel c
-  left join towpath.lifetime l on l.channel = c.id and l.channel > :after
- where c.id > :after order by c.id limit :limit;
+  from picked c order by c.id;
 
 -- What follows is asked by later statements, which see all that was committed during the wait.
 -- name: hold_to_trim

@@ -52,3 +52,6 @@ create table towpath.bulk (
     refusals   text   not null default '[]' -- the first of them, as JSON
 ) {without_rowid};
 create index towpath_bulk_next on towpath.bulk (begins_at) where ended_at is null;
+
+-- The channels that may have limits, so that upkeep need not read the streams of jobs to find them.
+create index towpath_channel_limited on towpath.channel (id) where job is null and name is not null;
