@@ -59,7 +59,7 @@ def test_after_a_failed_batch_no_statement_is_refused_for_ever(make_app, refusin
 @on_postgres
 def test_an_error_reaches_only_the_call_that_made_it(make_app, refusing):
     async def main():
-        app = make_app(lanes=1, connect_timeout=1, max_jobs_per_topic=10)
+        app = make_app(lanes=1, connect_timeout=4, max_jobs_per_topic=10)
         await app.jobs.aenqueue("mail")
         with refusing("session"):
             calls = app.jobs.aenqueue("mail"), app.topics.apause("mail"), app.sessions.astart()
