@@ -1,0 +1,3 @@
+import { render } from "preact";
+import "./style.css";
+render(<p>Towpath</p>, document.getElementById("app")!);
