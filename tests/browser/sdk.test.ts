@@ -43,18 +43,16 @@ test("the first superuser is made in a page", async () => {
   const at = await (await browser.newContext()).newPage();
   const complaints = listened(at);
   await at.goto(given("TOWPATH_SETUP"));
-  assert.equal(new URL(at.url()).search, ""); // the token is not left in the history
+  await at.waitForURL(`${SERVER}/setup`); // the token is not left in the history
   await at.fill("[name=email]", ROOT.email);
   await at.fill("[name=password]", ROOT.password);
   await at.fill("[name=again]", "another horse");
   await at.click("button");
-  assert.equal(await at.textContent("[role=alert]"), "The two passwords differ.");
+  await at.locator("[role=alert]", { hasText: "The two passwords differ." }).waitFor();
   await at.fill("[name=again]", ROOT.password);
   await at.click("button");
-  await at.click("text=API documentation");
 
-  await at.waitForURL(`${SERVER}/api/docs`);
-  assert.match(await at.title(), /Towpath/);
+  await at.waitForURL(`${SERVER}/`);
   assert.ok(await at.locator("h1").isVisible());
   assert.deepEqual(complaints, []);
 });

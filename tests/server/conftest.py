@@ -10,6 +10,7 @@ import pytest
 from towpath import App
 from towpath.model.sealing import new_key
 from towpath.server import Api
+from towpath.server.dashboard import FileEndpoint, PageEndpoint
 from towpath.server.errors import Refusal
 from towpath.server.streams import PATH as STREAM_PATH
 
@@ -57,8 +58,8 @@ class Web:
             expected = refusal.status, refusal.code
             assert (response.status_code, code) == expected
             return
-        if endpoint.path == STREAM_PATH:
-            return  # the protocol names them
+        if endpoint.path == STREAM_PATH or isinstance(endpoint, PageEndpoint | FileEndpoint):
+            return  # the protocol names them; pages are not part of the API
         method = "get" if request.method == "HEAD" else request.method.lower()
         documented = self.api.shared.document["paths"][endpoint.path][method]["responses"]
         assert str(response.status_code) in documented, (endpoint.path, response.text)

@@ -102,7 +102,6 @@ NEEDS = {
     "GET /metrics": "metrics",
     "GET /api/openapi.json": "nothing",
     "GET /api/docs": "nothing",
-    "GET /setup": "nothing",
     "POST /api/setup": "nothing",
 }
 FINE = (200, None)

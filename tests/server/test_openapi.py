@@ -165,7 +165,6 @@ BEYOND_SCHEMAS = {
     "create_record": "the confirmation; how deep own fields are nested",
     "change_record": "likewise",
     "set_up": "the token of the link",
-    "set_up_page": "likewise",
 }
 """Operations that refuse some of what fits their schema, because of what no schema can say."""
 

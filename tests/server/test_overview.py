@@ -14,9 +14,9 @@ def test_a_superuser_reads_its_login_and_when_it_ends(web, root):
     assert me["version"] == version("towpath")
     assert me["database"]["kind"] in {"sqlite", "postgresql", "memory"}
     assert me["database"]["name"] == web.app.database
-    assert me["dashboard"] is None
-    web.api.shared.bundle = "a1b2"
-    assert web.get("/api/me", as_=root).json()["dashboard"] == "a1b2"
+    assert me["dashboard"] == web.api.dashboard.version
+    web.api.shared.bundle = None
+    assert web.get("/api/me", as_=root).json()["dashboard"] is None
 
 
 def test_a_login_ends_when_it_says(web, root, clock):

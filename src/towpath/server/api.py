@@ -22,7 +22,17 @@ from towpath.server import (
     work,
 )
 from towpath.server.bodies import Receive, Scope, Send
-from towpath.server.endpoint import Endpoint, Written, refused, write
+from towpath.server.dashboard import (
+    FILES,
+    MISSING,
+    PAGES,
+    Dashboard,
+    FileEndpoint,
+    PageEndpoint,
+    built_dashboard,
+    is_page,
+)
+from towpath.server.endpoint import Endpoint, Written, opens_page, refused, write
 from towpath.server.errors import Refusal
 from towpath.server.live.session import LiveSession
 from towpath.server.openapi import document_of
@@ -47,6 +57,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
 )
 ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)
 LIVE: Final = "/api/ws"  # the only path with WebSockets
+AnyEndpoint = Endpoint | StreamEndpoint | PageEndpoint | FileEndpoint
 PARAMETER: Final = "/"  # key of a path parameter; no part of a path contains it
 
 
@@ -59,16 +70,20 @@ def document() -> dict[str, Any]:
 class Api:
     """The HTTP API of an app, as an ASGI application: serve it, or mount it in another one.
 
-    It runs no tasks and does no upkeep, which needs a worker or `lifespan`. It never closes the
-    app.
+    It also answers the pages of the dashboard, unless `dashboard` is false. It runs no tasks and
+    does no upkeep, which needs a worker or `lifespan`. It never closes the app.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, dashboard: bool = True) -> None:
         self.app = app
         self.shared = Shared(app)
         self.routes = ROUTES
         self.shared.document = document()
-        self.paths = Paths(self.shared, self.routes)
+        self.dashboard = built_dashboard() if dashboard else None
+        self.shared.bundle = self.dashboard.version if self.dashboard else None
+        self.paths = Paths(self.shared, self.routes, self.dashboard)
+        if dashboard and self.dashboard is None:
+            self.paths.home = MISSING
 
     def close(self) -> None:
         """End server-sent events, WebSockets and requests that wait; call it in the event loop.
@@ -101,26 +116,46 @@ class Api:
             message = "this server is stopping; send the request again"
             written = refused(Refusal(503, "unavailable", message), scope)
         except Exception as error:  # noqa: BLE001 - the client gets an answer to every error
-            written = refused(error, scope)
+            written = self._refused(error, scope)
         status = written.status if isinstance(written, Streamed) else written[0]
         self.shared.metrics.count(path, scope["method"], status, time.perf_counter() - started)
         return written
+
+    def _refused(self, error: Exception, scope: Scope) -> Written:
+        is_unknown = isinstance(error, UnknownPath) and is_page(path_of(scope))
+        if self.dashboard and is_unknown and opens_page(scope):
+            return self.dashboard.answer(scope, 404)
+        return refused(error, scope)
+
+
+class UnknownPath(Refusal):
+    """No route has this path."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(404, "not_found", message)
 
 
 class Paths:
     """Finds the endpoint of a path in a tree of path parts."""
 
-    def __init__(self, shared: Shared, routes: Iterable[Route]) -> None:
+    def __init__(
+        self, shared: Shared, routes: Iterable[Route], dashboard: Dashboard | None
+    ) -> None:
+        self.home = "this is a Towpath server; programs use its HTTP API"
         self._root: dict[str, Any] = {}
         for route in routes:
             self._add(route.path, route.method, Endpoint(shared, route))
         for method in METHODS:
             self._add(PATH, method, StreamEndpoint(shared, method))
+        self._add(FILES, "GET", FileEndpoint(dashboard))
+        if dashboard:
+            for path in PAGES:
+                self._add(path, "GET", PageEndpoint(dashboard, path))
 
-    def _add(self, path: str, method: str, endpoint: Endpoint | StreamEndpoint) -> None:
+    def _add(self, path: str, method: str, endpoint: AnyEndpoint) -> None:
         node = self._root
         names: list[str] = []
-        for part in path.split("/"):
+        for part in _parts(path):
             is_parameter = part.startswith("{")
             if is_parameter:
                 names.append(part[1:-1])
@@ -128,22 +163,22 @@ class Paths:
         methods = node.setdefault("", ({}, names))[0]
         methods[method] = endpoint
 
-    def find(self, scope: Scope) -> tuple[Endpoint | StreamEndpoint, dict[str, str]]:
+    def find(self, scope: Scope) -> tuple[AnyEndpoint, dict[str, str]]:
         """Return the endpoint and the path parameters of a request."""
         path, root = path_of(scope), scope.get("root_path", "")
         node: Any = self._root
         values: list[str] = []
-        for part in path.split("/"):
+        for part in _parts(path):
             child = node.get(part) if part or node is self._root else None
             if child is None:
                 child = node.get(PARAMETER) if part else None
                 values.append(part)
             if child is None:
-                raise _unknown_path(root)
+                raise self._unknown(path, root)
             node = child
         methods, names = node.get("", (None, ()))
         if methods is None:
-            raise _unknown_path(root)
+            raise self._unknown(path, root)
         method: str = scope["method"]
         endpoint = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
         if endpoint is None:
@@ -151,6 +186,11 @@ class Paths:
             message = f"this path does not allow {method[:20]}; it allows {allow}"
             raise Refusal(405, "method_not_allowed", message, headers={"allow": allow})
         return endpoint, dict(zip(names, values, strict=True))
+
+    def _unknown(self, path: str, root: str) -> UnknownPath:
+        if path in {"", "/", "/setup"}:
+            return UnknownPath(self.home)
+        return UnknownPath(f"unknown path; {root}/api/docs lists all paths")
 
 
 def path_of(scope: Scope) -> str:
@@ -160,8 +200,9 @@ def path_of(scope: Scope) -> str:
     return path[len(root) :] if root and path.startswith(root) else path
 
 
-def _unknown_path(root: str) -> Refusal:
-    return Refusal(404, "not_found", f"unknown path; {root}/api/docs lists all paths")
+def _parts(path: str) -> list[str]:
+    """Return the parts of a path; the root is the empty one, with and without its slash."""
+    return [""] if path == "/" else path.split("/")
 
 
 async def _answer_other(scope: Scope, receive: Receive, send: Send) -> None:

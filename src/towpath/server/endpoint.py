@@ -6,7 +6,7 @@ import msgspec
 
 from towpath.server.bodies import Receive, Scope, Send, decoded, query_of, read_query
 from towpath.server.errors import Refusal, body_of, refusal
-from towpath.server.pages import home_page, refusal_page
+from towpath.server.pages import refusal_page
 from towpath.server.request import Request
 from towpath.server.routes import Answer, Route, Streamed, from_path
 from towpath.server.shared import Shared
@@ -20,11 +20,18 @@ NO_HEADERS: Final[Headers] = ()
 JSON: Final = b"application/json"
 HTML: Final = "text/html; charset=utf-8"
 POLICY: Final = (
-    b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    b"connect-src 'self'; frame-ancestors 'none'; form-action 'self'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
-PAGE_HEADERS: Final = ((b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer"))
-ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+PAGE_HEADERS: Final = (
+    (b"content-security-policy", POLICY),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+ALWAYS: Final = (b"x-content-type-options", b"nosniff")
+NOT_STORED: Final = (b"cache-control", b"no-store")
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -112,15 +119,15 @@ def refused(error: Exception, scope: Scope) -> Written:
     """Return the answer to an error: JSON, or a page for a browser that opens the path."""
     found = refusal(error)
     headers = tuple((name.encode(), value.encode()) for name, value in found.headers.items())
-    if not _opens_page(scope):
+    if not opens_page(scope):
         return found.status, JSON, body_of(found), headers
     root = scope.get("root_path", "")
     is_home = scope["path"].removeprefix(root) in {"", "/"}
-    text = home_page(root) if is_home else refusal_page(found.status, str(found), root)
+    text = refusal_page(found.status, str(found), root, is_home=is_home)
     return found.status, HTML.encode(), text.encode(), (*headers, *PAGE_HEADERS)
 
 
-def _opens_page(scope: Scope) -> bool:
+def opens_page(scope: Scope) -> bool:
     """Return whether a person follows a link; a script of a page does not ask for HTML."""
     accepted = dict(scope["headers"]).get(b"accept", b"")
     return scope["method"] in {"GET", "HEAD"} and b"text/html" in accepted and JSON not in accepted
@@ -132,7 +139,9 @@ async def write(send: Send, written: Written | Streamed) -> None:
         await written.send(send)
         return
     status, media, body, headers = written
-    sent = [*ALWAYS, *headers]
+    sent = [ALWAYS, *headers]
+    if not any(name == b"cache-control" for name, _ in headers):
+        sent.append(NOT_STORED)
     if media:
         sent.append((b"content-type", media))
         sent.append((b"content-length", b"%d" % len(body)))

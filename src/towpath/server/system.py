@@ -50,12 +50,6 @@ class PocketBaseHealth(ResponseBody):
     data: dict[str, Any]
 
 
-class SetUpQuery(Input):
-    """The parameters of the link that `towpath serve` prints."""
-
-    token: str = ""
-
-
 @routes.get("/healthz", is_open=True)
 async def health(_: Request) -> HealthOutput:
     """Answer that this process is up."""
@@ -99,13 +93,6 @@ async def openapi(request: Request) -> dict[str, Any]:
 async def docs(request: Request) -> Answer[str]:
     """Show the documentation of this API as a web page."""
     return Answer(pages.docs_page(request.shared.document), headers=PAGE_HEADERS)
-
-
-@routes.get("/setup", is_open=True, media=HTML, errors=SET_UP_ERRORS)
-async def set_up_page(request: Request, query: SetUpQuery) -> Answer[str]:
-    """Show the form for the first superuser."""
-    await _require_set_up(request, query.token)
-    return Answer(pages.set_up_page(), headers=PAGE_HEADERS)
 
 
 @routes.post(

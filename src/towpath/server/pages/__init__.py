@@ -1,4 +1,4 @@
-"""The web pages: set-up, API documentation, and refusals. They load no other files."""
+"""The pages beside the dashboard: the documentation of the API, and refusals."""
 
 import html
 import json
@@ -27,25 +27,12 @@ IN_PATHS: Final = {
 """What curl lines have in place of a path parameter."""
 
 
-def set_up_page() -> str:
-    """Return the form for the first superuser."""
-    return _template("setup")
-
-
-def home_page(root: str) -> str:
-    """Return the page at the root of the server."""
-    return _message("Towpath", "This is a Towpath server. Programs use its HTTP API.", root)
-
-
-def refusal_page(status: int, message: str, root: str) -> str:
+def refusal_page(status: int, message: str, root: str, *, is_home: bool = False) -> str:
     """Return a refusal as a page, for a person."""
-    title = TITLES.get(status, "The server cannot answer")
-    return _message(title, f"{message[:1].upper()}{message[1:]}.", root)
-
-
-def _message(title: str, text: str, root: str) -> str:
+    title = "Towpath" if is_home else TITLES.get(status, "The server cannot answer")
     page = _template("message").replace("{{title}}", html.escape(title))
-    return page.replace("{{text}}", _marked(text)).replace("{{root}}", html.escape(root))
+    text = _marked(f"{message[:1].upper()}{message[1:]}.")
+    return page.replace("{{text}}", text).replace("{{root}}", html.escape(root))
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
@@ -67,8 +54,7 @@ def docs_page(document: Mapping[str, Any]) -> str:
 
 @cache
 def _template(name: str) -> str:
-    style = (TEMPLATES / "style.css").read_text("utf-8")
-    return (TEMPLATES / f"{name}.html").read_text("utf-8").replace("{{style}}", style)
+    return (TEMPLATES / f"{name}.html").read_text("utf-8")
 
 
 def _contents(
