@@ -1,0 +1,36 @@
+/** All pages: a new one is a line here, and its path in `PAGES` of `server/dashboard.py`. */
+
+import type { ComponentType } from "preact";
+
+import { Jobs } from "./pages/Jobs.tsx";
+import { matched } from "./router.ts";
+
+/** A page gets the parts of its path. */
+export type PageParts = Record<string, string>;
+
+export interface Page {
+  path: string;
+  title: string;
+  /** The page of the side bar that it belongs to. */
+  under: string;
+  show: ComponentType<PageParts>;
+}
+
+export const PAGES: readonly Page[] = [
+  { path: "/", title: "Jobs", under: "/jobs", show: Jobs },
+  { path: "/jobs", title: "Jobs", under: "/jobs", show: Jobs },
+];
+
+/** The side bar, in its order; a page that does not exist yet is left out. */
+export const NAVIGATION: readonly { path: string; title: string }[] = [
+  { path: "/jobs", title: "Jobs" },
+];
+
+/** The page of a path, with the parts of the path. */
+export function pageAt(path: string): { page: Page; parts: PageParts } | null {
+  for (const page of PAGES) {
+    const parts = matched(page.path, path);
+    if (parts) return { page, parts };
+  }
+  return null;
+}

@@ -1,0 +1,146 @@
+/**
+ * The dashboard in a real Chromium: pages that are logged in, jobs to look at, and what must hold on
+ * every page. `tests/browser/test_dashboard.py` starts the server.
+ */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach } from "node:test";
+
+import type { BrowserContext, Page } from "playwright-core";
+
+import { type Job, Towpath } from "../../../clients/typescript/src/index.ts";
+import { launch } from "../chromium.ts";
+import { given } from "../page.ts";
+
+export const SERVER = given("TOWPATH_URL");
+export const WHO = {
+  email: process.env["TOWPATH_EMAIL"] ?? "",
+  password: process.env["TOWPATH_PASSWORD"] ?? "",
+};
+export const WIDTHS = [1280, 390] as const;
+export const THEMES = ["light", "dark"] as const;
+
+const AXE = readFileSync(
+  join(import.meta.dirname, "../../../dashboard/node_modules/axe-core/axe.min.js"),
+  "utf8",
+);
+
+export interface Look {
+  width?: number;
+  theme?: (typeof THEMES)[number];
+  /** False: a browser without a login. */
+  isLoggedIn?: boolean;
+}
+
+export const browser = await launch();
+const opened = new Set<BrowserContext>();
+const complaints: string[] = [];
+let cookies: Awaited<ReturnType<BrowserContext["storageState"]>> | undefined;
+
+after(() => browser.close());
+
+// A page that logs an error or breaks the policy fails its test.
+afterEach(async () => {
+  for (const context of opened) await context.close();
+  opened.clear();
+  assert.deepEqual(complaints.splice(0), []);
+});
+
+/** Errors of the console that the test provokes; the others fail it. */
+export function expectComplaints(pattern: RegExp): void {
+  const unexpected = complaints.filter((each) => !pattern.test(each));
+  complaints.splice(0, complaints.length, ...unexpected);
+}
+
+/** A new browser without pages. */
+export async function context({ width = 1280, theme = "light", isLoggedIn = true }: Look = {}) {
+  const made = await browser.newContext({
+    viewport: { width, height: 860 },
+    colorScheme: theme,
+    ...(isLoggedIn ? { storageState: await loggedIn() } : {}),
+  });
+  made.setDefaultTimeout(60_000);
+  opened.add(made);
+  return made;
+}
+
+/** A page of the dashboard, in a new browser or in one that is given. */
+export async function open(path: string, look: Look & { context?: BrowserContext } = {}): Promise<Page> {
+  const page = await (look.context ?? (await context(look))).newPage();
+  page.on("console", (message) => {
+    // Without a login the first question is refused, and the browser logs that by itself.
+    const isLoggedOut = message.location().url === `${SERVER}/api/me`;
+    if (message.type() === "error" && !isLoggedOut) complaints.push(`${path}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => complaints.push(`${path}: ${error}`));
+  await page.goto(SERVER + path);
+  return page;
+}
+
+/** Fill in the login form of a page, or of the dialog over it. */
+export async function logIn(page: Page, password = WHO.password): Promise<void> {
+  await page.fill("[name=email]", WHO.email);
+  await page.fill("[name=password]", password);
+  await page.click("button:text-is('Log in')");
+}
+
+/** What axe finds on a page, as sentences; all its rules, without exceptions. */
+export async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(AXE);
+  const found = (await page.evaluate("axe.run()")) as {
+    violations: { id: string; help: string; nodes: { html: string; failureSummary: string }[] }[];
+  };
+  return found.violations.flatMap(({ id, help, nodes }) =>
+    nodes.map(({ html, failureSummary }) => `${id}: ${help}\n${html}\n${failureSummary}`),
+  );
+}
+
+/** Whether a page is wider than the screen. */
+export async function isTooWide(page: Page): Promise<boolean> {
+  return (await page.evaluate("document.documentElement.scrollWidth > innerWidth")) as boolean;
+}
+
+/** The client of the tests themselves, as a superuser. */
+export const towpath = new Towpath(SERVER);
+if (WHO.email) await towpath.authWithPassword(WHO.email, WHO.password, { collection: "_superusers" });
+
+/** One job in each state, of a topic of its own. */
+export async function jobOfEachState(topic: string): Promise<Record<string, Job>> {
+  const failed = await failedJob(topic, "SMTPServerDisconnected: Connection unexpectedly closed");
+  const completed = await towpath.jobs.enqueue(topic, { userId: "77" });
+  const [lease] = await towpath.jobs.reserve([topic]);
+  await lease?.complete();
+  const cancelled = await towpath.jobs.enqueue(topic, { userId: "5" });
+  await towpath.jobs.cancel(cancelled.id);
+  const processing = await towpath.jobs.enqueue(topic, { userId: "123" }, { ttr: 3600 });
+  const [running] = await towpath.jobs.reserve([topic]);
+  assert.equal(running?.job.id, processing.id);
+  await running?.say({ progress: 0.62, message: "page 31" });
+  const delayed = await towpath.jobs.enqueue(topic, { userId: "123" }, { delay: 240 });
+  const blocked = await towpath.jobs.enqueue(topic, { userId: "123" }, { after: [processing.id] });
+  const ready = await towpath.jobs.enqueue(topic, { userId: "123" });
+  return { failed, completed, cancelled, processing, delayed, blocked, ready };
+}
+
+/** A job that has failed for good. */
+export async function failedJob(topic: string, error: string, payload: unknown = {}): Promise<Job> {
+  const job = await towpath.jobs.enqueue(topic, payload, { maxRetries: 1 });
+  const [lease] = await towpath.jobs.reserve([topic]);
+  assert.equal(lease?.job.id, job.id);
+  await lease?.fail(error);
+  return towpath.jobs.get(job.id);
+}
+
+async function loggedIn() {
+  if (cookies) return cookies;
+  const made = await browser.newContext();
+  const where = `${SERVER}/api/collections/_superusers/auth-with-password`;
+  const data = { identity: WHO.email, password: WHO.password, cookie: true };
+  const answer = await made.request.post(where, { data });
+  assert.ok(answer.ok(), await answer.text());
+  cookies = await made.storageState();
+  await made.close();
+  return cookies;
+}

@@ -1,0 +1,41 @@
+/** Writes a picture of each page, in both themes and widths: `./dev screenshots [PATH ...]`. */
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+
+import { THEMES, WIDTHS, failedJob, jobOfEachState, open, towpath } from "./here.ts";
+
+/** The pages, by the names of their pictures; a new page is a line here. */
+const PAGES: Record<string, string> = {
+  jobs: "/jobs",
+  "jobs-failed": "/jobs?status=failed",
+  "jobs-none": "/jobs?topic=nothing",
+  login: "/login",
+  setup: "/setup",
+  "not-found": "/elsewhere",
+};
+const OPEN = new Set(["login", "setup"]); // pages for browsers without a login
+
+const folder = process.env["TOWPATH_SCREENSHOTS"] ?? "";
+const chosen = process.argv.slice(2);
+
+mkdirSync(folder, { recursive: true });
+for (const topic of ["mail_digest", "pdf_embed", "check_pay"]) await jobOfEachState(topic);
+await failedJob("hostile", `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`);
+await towpath.jobs.enqueueMany(
+  Array.from({ length: 60 }, (_, nth) => ({ topic: "reports", payload: { report: nth, big: "x".repeat(nth * 20) } })),
+);
+
+for (const [name, path] of Object.entries(PAGES)) {
+  if (chosen.length && !chosen.includes(name)) continue;
+  for (const theme of THEMES) {
+    for (const width of WIDTHS) {
+      const page = await open(path, { theme, width, isLoggedIn: !OPEN.has(name) });
+      await page.waitForLoadState("networkidle");
+      await page.waitForTimeout(300);
+      await page.screenshot({ path: join(folder, `${name}-${theme}-${width}.png`), fullPage: true });
+      await page.context().close();
+    }
+  }
+}
+process.exit(0);
