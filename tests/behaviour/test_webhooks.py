@@ -88,6 +88,25 @@ def test_a_subscription_has_the_defaults_that_the_documents_name(app, clock):
     assert (health.failures, health.waiting, health.stopped_at) == (0, 0, None)
 
 
+def test_channel_system_tells_what_is_done_to_a_subscription(make_app, colour, clock):
+    """MS-10: once for each change."""
+    app = colour(make_app(clock=clock, webhook_key=KEY, lifecycle="all"))
+    made, _ = app.webhooks.create("orders", URL)
+    for timeout in ("20s", "20s", "30s"):
+        app.webhooks.update(made.id, timeout=timeout)
+    for verb in ("pause", "resume"):
+        for _ in range(2):
+            getattr(app.webhooks, verb)(made.id)
+    app.webhooks.enable(made.id)
+    app.webhooks.rotate(made.id)
+    app.webhooks.delete(made.id)
+
+    told = [(event.type, event.payload) for event in app.events.read("system").events]
+    what = ["added", "changed", "changed", "paused", "resumed", "enabled", "changed", "deleted"]
+    about = {"subscription": made.id, "channel": "orders"}
+    assert told == [(f"subscription.{each}", about) for each in what]
+
+
 def test_a_subscription_is_what_its_creator_says(app):
     options = {
         "types": ["order.*", "order.*", "paid"], "filter_rule": "@event.payload.total > 10",

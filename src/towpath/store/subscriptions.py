@@ -25,7 +25,8 @@ from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.subscriptions import SubscriptionHealth, WebhookSubscription
 from towpath.operation import Changed, Mode, Operation, Steps, Wakeup, answered
 from towpath.statement import Statements, no_rows, rows
-from towpath.store import consumers, events, sagas
+from towpath.store import consumers, events, lifecycle, sagas
+from towpath.store.lifecycle import LifecycleEvent
 from towpath.store.sagas import SAGAS
 
 ROUTER: Final = "towpath.webhooks"
@@ -192,6 +193,7 @@ def create(
             [id] = added
             yield sql.seal(id=id, sealed=seal(id))
             yield sql.begin_router(channel=head.channel, acked=head.seq, consumer=ROUTER)
+            yield from _posted("added", [id])
         else:
             [id] = yield from sql.made_by(token=new.token)
         made = (yield from _found(id)).subscription()
@@ -221,6 +223,8 @@ def update(
         yield sql.change(id=id, **{**before, **columns})
         if reseal is not None:
             yield from _resealed(id, reseal)
+        if reseal is not None or any(value != before[name] for name, value in columns.items()):
+            yield from _posted("changed", [id])
         changed = yield from _changed(id)
         if check is not None:
             check(changed.value)
@@ -235,6 +239,7 @@ def reseal(id: int, reseal: Reseal) -> Operation[None]:
     def steps() -> Steps[None]:
         yield from _held(id)
         yield from _resealed(id, reseal)
+        yield from _posted("changed", [id])
 
     return Operation("reseal_subscription", steps, Mode.APPEND, locks=True)
 
@@ -260,8 +265,10 @@ def pause(id: int) -> Operation[int]:
     """Hold the sagas of a subscription; return how many attempts are under way, and still end."""
 
     def steps() -> Steps[Changed[int]]:
-        yield from _held(id)
+        found = yield from _held(id)
         yield sql.pause(id=id, paused=True)
+        if not found.paused:
+            yield from _posted("paused", [id])
         yield from _changed(id)
         [unfinished] = yield from sql.unfinished(id=id)
         return Changed(unfinished, others=[SAGAS])
@@ -275,6 +282,7 @@ def pause_of(owner: str) -> Steps[int]:
     if ids:
         yield from sagas.hold(ids)
         yield sql.pause_some(sagas.owners(ids))
+        yield from _posted("paused", ids)
         yield from sagas.wake(ids)
     return len(ids)
 
@@ -283,8 +291,10 @@ def resume(id: int) -> Operation[WebhookSubscription]:
     """Deliver again what was held, in its order, and what is new."""
 
     def steps() -> Steps[Changed[WebhookSubscription]]:
-        yield from _held(id)
+        found = yield from _held(id)
         yield sql.pause(id=id, paused=False)
+        if found.paused:
+            yield from _posted("resumed", [id])
         return (yield from _changed(id))
 
     return Operation("resume_subscription", steps, Mode.APPEND, locks=True)
@@ -296,6 +306,7 @@ def enable(id: int) -> Operation[WebhookSubscription]:
     def steps() -> Steps[Changed[WebhookSubscription]]:
         yield from _held(id)
         yield sql.enable(id=id, told=TOLD)
+        yield from _posted("enabled", [id])
         return (yield from _changed(id))
 
     return Operation("enable_subscription", steps, Mode.APPEND, locks=True)
@@ -317,6 +328,7 @@ def delete(id: int) -> Operation[None]:
             yield from sql.hold_router(channel=place.channel, consumer=ROUTER)
         yield from _held(id)
         yield sql.delete(id=id)
+        yield from _posted("deleted", [id])
         yield from sagas.cancel_of(id)
         for place in held:
             yield sql.end_router(channel=channel, number=place.channel, consumer=ROUTER)
@@ -423,6 +435,13 @@ def _held(id: int) -> Steps[SubscriptionRow]:
 def _changed(id: int) -> Steps[Changed[WebhookSubscription]]:
     yield from sagas.wake([id])
     return Changed((yield from _found(id)).subscription(), others=[SAGAS])
+
+
+def _posted(what: str, ids: Sequence[int]) -> Steps[None]:
+    """Post what a caller has done to subscriptions."""
+    found = yield from sql.find(sagas.owners(ids))
+    fields = [{"subscription": each.id, "channel": each.channel} for each in found]
+    yield from lifecycle.post([LifecycleEvent(f"subscription.{what}", each) for each in fields])
 
 
 def missing(id: int) -> NotFound:
