@@ -33,6 +33,10 @@ are spelled for each database:
     {posted c.name}             whether events wait for their numbers in the channel of this name
     {alive c}                   whether the time of a channel c is not over
     {named x}                   the name of an index or a trigger; SQLite has them all in one place
+    {window a, b from t}        the next rows of a table by number, in one of two directions
+    {fits j} {fitting t}        whether a job, or the job of a ticket, is one that a list asks for
+    {found}                     the jobs that fit among those `looked` at, and how far that was
+    {size x}                    the bytes of a text
     {forget}                    forgets the jobs `gone`: all that is known of them but tickets;
                                 the events of their streams go later, some at a time
 
@@ -129,6 +133,44 @@ _POSTED: Final = (
     "((select x.no from towpath.posted x where x.name between {} and {}"
     " order by x.name, x.no limit 1) is not null)"
 )
+# A list looks at a window of numbers between :low and :high, from the top if it goes :down. The arm
+# of the other direction reads nothing.
+_WINDOW: Final = (
+    "(select * from (select {columns} from towpath.{table} where cast(:down as boolean)"
+    " and seq > cast(:low as bigint) and seq < cast(:high as bigint){more}"
+    " order by seq desc limit cast(:window as bigint)) as downward"
+    " union all"
+    " select * from (select {columns} from towpath.{table} where not cast(:down as boolean)"
+    " and seq > cast(:low as bigint) and seq < cast(:high as bigint){more}"
+    " order by seq limit cast(:window as bigint)) as upward)"
+)
+_LAST_ERROR: Final = (
+    "(select e.error from towpath.failure e where e.seq = {}.seq order by e.epoch desc limit 1)"
+)
+_FITS: Final = (
+    "((cast(:since as bigint) is null or {}.created_at >= :since)"
+    " and (cast(:until as bigint) is null or {}.created_at < :until)"
+    " and (cast(:key as text) is null or coalesce({}.key = :key, false))"
+    " and (cast(:error as text) is null"
+    f" or coalesce({_LAST_ERROR} LIKE :error escape '\\', false))"
+    " and (cast(:text as text) is null or {}.payload LIKE :text escape '\\'"
+    " or coalesce({}.key LIKE :text escape '\\', false)"
+    f" or coalesce({_LAST_ERROR} LIKE :text escape '\\', false)))"
+)
+# The job is read only if the list asks for more than a ticket knows.
+_FITTING: Final = (
+    "((cast(:topic as text) is null or {}.topic = :topic) and (not cast(:deep as boolean)"
+    f" or coalesce((select {_FITS.replace('{}', 'j')} from towpath.job j where j.seq = {{}}.seq),"
+    " false)))"
+)
+_FOUND: Final = (
+    "select f.seq, e.low, e.high, e.number"
+    " from (select min(seq) as low, max(seq) as high, count(*) as number from looked) as e"
+    " left join (select seq from looked where matches"
+    " order by case when cast(:down as boolean) then -seq else seq end"
+    " limit cast(:limit as bigint)) as f on true"
+    " order by case when cast(:down as boolean) then -f.seq else f.seq end"
+)
 _COLUMNS: Final = {"ticket": TICKET, "located": LOCATED}
 _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
     "sqlite": {
@@ -152,6 +194,10 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "for_update": "",
         "skip_locked": "",
         "bucket": _BUCKET,
+        "fits": _FITS.replace("LIKE", "like"),
+        "fitting": _FITTING.replace("LIKE", "like"),
+        "found": _FOUND,
+        "size": "length(cast({} as blob))",
         "forget": "; ".join(
             f"delete from towpath.{table} where {column} = @seq" for table, column in _FORGOTTEN
         )
@@ -182,6 +228,10 @@ _WORDS: Final[Mapping[Dialect, Mapping[str, str]]] = {
         "index": "",
         "named": "{}",
         "bucket": _BUCKET,
+        "fits": _FITS.replace("LIKE", "ilike"),
+        "fitting": _FITTING.replace("LIKE", "ilike"),
+        "found": _FOUND,
+        "size": "octet_length({})",
         "for_update": "for update {}",
         "skip_locked": "for update {} skip locked",
         "forget": ", ".join(
@@ -334,19 +384,32 @@ def _spelled(word: str, argument: str, dialect: Dialect) -> str:
     if word in _COLUMNS:
         prefix = argument if argument in {"", ":", "@"} else f"{argument}."
         return ", ".join(prefix + column for column in _COLUMNS[word])
-    if word == "leased_ticket":
-        columns = [f"{argument}.{column}" for column in TICKET]
-        columns[TICKET.index("epoch")] += " + 1 as epoch"
-        return ", ".join(columns)
-    if word == "reserved":
-        lease, _, job = argument.partition(" ")
-        return _RESERVED.replace("{l}", lease).replace("{j}", job)
-    if word == "items":
-        return _items(argument, dialect)
-    if word == "in_items":
-        column = f"select i.{argument.partition(' ')[0]} from {_items(f'i({argument})', dialect)}"
-        return f"in ({column})" if dialect == "sqlite" else f"= any(array({column}))"
+    if word in _MADE:
+        return _MADE[word](argument, dialect)
     return _WORDS[dialect][word].replace("{}", argument)
+
+
+def _leased_ticket(table: str, _: Dialect) -> str:
+    columns = [f"{table}.{column}" for column in TICKET]
+    columns[TICKET.index("epoch")] += " + 1 as epoch"
+    return ", ".join(columns)
+
+
+def _reserved(tables: str, _: Dialect) -> str:
+    lease, _space, job = tables.partition(" ")
+    return _RESERVED.replace("{l}", lease).replace("{j}", job)
+
+
+def _in_items(typed: str, dialect: Dialect) -> str:
+    column = f"select i.{typed.partition(' ')[0]} from {_items(f'i({typed})', dialect)}"
+    return f"in ({column})" if dialect == "sqlite" else f"= any(array({column}))"
+
+
+def _window(what: str, _: Dialect) -> str:
+    columns, _from, table = what.partition(" from ")
+    table, _where, more = table.partition(" where ")
+    named = _WINDOW.replace("{columns}", columns).replace("{table}", table)
+    return named.replace("{more}", more and f" and {more}")
 
 
 def _items(table: str, dialect: Dialect) -> str:
@@ -358,3 +421,12 @@ def _items(table: str, dialect: Dialect) -> str:
         f"value ->> '{column}' as {column}" for column, *_ in map(str.split, columns.split(","))
     ]
     return f"(select {', '.join(read)} from json_each(:items)) as {name}"
+
+
+_MADE: Final[Mapping[str, Callable[[str, Dialect], str]]] = {
+    "leased_ticket": _leased_ticket,
+    "reserved": _reserved,
+    "items": _items,
+    "in_items": _in_items,
+    "window": _window,
+}

@@ -37,6 +37,7 @@ from towpath.store import (
     jobs,
     leases,
     limits,
+    listing,
     lookup,
     reading,
     reserving,
@@ -356,11 +357,11 @@ def operations(app: App) -> Iterator[tuple[str, Operation, int | None]]:
     for status, topic, before in itertools.product(
         (None, *Status, *State), (None, "mail"), (None, MANY // 2, MANY * 3 // 2)
     ):
-        page = lookup.Page(
+        page = listing.Page(
             topic=topic, status=status, key=None, text=None, before=before, limit=20, offset=20
         )
         name = f"list {status} of {topic} before {before}"
-        yield name, lookup.list_jobs(page), None
+        yield name, listing.list_jobs(page), None
 
 
 def spoken(app: App, count: int) -> Iterator[tuple[str, Operation, int | None]]:

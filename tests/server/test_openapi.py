@@ -149,6 +149,7 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 BEYOND_SCHEMAS = {
+    "list_jobs": "filters that exclude or need each other; which times can be",
     "read_events": "a cursor of another channel",
     "attach": "likewise",
     "ack": "likewise",

@@ -8,14 +8,16 @@ import type {
   Failure,
   Instant,
   Job,
+  JobBrief,
   JobChange,
   JobOptions,
+  JobPage,
   LeaseShown,
   LogLine,
   Minute,
   NewJob,
-  Page,
   Run,
+  State,
   Stats,
   Status,
 } from "./types.ts";
@@ -28,13 +30,29 @@ export interface EnqueueOptions extends JobOptions, CallOptions {
 export interface ListOptions extends CallOptions {
   topic?: string | undefined;
   status?: Status | undefined;
+  /** Where its ticket lies: finer than the status. */
+  state?: State | undefined;
   key?: string | undefined;
-  /** Words that the payload or the last error contains. */
+  /** In the payload, the key or the last error; the id or the number of a job finds that job. */
   text?: string | undefined;
+  /** In the last error. */
+  error?: string | undefined;
+  /** Enqueued then or later. */
+  since?: Instant | undefined;
+  /** Enqueued before. */
+  until?: Instant | undefined;
+  /** These jobs, up to 100; without other filters. */
+  ids?: readonly string[] | undefined;
+  /** `newest` (default), `oldest`, or `next`: ready, delayed or buried ones as they are reserved. */
+  order?: "newest" | "oldest" | "next" | undefined;
   limit?: number | undefined;
   offset?: number | undefined;
-  /** The `next` of the previous page. */
+  /** The `next` of the previous page; of the order `oldest`, the `prev` of the page behind. */
   before?: string | undefined;
+  /** The `prev` of the page behind; of the order `oldest`, the `next` of the previous page. */
+  after?: string | undefined;
+  /** Whether the page tells how many jobs there are. */
+  count?: boolean | undefined;
 }
 
 export interface ReserveOptions extends CallOptions {
@@ -86,20 +104,29 @@ export class Jobs {
     return decoded(await this.#transport.get<Job<Payload, Result>>(path`/api/jobs/${id}`, options));
   }
 
-  /** Read a page of jobs, newest first. */
-  async list(options: ListOptions = {}): Promise<Page<Job>> {
-    const { signal, ...query } = options;
-    const page = await this.#transport.get<Page<Job>>("/api/jobs", { query, signal });
+  /**
+   * Read a page of jobs, newest first.
+   *
+   * One request looks at 50,000 jobs: while `next` is not null, more may follow.
+   */
+  async list(options: ListOptions = {}): Promise<JobPage<Job>> {
+    const page = await this.#transport.get<JobPage<Job>>("/api/jobs", listCall(options));
     return { ...page, items: page.items.map(decoded) };
   }
 
-  /** Go through all jobs, newest first, a page of `limit` at a time. */
+  /** Read a page as `list` does, without payloads: a preview shows them, with secrets hidden. */
+  page(options: ListOptions = {}): Promise<JobPage<JobBrief>> {
+    return this.#transport.get("/api/jobs", listCall(options, "true"));
+  }
+
+  /** Go through all jobs, newest first by default, a page of `limit` at a time. */
   async *iterate(options: ListOptions = {}): AsyncGenerator<Job, void, undefined> {
     let page = await this.list(options);
     for (;;) {
       yield* page.items;
       if (page.next === null) return;
-      page = await this.list({ ...options, offset: undefined, before: page.next });
+      const forward = options.order === "oldest" ? "after" : "before";
+      page = await this.list({ ...options, offset: undefined, [forward]: page.next });
     }
   }
 
@@ -187,6 +214,13 @@ export class Jobs {
   async #items<T>(path: string, call: Parameters<Transport["get"]>[1]): Promise<T[]> {
     return (await this.#transport.get<{ items: T[] }>(path, call)).items;
   }
+}
+
+/** A list as the server is asked for it. */
+function listCall({ signal, ids, since, until, count, ...rest }: ListOptions, brief?: "true") {
+  const times = { since: instant(since) ?? undefined, until: instant(until) ?? undefined };
+  const query = { ...rest, ...times, ids: ids?.join(","), count: count ? "true" : undefined, brief };
+  return { query, signal };
 }
 
 /** A job as the server reads it, with an id by which it recognises a repeated enqueue. */

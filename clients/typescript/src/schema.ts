@@ -50,7 +50,7 @@ export interface paths {
         };
         /**
          * Read a page of jobs, newest first
-         * @description Only jobs that the caller may manage are listed. A page may be shorter than `limit`, or empty, if many jobs are hidden or payloads are large. While `next` is not null, more jobs may follow.
+         * @description Only jobs that the caller may manage are listed. One request looks at no more than 50,000 jobs. So a page may be shorter than `limit`, or empty, if few jobs fit, many are hidden, or payloads are large. While `next` is not null, more jobs may follow. With `brief`, jobs come without their payloads, as a list for people shows them. With `count`, `total` tells how many there are. The order `next` is that of reservation: for the states ready, delayed and buried, by `topic` only.
          */
         get: operations["list_jobs"];
         put?: never;
@@ -1497,11 +1497,89 @@ export interface components {
         };
         /**
          * JobPage
-         * @description A page of jobs, newest first.
+         * @description A page of jobs.
          */
         JobPage: {
             items: components["schemas"]["Job"][];
-            next: string | null;
+            /**
+             * @description Where the next page begins: pass it as `before`; with `order=oldest`, as `after`. While it is not null, more jobs may follow.
+             * @default null
+             */
+            next?: string | null;
+            /**
+             * @description Where the page before ends: pass it as `after`; with `order=oldest`, as `before`. Null on the first page.
+             * @default null
+             */
+            prev?: string | null;
+            /**
+             * @description Set if the search has stopped before the page was full: jobs that were enqueued up to then were looked at. `next` goes on from there.
+             * @default null
+             */
+            lookedTo?: string | null;
+            /** @default null */
+            total?: components["schemas"]["Total"] | null;
+        };
+        /**
+         * Total
+         * @description How many there are; if it is not exact, there are at least so many.
+         */
+        Total: {
+            count: number;
+            exact: boolean;
+        };
+        /**
+         * BriefPage
+         * @description A page of jobs as a list for people shows them.
+         */
+        BriefPage: {
+            items: components["schemas"]["JobBrief"][];
+            /**
+             * @description Where the next page begins: pass it as `before`; with `order=oldest`, as `after`. While it is not null, more jobs may follow.
+             * @default null
+             */
+            next?: string | null;
+            /**
+             * @description Where the page before ends: pass it as `after`; with `order=oldest`, as `before`. Null on the first page.
+             * @default null
+             */
+            prev?: string | null;
+            /**
+             * @description Set if the search has stopped before the page was full: jobs that were enqueued up to then were looked at. `next` goes on from there.
+             * @default null
+             */
+            lookedTo?: string | null;
+            /** @default null */
+            total?: components["schemas"]["Total"] | null;
+        };
+        /**
+         * JobBrief
+         * @description What a list shows of a job: no payload, but a preview with secrets hidden.
+         */
+        JobBrief: {
+            /** Format: uuid */
+            id: string;
+            seq: number;
+            topic: string;
+            status: components["schemas"]["Status"];
+            state: components["schemas"]["State"];
+            priority: number;
+            key: string | null;
+            createdAt: string;
+            runAt: string;
+            finishedAt: string | null;
+            durationMs: number | null;
+            epoch: number;
+            retries: number;
+            maxRetries: number;
+            crashes: number;
+            cancelRequested: boolean;
+            progress: number | null;
+            progressMessage: string | null;
+            session: string | null;
+            worker: string | null;
+            lastError: string | null;
+            preview: string | null;
+            size: number;
         };
         /**
          * Stats
@@ -2909,11 +2987,20 @@ export interface operations {
             query?: {
                 topic?: string;
                 status?: "pending" | "processing" | "completed" | "failed" | "cancelled" | "delayed" | "ready" | "blocked" | "reserved" | "buried";
+                state?: components["schemas"]["State"];
                 key?: string;
                 text?: string;
+                error?: string;
+                since?: string;
+                until?: string;
+                ids?: string;
+                order?: "newest" | "oldest" | "next";
                 limit?: number;
                 offset?: number;
                 before?: number;
+                after?: number;
+                brief?: boolean;
+                count?: boolean;
             };
             header?: never;
             path?: never;
@@ -2927,7 +3014,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["JobPage"];
+                    "application/json": components["schemas"]["JobPage"] | components["schemas"]["BriefPage"];
                 };
             };
             /** @description invalid */

@@ -43,6 +43,22 @@ export interface Page<T> {
   next: string | null;
 }
 
+/** What a list shows of a job: no payload, but a preview with secrets hidden. */
+export type JobBrief = Schemas["JobBrief"];
+
+/** How many there are; if it is not exact, there are at least so many. */
+export type Total = Schemas["Total"];
+
+/** A page of jobs. */
+export interface JobPage<T> extends Page<T> {
+  /** Pass it as `after` to read the page before; null on the first page. */
+  prev: string | null;
+  /** Set if the search stopped before the page was full; `next` goes on from there. */
+  lookedTo: string | null;
+  /** Only with `count`, and if it can be known. */
+  total: Total | null;
+}
+
 export type Stats = Schemas["Stats"];
 export type Minute = Schemas["Minute"];
 export type Failure = Schemas["Failure"];

@@ -1,7 +1,7 @@
 """Checks of the values that callers pass, before anything is stored."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from towpath.errors import Invalid
 from towpath.model.backoff import BackoffOption, backoff_of
@@ -17,6 +18,7 @@ from towpath.model.ids import uuid7
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.model.job import MOST_PRIORITY, Job, Options
 from towpath.model.limits import Limit
+from towpath.model.pages import Order
 from towpath.model.payload import clean_text, encode
 from towpath.model.runs import Runs
 from towpath.model.states import State, Status
@@ -24,7 +26,7 @@ from towpath.model.topics import checked
 from towpath.model.unique import Unique
 from towpath.names import about_unknown
 from towpath.settings import Settings
-from towpath.store import lookup
+from towpath.store import listing, lookup
 from towpath.store.admin import JobChange
 from towpath.store.jobs import NewJob
 from towpath.store.retention import Finished
@@ -38,6 +40,8 @@ NO_TIMEOUT: Final = 10.0**9  # seconds
 
 STATUSES: Final[Mapping[str, Status | State]] = {each: each for each in (*Status, *State)}
 """What a list of jobs can be filtered by; a status and a state of one name are the same jobs."""
+
+ORDERS: Final = [*map(str, Order)]
 
 JobRef = Job | UUID | str
 """A job or its id."""
@@ -78,29 +82,80 @@ class Filters(TypedDict, total=False):
     topic: str | None  # of this topic
     status: Status | State | str | None  # such as pending or failed; or a state, such as buried
     key: str | None  # with this key
-    text: str | None  # with this text anywhere in the payload
+    text: str | None  # with this text anywhere in the payload, the key or the last error
+    error: str | None  # with this text in the last error
+    since: datetime | None  # enqueued then or later
+    until: datetime | None  # enqueued before
+    ids: Sequence[JobRef] | None  # these, and no other filter
+    order: Order | str  # newest, oldest, or next: as they are reserved; default newest
     before: Job | int | None  # older than this job or number, the last of the previous page
+    after: Job | int | None  # newer than this job or number: the page before it
     limit: int  # at most so many jobs; default 50, maximum 1,000
     offset: int  # the number of jobs to skip
 
 
-def page(given: Filters) -> lookup.Page:
+_FILTERS: Final = ("topic", "status", "key", "text", "error", "since", "until")
+
+
+def page(given: Filters) -> listing.Page:
     """Check the filters of a list; return the page to read."""
     refuse_unknown(given.keys(), Filters.__optional_keys__)
-    topic, status = given.get("topic"), given.get("status")
-    text, before, key = given.get("text"), given.get("before"), given.get("key")
-    if status is not None and status not in STATUSES:
-        msg = f"unknown status {status!r}; known statuses and states: {', '.join(STATUSES)}"
-        raise Invalid(msg)
-    return lookup.Page(
+    topic, key = given.get("topic"), given.get("key")
+    since, until = given.get("since"), given.get("until")
+    ids = given.get("ids")
+    asked = listing.Page(
         topic=None if topic is None else checked(topic),
-        status=None if status is None else STATUSES[status],
+        status=_status(given.get("status")),
         key=key_of(key),
-        text=None if text is None else clean_text(text, MOST_KEY),
-        before=before.seq if isinstance(before, Job) else before and seq_of(before),
+        text=_searched(given.get("text")),
+        error=_searched(given.get("error")),
+        since=None if since is None else instant(since, "since"),
+        until=None if until is None else instant(until, "until"),
+        ids=None if ids is None else [job_id(each) for each in ids],
+        before=_number(given.get("before")),
+        after=_number(given.get("after")),
+        order=_order(given.get("order", Order.NEWEST)),
         limit=min(at_least_one(given.get("limit", 50), "limit"), MOST_PAGE),
         offset=count(given.get("offset", 0), "offset"),
     )
+    if ids is not None:
+        _refuse_beside(asked, (*_FILTERS, "before", "after"), "`ids`")
+        return replace(asked, limit=max(1, len(ids)), offset=0)
+    if asked.order is Order.NEXT:
+        _refuse_beside(asked, (*_FILTERS[2:], "after"), "order 'next'")
+        if len(asked.states) != 1 or not asked.states <= listing.LINES.keys():
+            msg = f"order 'next' needs one of the states {', '.join(listing.LINES)}"
+            raise Invalid(msg)
+    return asked
+
+
+def _refuse_beside(asked: listing.Page, names: Iterable[str], what: str) -> None:
+    for name in names:
+        if getattr(asked, name) is not None:
+            msg = f"`{name}` cannot be given beside {what}; leave one of them out"
+            raise Invalid(msg)
+
+
+def _status(status: Status | State | str | None) -> Status | State | None:
+    if status is not None and status not in STATUSES:
+        msg = f"unknown status {status!r}; known statuses and states: {', '.join(STATUSES)}"
+        raise Invalid(msg)
+    return None if status is None else STATUSES[status]
+
+
+def _searched(text: str | None) -> str | None:
+    return None if text is None else clean_text(text, MOST_KEY)
+
+
+def _number(job: Job | int | None) -> int | None:
+    return job.seq if isinstance(job, Job) else job and seq_of(job)
+
+
+def _order(order: Order | str) -> Order:
+    if order not in ORDERS:
+        msg = f"unknown order {order!r}; known orders: {', '.join(ORDERS)}"
+        raise Invalid(msg)
+    return Order(order)
 
 
 class Defaults(Struct, frozen=True):

@@ -23,6 +23,7 @@ from towpath.app.checks import (
     worker_of,
 )
 from towpath.app.context import Words, say_of
+from towpath.app.listing import MOST_LOOKED, Listing
 from towpath.app.low_water import LowWater
 from towpath.app.reservations import Reservations, ReserveRequest
 from towpath.app.waiters import Waiters
@@ -30,12 +31,13 @@ from towpath.model.channels import stream_of
 from towpath.model.event import Event, StreamEnd
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease, LogLine, Said
+from towpath.model.pages import JobBrief, Listed
 from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.stats import Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.operation import Operation, answered
-from towpath.store import admin, job_output, lookup, retention, runs, streams
+from towpath.store import admin, job_output, listing, lookup, retention, runs, streams
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
@@ -56,6 +58,7 @@ class Jobs:
         self._room = room
         self._storing = app.storing
         self._reservations = Reservations(app, room, marks)
+        self._listing = Listing(app)
 
     async def aenqueue(
         self,
@@ -299,9 +302,26 @@ class Jobs:
     async def alist(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 
-        A job that only a newer version can read is returned as an UnreadableJob.
+        It looks until the page is full. A job that only a newer version can read is returned as an
+        UnreadableJob.
         """
-        return await self._app.arun(lookup.list_jobs(page(filters)))
+        return await self._app.arun(listing.list_jobs(page(filters)))
+
+    async def apage(
+        self, *, most: int = MOST_LOOKED, counts: bool = False, **filters: Unpack[Filters]
+    ) -> Listed[Job]:
+        """Read a page of jobs, and where the list goes on.
+
+        It looks at `most` jobs at most, so the page may be short while `next` is not None. With
+        `counts`, it tells how many jobs there are in all.
+        """
+        return await self._listing.apage(page(filters), at_least_one(most, "most"), counts=counts)
+
+    async def abriefs(
+        self, *, most: int = MOST_LOOKED, counts: bool = False, **filters: Unpack[Filters]
+    ) -> Listed[JobBrief]:
+        """Read a page as `page` does, without payloads; a preview shows their beginnings."""
+        return await self._listing.abriefs(page(filters), at_least_one(most, "most"), counts=counts)
 
     def stream(
         self, job: JobRef, after: str | None = None, *, timeout: Duration | None = None
@@ -553,9 +573,26 @@ class Jobs:
     def list(self, **filters: Unpack[Filters]) -> list[Job]:
         """Read a page of jobs, newest first; `before` continues after the last one of a page.
 
-        A job that only a newer version can read is returned as an UnreadableJob.
+        It looks until the page is full. A job that only a newer version can read is returned as an
+        UnreadableJob.
         """
-        return self._app.run(lookup.list_jobs(page(filters)))
+        return self._app.run(listing.list_jobs(page(filters)))
+
+    def page(
+        self, *, most: int = MOST_LOOKED, counts: bool = False, **filters: Unpack[Filters]
+    ) -> Listed[Job]:
+        """Read a page of jobs, and where the list goes on.
+
+        It looks at `most` jobs at most, so the page may be short while `next` is not None. With
+        `counts`, it tells how many jobs there are in all.
+        """
+        return self._listing.page(page(filters), at_least_one(most, "most"), counts=counts)
+
+    def briefs(
+        self, *, most: int = MOST_LOOKED, counts: bool = False, **filters: Unpack[Filters]
+    ) -> Listed[JobBrief]:
+        """Read a page as `page` does, without payloads; a preview shows their beginnings."""
+        return self._listing.briefs(page(filters), at_least_one(most, "most"), counts=counts)
 
 
 def _throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:

@@ -377,7 +377,11 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         help=f"a status or a state: {', '.join(STATUSES)}",
     )
     filters.add_argument("--key", metavar="TEXT", help="jobs with this key")
-    filters.add_argument("--text", metavar="TEXT", help="text anywhere in the payload")
+    filters.add_argument(
+        "--text",
+        metavar="TEXT",
+        help="text in the payload, the key or the last error; to forget, in the payload",
+    )
 
 
 def _add_jobs(parser: argparse.ArgumentParser, number: Literal["*", "+"]) -> None:

@@ -9,25 +9,24 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from towpath.app.checks import STATUSES, EnqueueOptions
+from towpath.app.checks import EnqueueOptions
 from towpath.errors import Invalid, NotFound
 from towpath.model.channels import stream_of
 from towpath.model.ids import uuid7, uuid8_of
 from towpath.model.job import Job, Lease
 from towpath.server.bodies import Turns
 from towpath.server.inputs import (
-    MOST_AT_ONCE,
     CursorText,
     Epoch,
     Input,
     JobChangeInput,
     JobInput,
-    Key,
     NewJobs,
     Topic,
 )
-from towpath.server.listing import jobs_for
+from towpath.server.listing import ListInput, jobs_for
 from towpath.server.outputs import (
+    BriefPage,
     FailureShown,
     Items,
     JobPage,
@@ -51,18 +50,6 @@ routes: Final = Routes("jobs")
 MOST_BULK: Final = 16 * 2**20  # bytes of a request with many jobs
 IDEMPOTENCY_KEY: Final = re.compile(rb"[!-~]{1,255}")
 ENQUEUE_ERRORS: Final = ("job_exists", "max_jobs_reached", "max_topics_reached", "not_found")
-
-
-class ListInput(Input):
-    """The filter of a list of jobs."""
-
-    topic: Topic | None = None
-    status: Annotated[str, Meta(extra_json_schema={"enum": [*STATUSES]})] | None = None
-    key: Key | None = None
-    text: Annotated[str, Meta(max_length=255)] | None = None
-    limit: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 50
-    offset: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
-    before: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
 
 
 class Span(Input):
@@ -196,11 +183,14 @@ def _existing(request: Request, job: Job) -> JobShown:
 
 
 @routes.get("/api/jobs")
-async def list_jobs(request: Request, query: ListInput) -> JobPage:
+async def list_jobs(request: Request, query: ListInput) -> JobPage | BriefPage:
     """Read a page of jobs, newest first.
 
-    Only jobs that the caller may manage are listed. A page may be shorter than `limit`, or empty,
-    if many jobs are hidden or payloads are large. While `next` is not null, more jobs may follow.
+    Only jobs that the caller may manage are listed. One request looks at no more than 50,000 jobs.
+    So a page may be shorter than `limit`, or empty, if few jobs fit, many are hidden, or payloads
+    are large. While `next` is not null, more jobs may follow. With `brief`, jobs come without their
+    payloads, as a list for people shows them. With `count`, `total` tells how many there are. The
+    order `next` is that of reservation: for the states ready, delayed and buried, by `topic` only.
     """
     return await jobs_for(request, query)
 

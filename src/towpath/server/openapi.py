@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from types import NoneType
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import msgspec
@@ -131,7 +131,7 @@ def document_of(routes: Iterable[Route]) -> dict[str, Any]:
     for route in routes:
         types += [each for each in (route.takes, route.query) if each is not None]
         if _is_json(route):
-            types.append(route.gives)
+            types += _answers(route)
     _, components = msgspec.json.schema_components(types, ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -219,7 +219,9 @@ def _given(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     good: dict[str, Any] = {"description": route.summary}
     if _is_json(route):
-        good["content"] = {"application/json": {"schema": _schema(route.gives)}}
+        schemas = [_schema(each) for each in _answers(route)]
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        good["content"] = {"application/json": {"schema": schema}}
     elif route.gives is str:
         good["content"] = {route.media: {"schema": {"type": "string"}}}
     responses = {str(route.status): good}
@@ -274,6 +276,11 @@ ERRORS: Final = {kind.code: kind for kind in _tree(TowpathError)}
 
 def _is_json(route: Route) -> bool:
     return route.gives not in {str, NoneType}
+
+
+def _answers(route: Route) -> tuple[Any, ...]:
+    """Return the types of the bodies that a route answers."""
+    return get_args(route.gives) if isinstance(route.gives, UnionType) else (route.gives,)
 
 
 def _schema(kind: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from msgspec import Meta, Raw, Struct, field
 from towpath.app.sessions import is_live
 from towpath.model.event import Event, EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
+from towpath.model.pages import JobBrief
 from towpath.model.schedule import Schedule
 from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.states import State, Status
@@ -72,11 +73,82 @@ class Items(ResponseBody, Generic[T]):
     items: list[T]
 
 
+class JobBriefShown(Struct, rename="camel"):
+    """What a list shows of a job: no payload, but a preview with secrets hidden."""
+
+    id: UUID
+    seq: int
+    topic: str
+    status: Status
+    state: State
+    priority: int
+    key: str | None
+    created_at: datetime
+    run_at: datetime
+    finished_at: datetime | None
+    duration_ms: float | None
+    epoch: int
+    retries: int
+    max_retries: int
+    crashes: int
+    cancel_requested: bool
+    progress: float | None
+    progress_message: str | None
+    session: str | None  # of its lease; a string, as JavaScript cannot hold the number
+    worker: str | None  # that has its lease
+    last_error: str | None  # its beginning
+    preview: str | None  # the beginning of its payload; null if the payload is long
+    size: int  # bytes of its payload as stored
+
+
+class TotalShown(ResponseBody):
+    """How many there are; if it is not exact, there are at least so many."""
+
+    count: int
+    exact: bool
+
+
+NextPage = Annotated[
+    str | None,
+    Meta(
+        description="Where the next page begins: pass it as `before`; with `order=oldest`, as "
+        "`after`. While it is not null, more jobs may follow."
+    ),
+]
+PrevPage = Annotated[
+    str | None,
+    Meta(
+        description="Where the page before ends: pass it as `after`; with `order=oldest`, as "
+        "`before`. Null on the first page."
+    ),
+]
+LookedTo = Annotated[
+    datetime | None,
+    Meta(
+        description="Set if the search has stopped before the page was full: jobs that were "
+        "enqueued up to then were looked at. `next` goes on from there."
+    ),
+]
+
+
 class JobPage(ResponseBody):
-    """A page of jobs, newest first."""
+    """A page of jobs."""
 
     items: list[JobShown]
-    next: str | None  # pass it as `before` to read the next page
+    next: NextPage = None
+    prev: PrevPage = None
+    looked_to: LookedTo = None
+    total: TotalShown | None = None  # only with `count`, and if it can be known
+
+
+class BriefPage(ResponseBody):
+    """A page of jobs as a list for people shows them."""
+
+    items: list[JobBriefShown]
+    next: NextPage = None
+    prev: PrevPage = None
+    looked_to: LookedTo = None
+    total: TotalShown | None = None  # only with `count`, and if it can be known
 
 
 class LeaseShown(ResponseBody):
@@ -318,6 +390,35 @@ def _readable(job: Job) -> Job:
         name: getattr(job, name) for name in Job.__struct_fields__ if name != "options"
     }
     return Job(**known, options=NO_OPTIONS)
+
+
+def brief_shown(brief: JobBrief) -> JobBriefShown:
+    """Return the JSON form of what a list shows of a job."""
+    return JobBriefShown(
+        id=brief.id,
+        seq=brief.seq,
+        topic=brief.topic,
+        status=brief.status,
+        state=brief.state,
+        priority=brief.priority,
+        key=brief.key,
+        created_at=brief.created_at,
+        run_at=brief.run_at,
+        finished_at=brief.finished_at,
+        duration_ms=_milliseconds(brief.duration),
+        epoch=brief.epoch,
+        retries=brief.retries,
+        max_retries=brief.max_retries,
+        crashes=brief.crashes,
+        cancel_requested=brief.cancel_requested,
+        progress=brief.progress,
+        progress_message=brief.progress_message,
+        session=None if brief.session is None else str(brief.session),
+        worker=brief.worker,
+        last_error=brief.last_error,
+        preview=brief.preview,
+        size=brief.size,
+    )
 
 
 def outlined(job: Job) -> JobShown:

@@ -1,4 +1,4 @@
-"""Reading jobs: one, a list, the next of a topic, the history of failures."""
+"""Reading jobs: one, the next of a topic, the history of failures."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
-
 from towpath.errors import IncompatibleData, NotFound
 from towpath.model.instants import as_datetime
 from towpath.model.job import RAN, Failure, FailureKind, Job
-from towpath.model.states import State, Status
+from towpath.model.states import State
 from towpath.operation import Answer, Batch, Mode, Operation, Steps
 from towpath.statement import Statement, Statements, rows
-from towpath.store.rows import Located, job_from, listed_from, uuid_from
+from towpath.store.rows import Located, job_from, uuid_from
 
 _KINDS: Final = frozenset(FailureKind)  # a newer version may store others
 
@@ -37,33 +35,11 @@ class sql(Statements):
     get_all = rows(Located)
     numbered = rows(Located)
     failures = rows(FailureRow)
-    list_any = rows(Located)
-    list_pending = rows(Located)
-    list_ready = rows(Located)
-    list_delayed = rows(Located)
-    list_blocked = rows(Located)
-    list_processing = rows(Located)
-    list_failed = rows(Located)
-    list_completed = rows(Located)
-    list_cancelled = rows(Located)
     peek_ready = rows(Located)
     peek_delayed = rows(Located)
     peek_buried = rows(Located)
 
 
-_LISTS: Final[Mapping[Status | State | None, Statement[Located]]] = {
-    None: sql.list_any,
-    Status.PENDING: sql.list_pending,
-    State.READY: sql.list_ready,
-    State.DELAYED: sql.list_delayed,
-    State.BLOCKED: sql.list_blocked,
-    Status.PROCESSING: sql.list_processing,
-    State.RESERVED: sql.list_processing,
-    Status.FAILED: sql.list_failed,
-    State.BURIED: sql.list_failed,
-    Status.COMPLETED: sql.list_completed,  # these two are also states
-    Status.CANCELLED: sql.list_cancelled,
-}
 _PEEKS: Final[Mapping[State, Statement[Located]]] = {
     State.READY: sql.peek_ready,
     State.DELAYED: sql.peek_delayed,
@@ -125,35 +101,6 @@ def numbered(seq: int) -> Operation[Job]:
         return job_from(found[0])
 
     return Operation("numbered", steps, Mode.READ, autocommit=True)
-
-
-class Page(Struct, frozen=True, kw_only=True):
-    """Which jobs to list: those older than the number `before`, newest first."""
-
-    topic: str | None
-    status: Status | State | None
-    key: str | None
-    text: str | None
-    before: int | None
-    limit: int
-    offset: int
-
-
-def list_jobs(page: Page) -> Operation[list[Job]]:
-    """Read a page of jobs; one that this version cannot read spoils no other."""
-
-    def steps() -> Steps[list[Job]]:
-        found = yield from _LISTS[page.status](
-            topic=page.topic,
-            key=page.key,
-            text=None if page.text is None else containing(page.text),
-            before=page.before,
-            limit=page.limit,
-            offset=page.offset,
-        )
-        return [listed_from(row) for row in found]
-
-    return Operation("list_jobs", steps, Mode.SCAN, autocommit=True)
 
 
 def peek(topic: str, state: State) -> Operation[Job | None]:

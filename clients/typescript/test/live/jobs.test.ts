@@ -44,6 +44,39 @@ test("US8-2: get returns everything about a job", async () => {
   assert.ok(new Date(job.createdAt).getTime() > 0);
 });
 
+test("US6-1: pages of briefs go forward and back, and tell how many jobs there are", async () => {
+  const topic = newTopic();
+  for (const n of [1, 2, 3]) await towpath.jobs.enqueue(topic, { n, password: "s3cret" });
+
+  const first = await towpath.jobs.page({ topic, limit: 2, count: true });
+  assert.deepEqual(
+    first.items.map((job) => job.preview),
+    ['{"n":3,"password":"•••"}', '{"n":2,"password":"•••"}'],
+  );
+  assert.deepEqual(first.total, { count: 3, exact: true });
+  assert.equal(first.prev, null);
+  const second = await towpath.jobs.page({ topic, limit: 2, before: String(first.next) });
+  assert.equal(second.items.length, 1);
+  const back = await towpath.jobs.page({ topic, limit: 2, after: String(second.prev) });
+  assert.deepEqual(back.items, first.items);
+
+  const since = new Date(Date.now() - 3600_000);
+  const oldest = await towpath.jobs.list({ topic, state: "ready", order: "oldest", since, limit: 1 });
+  assert.deepEqual(
+    oldest.items.map((job) => job.id),
+    [second.items[0]?.id],
+  );
+  const ids = first.items.map((job) => job.id);
+  assert.deepEqual(
+    (await towpath.jobs.page({ ids })).items.map((job) => job.id),
+    ids,
+  );
+  const all = [];
+  for await (const job of towpath.jobs.iterate({ topic, order: "oldest", limit: 1 })) all.push(job.seq);
+  assert.deepEqual(all, all.toSorted((a, b) => a - b));
+  assert.equal(all.length, 3);
+});
+
 test("US8-3: list returns the jobs of a topic and status", async () => {
   const topic = newTopic();
   const waiting = await towpath.jobs.enqueue(topic, 1);
