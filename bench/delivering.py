@@ -5,8 +5,10 @@ import contextlib
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from uuid import UUID
 
 from bench.rounds import Rate, Stopwatch
 from towpath import App
@@ -52,12 +54,14 @@ class Counting(WebhookSender):
     answers = 0
     url = ""
     news: asyncio.Event
+    answered: dict[UUID, float]  # events, and when
 
     async def send(self, request: Any) -> Any:
         outcome = await super().send(request)
         if request.url == self.url:
             assert outcome.error_code is None, outcome
             self.answers += 1
+            self.answered[request.event] = time.perf_counter()
             self.news.set()
         return outcome
 
@@ -66,7 +70,7 @@ class Counting(WebhookSender):
 async def running(app: App, url: str, **options: Any) -> AsyncIterator[Counting]:
     """Deliver; what sends is returned. It counts the answers of a URL."""
     sender = Counting.of(app.settings, **options)
-    sender.news, sender.url = asyncio.Event(), url
+    sender.news, sender.url, sender.answered = asyncio.Event(), url, {}
     logging.getLogger("towpath").setLevel(logging.ERROR)  # receivers fail here on purpose
     found = Deliveries(app, sender=lambda _: sender)
     task = asyncio.create_task(found.arun())

@@ -1,12 +1,17 @@
-"""Webhooks in hostile company: how much later the events of a healthy receiver arrive."""
+"""Webhooks in hostile company: how much later the events of a healthy receiver arrive.
+
+They are published at a steady rate, whether those before have arrived or not, and each is measured
+from the instant at which it was to be published: a stall counts for all events that it delays.
+"""
 
 import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from uuid import UUID
 
-from bench.delivering import PAYLOAD, program, running, settings, until
+from bench.delivering import PAYLOAD, Counting, program, running, settings, until
 from bench.places import Place
 from bench.rounds import Floor, Plan, Result, p50_p99
 from tests.webhooks.hostile import HOSTILE
@@ -14,7 +19,9 @@ from tests.webhooks.subscribing import SECOND, subscribe
 from towpath import App, NewEvent
 
 EACH = 20  # subscriptions of each kind
+SILENT = 40  # more that take requests and never answer
 EVENTS = 10  # for each of them
+EVERY = 0.02  # seconds from one event of the healthy receiver to the next
 MUTE = ".mute.example"
 
 
@@ -32,17 +39,20 @@ def measure(place: Place, plan: Plan, url: str) -> Iterator[Result]:
             seconds = 2 if HOSTILE.get(kind, "timeout") == "timeout" else 60
             for _ in range(EACH):
                 subscribe(app, where, "hostile", timeout=seconds * SECOND, waits="[]")
+        for _ in range(SILENT):
+            subscribe(app, hostile["silent"], "hostile", timeout=5 * SECOND, waits="[]")
         measured = asyncio.run(alone_and_in_company(app, url, count))
     alone, company = map(p50_p99, measured)
+    others = EACH * len(hostile) + SILENT
     yield Result(
         database=place.name,
-        what=f"webhooks: publish to receipt beside {EACH * len(hostile)} hostile receivers, p99",
+        what=f"webhooks: publish to receipt beside {others} hostile receivers, p99",
         unit="ms",
         ours=[company["p99_ms"]],
         bare=[alone["p99_ms"]],
         floor=Floor("ratio", "<", 1.5),
         less_is_better=True,
-        note="bare: the same alone",
+        note=f"bare: the same alone; an event every {EVERY * 1e3:g} ms",
         details={"alone": alone, "company": company},
     )
 
@@ -55,20 +65,23 @@ def resolve(name: str) -> Sequence[str]:
 
 async def alone_and_in_company(app: App, url: str, count: int) -> tuple[list[float], list[float]]:
     async with running(app, url, resolver=resolve) as sender:
-
-        async def one_by_one() -> list[float]:
-            seconds: list[float] = []
-            for _ in range(count):
-                goal = sender.answers + 1
-                start = time.perf_counter()
-                await app.events.apublish("healthy", PAYLOAD)
-                await until(sender, goal)
-                seconds.append(time.perf_counter() - start)
-            return seconds
-
         await asyncio.sleep(1)
-        await one_by_one()  # warm
-        alone = await one_by_one()
+        await steadily(app, sender, 100)  # warm
+        alone = await steadily(app, sender, count)
         await app.events.apublish_many("hostile", [NewEvent(PAYLOAD) for _ in range(EVENTS)])
-        await asyncio.sleep(1)
-        return alone, await one_by_one()
+        return alone, await steadily(app, sender, count)
+
+
+async def steadily(app: App, sender: Counting, count: int) -> list[float]:
+    """Publish at a steady rate; return the seconds to each receipt."""
+    goal = sender.answers + count
+    sent: dict[UUID, float] = {}
+
+    async def publish(at: float) -> None:
+        await asyncio.sleep(at - time.perf_counter())
+        sent[(await app.events.apublish("healthy", PAYLOAD)).id] = at
+
+    start = time.perf_counter()
+    await asyncio.gather(*(publish(start + nth * EVERY) for nth in range(count)))
+    await until(sender, goal)
+    return [sender.answered[event] - at for event, at in sent.items()]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.behaviour.webhooks import DONE, FAILED, GONE, Webhooks
+from tests.behaviour.webhooks import DONE, FAILED, GONE, SECOND, Webhooks
 from towpath.errors import Conflict, LeaseLost, NotFound
 from towpath.model.deliveries import AttemptOutcome
 from towpath.model.sagas import SagaStatus
@@ -138,18 +138,26 @@ def test_a_lease_that_a_worker_declines_counts_for_nothing(hooks, clock):
     hooks.check()
 
 
-def test_a_worker_claims_first_attempts_and_later_ones_apart(hooks, clock):
-    hooks.create()
-    hooks.publish(1)
-    hooks.deliver(FAILED)
-    clock.advance(6)
-    hooks.advance()
-    hooks.create(channel="other")
-    hooks.publish(2, channel="other")
+def test_a_worker_claims_what_goes_to_prompt_receivers_apart(hooks, clock):
+    answers = {
+        "prompt": DONE,
+        "slow": AttemptOutcome.answered(204, duration=2 * SECOND),
+        "failing": FAILED,
+    }
+    for channel, outcome in answers.items():
+        hooks.create(channel)
+        hooks.publish(1, channel=channel)
+        hooks.deliver(outcome)
+    hooks.create("new")
+    for channel in (*answers, "new"):
+        hooks.publish(f"to {channel}", channel=channel)
     hooks.advance()
 
-    assert [d.attempt for d in hooks.run(deliveries.claim([Line(False, 9)], 901, "w"))] == [1]
-    assert [d.attempt for d in hooks.run(deliveries.claim([Line(True, 9)], 902, "w"))] == [2]
+    prompt = hooks.run(deliveries.claim([Line(False, 9)], 901, "w"))
+    assert [each.payload for each in prompt] == ['"to prompt"']
+    others = hooks.run(deliveries.claim([Line(True, 9)], 902, "w"))
+    assert {each.payload for each in others} == {'"to slow"', '"to failing"', '"to new"'}
+    assert {each.late for each in prompt} | {each.late for each in others} == {False, True}
 
 
 def test_a_410_stops_the_subscription_and_enable_starts_it_again(hooks):
@@ -164,7 +172,7 @@ def test_a_410_stops_the_subscription_and_enable_starts_it_again(hooks):
     assert hooks.deliver() == []
     assert hooks.health(id).held == 2
     hooks.run(subscriptions.enable(id))
-    made = hooks.deliver()
+    made = hooks.deliver() + hooks.deliver()
 
     assert [each.payload for each in made] == ["2", "3"]
     hooks.check()

@@ -183,13 +183,43 @@ def test_a_success_ends_the_failures_and_says_so_after_a_warning():
     assert vitals.fail(6 * DAY, 6 * DAY, is_dead=True) is None
 
 
+def succeed(vitals, now, under_way):
+    """Note that all attempts under way have succeeded."""
+    growth = vitals.growth(under_way)
+    for _ in range(under_way):
+        vitals.succeed(now, growth=growth)
+    return vitals.at_once
+
+
+def test_successes_make_room_where_it_is_needed_and_lose_it_where_it_is_not():
+    vitals = Vitals()
+    assert [succeed(vitals, 1, at_once) for at_once in (1, 2, 4, 8)] == [2, 4, 8, 16]
+    assert [succeed(vitals, 1, 10) for _ in range(2)] == [16, 16]
+    assert [succeed(vitals, 1, 1) for _ in range(15)][-3:] == [3, 2, 2]
+
+
+def test_one_delivery_runs_at_a_time_after_a_failure_and_after_a_minute_of_silence():
+    vitals = Vitals()
+    for under_way in (1, 2, 4):
+        succeed(vitals, MINUTE, under_way)
+    vitals.rest(2 * MINUTE)
+    assert vitals.at_once == 8
+    vitals.rest(2 * MINUTE + 1)
+    assert vitals.at_once == 1
+    succeed(vitals, 3 * MINUTE, 1)
+    vitals.fail(3 * MINUTE, 3 * MINUTE, is_dead=False)
+    assert (vitals.at_once, vitals.prompt) == (1, False)
+
+
 @pytest.mark.parametrize(
     ("running", "pending", "about", "room", "wakes_at"),
     [
-        (0, 0, {}, 10, None),
-        (10, 2, {}, 0, None),
-        (0, 0, {"failures": 1}, 1, None),
-        (1, 0, {"failures": 1}, 0, None),
+        (0, 0, {"at_once": 20}, 10, None),
+        (10, 2, {"at_once": 20}, 0, None),
+        (3, 0, {"at_once": 7}, 4, None),
+        (7, 0, {"at_once": 7}, 0, None),
+        (0, 0, {}, 1, None),
+        (1, 0, {}, 0, None),
         (0, 0, {"open_until": 5 * SECOND}, 0, 5 * SECOND),
         (0, 0, {"open_until": SECOND, "failures": 9}, 1, None),
     ],
@@ -202,7 +232,7 @@ def test_room(running, pending, about, room, wakes_at):
 
 
 def test_a_paced_subscription_has_no_more_than_a_burst_that_waits_for_workers():
-    gate = Gate(Vitals(), Gauge(1, 10, SECOND, 2, 0, 9 * SECOND), 1)
+    gate = Gate(Vitals(at_once=5), Gauge(1, 10, SECOND, 2, 0, 9 * SECOND), 1)
     assert gate.room == 1
     gate.started(1)
 
@@ -228,6 +258,25 @@ def test_no_more_deliveries_run_at_once_than_the_subscription_allows(hooks):
     hooks.check()
 
 
+def test_a_new_receiver_gets_one_delivery_and_twice_as_many_after_each_success(hooks):
+    hooks.create(at_once=1, concurrency=5)
+    hooks.publish(*range(20))
+
+    assert [len(hooks.deliver()) for _ in range(4)] == [1, 2, 4, 5]
+    hooks.check()
+
+
+def test_a_receiver_that_never_answers_holds_one_delivery(hooks):
+    hooks.create(at_once=1)
+    hooks.publish(*range(10))
+    hooks.advance()
+
+    assert len(hooks.claim()) == 1
+    hooks.publish(10)
+    hooks.advance()
+    assert hooks.claim() == []
+
+
 def test_after_a_failure_deliveries_go_one_at_a_time(hooks, clock):
     hooks.create(concurrency=3)
     hooks.publish(*range(10))
@@ -237,11 +286,9 @@ def test_after_a_failure_deliveries_go_one_at_a_time(hooks, clock):
         [made] = hooks.claim()
         hooks.report(made, FAILED)
     hooks.advance()
-    [made] = hooks.claim()
-    hooks.report(made, DONE)
-    hooks.advance()
+    assert len(hooks.deliver(DONE)) == 1
 
-    assert len(hooks.claim()) == 3
+    assert len(hooks.claim()) == 2
     hooks.check()
 
 
@@ -255,9 +302,8 @@ def test_an_open_breaker_starts_nothing_and_costs_no_attempt(hooks, clock):
     assert hooks.deliver() == []
     clock.advance(2)
 
-    assert len(hooks.deliver(DONE)) == 1
-    assert len(hooks.deliver(DONE)) == 10
-    assert sum(saga.attempts for saga in hooks.sagas()) == 21
+    assert [len(hooks.deliver(DONE)) for _ in range(3)] == [1, 2, 4]
+    assert sum(saga.attempts for saga in hooks.sagas()) == 17
     hooks.check()
 
 

@@ -62,8 +62,8 @@ select n, 0, 0, 0, 0, 1000000, 10, 1, n % 50 = 0, n % 7 = 0, {id}, 'c' || (n % {
        'https://a.test', '["*"]', 'envelope', 'x', '' from {subscriptions}""",
     """
 insert into {p}subscription_health (subscription_id, wakes_at, tat, failures, dead, warned,
-       window_at, results, failed, trips, holds)
-select n, case when n % 3 = 0 then n end, 0, 0, 0, 0, 0, 0, 0, 0, n % 31 = 0
+       window_at, results, failed, trips, holds, at_once)
+select n, case when n % 3 = 0 then n end, 0, 0, 0, 0, 0, 0, 0, 0, n % 31 = 0, 100
   from {subscriptions}""",
     "insert into {p}channel (name, head, created_at) select 'c' || (n - 1), 2, 0 from {channels}",
     """

@@ -4,6 +4,7 @@ import itertools
 from functools import cache
 from uuid import uuid4
 
+from tests.webhooks.subscribing import prove
 from towpath.model.deliveries import AttemptOutcome
 from towpath.model.sagas import SagaStatus
 from towpath.model.subscriptions import Selection
@@ -70,7 +71,8 @@ class Webhooks:
     def run(self, operation):
         return self.app.run(operation)
 
-    def create(self, channel="orders", **options):
+    def create(self, channel="orders", at_once=100, **options):
+        """Make a subscription that need not show first how many deliveries at once it can take."""
         given = {
             "token": uuid4(), "channel": channel, "url": "https://example.com/", "types": '["*"]',
             "filter_rule": None, "timeout": 15 * SECOND, "concurrency": 10, "pace": None,
@@ -78,7 +80,9 @@ class Webhooks:
             "body": "envelope", "owner": None, "description": "",
         }  # fmt: skip
         new = NewSubscription(**{**given, **options})
-        return self.run(subscriptions.create(new, "sealed for {}".format))
+        made = self.run(subscriptions.create(new, "sealed for {}".format))
+        prove(self.app, made.id, at_once=at_once)
+        return made
 
     def route(self, channel="orders"):
         """Place and route all that is there."""

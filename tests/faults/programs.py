@@ -584,13 +584,16 @@ async def deliver(
 ) -> None:
     """Deliver webhooks until killed; kill itself after `dies` answers, before their reports.
 
-    Names that end in `mute` are never resolved; those in .example lead to this machine.
+    Names that end in `mute` are never resolved; those in .example lead to this machine. Whatever
+    answers is prompt, however busy the machine is.
     """
-    from towpath.store import deliveries  # noqa: PLC0415 - few programs need these
+    from towpath.model import health  # noqa: PLC0415 - few programs need these
+    from towpath.store import deliveries  # noqa: PLC0415
     from towpath.webhooks import reports, worker  # noqa: PLC0415
     from towpath.webhooks.running import Deliveries  # noqa: PLC0415
 
     deliveries.LEASE_SLACK = int(slack * 1e6)
+    health.PROMPT = 600 * health.SECOND  # type: ignore[misc]
     begin, put = worker.DeliveryWorker._begin, reports.Reports.put
     claimed = Record(record) if record else None
     left = [dies]

@@ -39,7 +39,7 @@ def test_two_claims_that_overlap_share_no_job(two, place):
     hooks.publish(*range(20))
     hooks.advance()
     url, settings = place
-    items = [{"late": False, "most": 5}]
+    items = [{"late": True, "most": 5}]
     query = deliveries.sql.claim(items, token=1, worker="w", slack=LEASE_SLACK, unable="[]")
     with psycopg.connect(url) as connection:
         text = pg.rendered(query.statement, settings["schema"])
@@ -57,7 +57,7 @@ def test_no_job_is_claimed_twice_by_many_workers(two, threads):
     """Check 30: ten thousand jobs."""
     hooks, other = two
     for _ in range(2):
-        hooks.create(concurrency=5_000)
+        hooks.create(concurrency=5_000, at_once=5_000)
     hooks.app.events.publish_many("orders", [NewEvent(each) for each in range(5_000)])
     hooks.route()
     hooks.advance()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.behaviour.webhooks import Webhooks
 from tests.faults.processes import until
-from tests.webhooks.hostile import HOSTILE, hostile_receivers
+from tests.webhooks.hostile import HOSTILE, hostile_receivers, silent
 from tests.webhooks.receivers import PATIENT, always_ok, receiver
 from tests.webhooks.subscribing import SECOND, subscribe
 from towpath import App, NewEvent
@@ -18,6 +18,8 @@ from towpath.model.sealing import new_key
 EACH = 5  # subscriptions of each kind
 NAMES = 20  # that are never resolved
 HEALTHY = 200  # events
+SLOTS = 200  # of a worker
+MANY = SLOTS + 20  # silent subscriptions
 MOST_GROWTH = 64 * 2**20
 LARGE = "x" * 1_000_000
 MUTE = ".mute.example"
@@ -47,6 +49,30 @@ def most_memory(program):
 def test_hostile_receivers_neither_stop_others_nor_fill_the_memory(hooks, start):
     """Check 25: while they hold their slots, every event of a healthy receiver arrives."""
     asyncio.run(company(hooks, start))
+
+
+def test_silent_receivers_hold_one_slot_each_and_prompt_ones_do_not_wait(hooks, start):
+    """Check 25: though they are more than a worker has slots, and have much to get."""
+    asyncio.run(silence(hooks, start))
+
+
+async def silence(hooks, start):
+    app = hooks.app
+    async with receiver(always_ok) as healthy, receiver(silent) as mute:
+        subscribe(app, healthy.url("healthy.example"), "healthy")
+        program = start("deliver", mute=MUTE)
+        program.hear()
+        await arrived(app, healthy, 1)
+        await until_told(lambda: count(hooks, "subscription_health where prompt"))
+        for _ in range(MANY):
+            subscribe(app, mute.url(), "silent", timeout=10 * PATIENT * SECOND)
+        events = [NewEvent(each) for each in range(10)]
+        await asyncio.to_thread(app.events.publish_many, "silent", events)
+        await until(lambda: len(mute.requests) == SLOTS * 3 // 4)
+        for _ in range(5):
+            await arrived(app, healthy, HEALTHY // 5)
+        assert mute.connections == len(mute.requests) == SLOTS * 3 // 4
+    program.kill_alive()
 
 
 async def company(hooks, start):

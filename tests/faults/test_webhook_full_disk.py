@@ -67,7 +67,7 @@ def app(place):
     url, needed = place
     with App(url, webhook_key=new_key(), **needed) as app:
         app.migrate()
-        subscribe(app, URL)
+        subscribe(app, URL, at_once=EVENTS)
         yield app
 
 

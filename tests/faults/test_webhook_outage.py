@@ -59,7 +59,7 @@ def test_deliveries_end_once_though_the_database_restarts(server, app, caplog):
             await until(lambda: len(poster.requests) == many(50) and statuses(app) == done)
         return poster.requests
 
-    subscribe(app, URL)
+    subscribe(app, URL, at_once=10)
     requests = asyncio.run(scenario())
 
     assert sorted(each.payload for each in requests) == list(range(many(50)))
@@ -108,7 +108,7 @@ def gone_for_a_minute(place, database, caplog):
     async def scenario():
         poster = Gated()
         async with App(url, clock=clock, **needed) as app:
-            await asyncio.to_thread(subscribe, app, URL)
+            await asyncio.to_thread(subscribe, app, URL, at_once=10)
             async with running(app, poster):
                 await app.events.apublish_many("orders", [NewEvent(n) for n in range(events)])
                 await until(lambda: poster.waiting == 10)

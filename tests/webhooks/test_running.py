@@ -124,7 +124,7 @@ async def test_a_stop_claims_no_more_and_ends_what_is_under_way(place):
     url, needed = place
     poster = Gated()
     async with App(url, **needed) as app:
-        subscribe(app, URL, concurrency=2)
+        subscribe(app, URL, concurrency=2, at_once=2)
         async with running(app, poster, concurrency=2) as found:
             for number in range(4):
                 await app.events.apublish("orders", number)
@@ -155,7 +155,7 @@ async def test_a_stop_claims_no_more_though_many_jobs_wait_for_free_slots(place)
     url, needed = place
     poster = StopsSoon()
     async with App(url, **needed) as app:
-        subscribe(app, URL, concurrency=100)
+        subscribe(app, URL, concurrency=100, at_once=100)
         await app.events.apublish_many("orders", [NewEvent(each) for each in range(100)])
         async with running(app, poster, only="router"), running(app, poster, only="orchestrator"):
             await until(lambda: len(attempts(app)) == 100)
@@ -300,7 +300,7 @@ async def test_a_worker_without_the_key_leaves_deliveries_to_others(place, caplo
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @in_loop
-async def test_neither_new_events_nor_retries_take_all_slots(place):
+async def test_neither_prompt_receivers_nor_others_take_all_slots(place):
     url, needed = place
     clock = Clock()
     poster = Gated()
@@ -315,10 +315,10 @@ async def test_neither_new_events_nor_retries_take_all_slots(place):
         poster.gate.clear()
         async with running(app, poster, concurrency=8, grace=0):
             clock.advance(10)
-            await until(lambda: poster.waiting == 6)  # two slots are kept for first attempts
-            subscribe(app, URL, "new")
+            await until(lambda: poster.waiting == 6)  # two slots are kept for prompt receivers
+            subscribe(app, URL, "prompt", prompt=True, at_once=5)
             for number in range(5):
-                await app.events.apublish("new", number)
+                await app.events.apublish("prompt", number)
             await until(lambda: poster.waiting == 8)
 
 
@@ -376,7 +376,7 @@ async def test_a_claim_takes_no_more_than_the_memory_for_payloads_can_hold(place
     url, needed = place
     poster = Gated()
     async with App(url, max_payload=1_500, **needed) as app:
-        subscribe(app, URL, concurrency=50)
+        subscribe(app, URL, concurrency=50, at_once=50, prompt=True)
         for _ in range(30):
             await app.events.apublish("orders", "x" * 1_400)
         async with running(app, poster, only="router"), running(app, poster, only="orchestrator"):
@@ -391,7 +391,7 @@ async def test_a_claim_takes_no_more_than_the_memory_for_payloads_can_hold(place
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @in_loop
-async def test_later_attempts_leave_memory_for_the_payloads_of_first_ones(place, monkeypatch):
+async def test_failing_receivers_leave_memory_for_the_payloads_of_prompt_ones(place, monkeypatch):
     """Long payloads for receivers that never answer do not stop the others."""
     monkeypatch.setattr(worker, "MOST_BYTES", 10_000)
     url, needed = place
@@ -407,7 +407,7 @@ async def test_later_attempts_leave_memory_for_the_payloads_of_first_ones(place,
             await until(lambda: len(attempts(app)) == 16)
         async with running(app, silent):
             await until(lambda: silent.waiting == 3)
-            await asyncio.to_thread(subscribe, app, URL, "letters")
+            await asyncio.to_thread(subscribe, app, URL, "letters", prompt=True)
             await app.events.apublish("letters", "first")
             await until(lambda: silent.waiting == 4)
             silent.gate.set()

@@ -1,7 +1,9 @@
 """The health of a subscription: what deliveries have taught about it, and what may start. No I/O.
 
 - A success ends every suspicion.
-- After a failure one delivery runs at a time.
+- Deliveries begin one at a time: before the first success, after a failure, and after a minute
+  without a success. Each success while all that may run do run makes it one more at once.
+- A receiver that was prompt the last time does not wait behind others (`prompt`).
 - The breaker opens where most of the recent results are failures: nothing starts for a while, then
   one delivery tries again.
 - A subscription is stopped by a 410, or after five days of nothing but failures.
@@ -24,6 +26,8 @@ STOP_AFTER: Final = 5 * DAY  # of nothing but failures
 FEWEST_DEAD: Final = 2  # dead letters before a subscription is stopped
 WARNINGS: Final = (100, 90, 70, 50)  # percent of that time
 TOLD: Final = 1  # of `warned`: trouble was told before it was enabled, and no success since
+QUIET: Final = MINUTE  # without a success: as long as the longest attempt
+PROMPT: Final = SECOND  # how soon the answer of a prompt receiver comes
 STALLED: Final = SECOND // 10  # how soon to look again for jobs that no worker takes
 GONE: Final = "gone"
 FAILING: Final = "failing"
@@ -56,10 +60,26 @@ class Vitals(Struct, kw_only=True):
     stopped_why: str | None = None
     last_success_at: int | None = None
     last_failure_at: int | None = None
+    at_once: int = 1  # deliveries that may run together
+    prompt: bool = False  # the last attempt succeeded within a second
 
-    def succeed(self, at: int) -> NoticeKind | None:
+    def rest(self, now: int) -> None:
+        """Begin again with one at a time if nothing has succeeded for a while."""
+        if self.last_success_at is not None and now - self.last_success_at > QUIET:
+            self.at_once = 1
+
+    def growth(self, under_way: int) -> int:
+        """Say how each success changes `at_once`, if so many attempts were under way."""
+        if under_way >= self.at_once:
+            return 1
+        # What is not needed is given up: a receiver that falls silent would keep it all.
+        return -1 if under_way * 2 < self.at_once else 0
+
+    def succeed(self, at: int, duration: int = 0, growth: int = 1) -> NoticeKind | None:
         """Note a success."""
         was_warned = self.warned
+        self.at_once = max(1, self.at_once + growth)
+        self.prompt = duration <= PROMPT
         self.failures = self.dead = self.warned = self.trips = 0
         self.failing_since = self.open_until = None
         self.last_success_at = max(at, self.last_success_at or 0)
@@ -69,6 +89,7 @@ class Vitals(Struct, kw_only=True):
     def fail(self, at: int, now: int, *, is_dead: bool) -> NoticeKind | None:
         """Note a failed attempt; one that is the last of its saga has left a dead letter."""
         self.failures += 1
+        self.at_once, self.prompt = 1, False
         self.dead += is_dead
         self.failing_since = at if self.failing_since is None else self.failing_since
         self.last_failure_at = max(at, self.last_failure_at or 0)
@@ -88,6 +109,7 @@ class Vitals(Struct, kw_only=True):
         self.warned = TOLD if self.warned or self.stopped_at is not None else 0
         self.failures = self.dead = self.trips = self.results = self.failed = 0
         self.failing_since = self.open_until = self.stopped_at = self.stopped_why = None
+        self.at_once, self.prompt = 1, False
 
     def _count(self, now: int, *, failed: bool) -> None:
         if not self.window_at <= now < self.window_at + WINDOW:
@@ -134,13 +156,11 @@ class Gate(Struct):
         if gauge.pace is not None:
             # No more than a burst waits for workers: after a standstill they would send it at once.
             room = min(room, gauge.burst - self.pending)
-        if self._is_alone:
-            room = min(room, 1 - gauge.running)
-        return max(0, room)
+        return max(0, min(room, self._at_once - gauge.running))
 
     @property
-    def _is_alone(self) -> bool:
-        return self.vitals.failures > 0 or self.ordered
+    def _at_once(self) -> int:
+        return 1 if self.ordered else self.vitals.at_once
 
     def started(self, count: int) -> None:
         """Count deliveries that have just started."""
@@ -155,7 +175,7 @@ class Gate(Struct):
         gauge, vitals = self.gauge, self.vitals
         if vitals.open_until is not None and gauge.now < vitals.open_until:
             return vitals.open_until
-        if self._is_alone and gauge.running > 0:
+        if gauge.running >= self._at_once:
             return None
         if gauge.concurrency is not None and gauge.running >= gauge.concurrency:
             return None

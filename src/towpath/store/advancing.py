@@ -62,6 +62,8 @@ class HeldHealth(NamedTuple):
     stopped_why: str | None
     last_success_at: int | None
     last_failure_at: int | None
+    at_once: int
+    prompt: bool | int
     due: bool | int
     jumps: int  # of this transaction, to subscriptions with outcomes; the same in every row
     upto: int | None  # the last of these subscriptions, also if another transaction holds it
@@ -101,6 +103,7 @@ class ReportedRow(NamedTuple):
     response_status: int | None
     error_code: str | None
     retry_after: int | None
+    duration: int | None
     worker_id: str | None
     attempt_count: int
     cancel_requested: bool | int
@@ -176,10 +179,12 @@ class Advanced(Struct, frozen=True, kw_only=True):
 class Advancing:
     """A subscription whose health is held, and what becomes of it."""
 
-    def __init__(self, health: HeldHealth, standing: Standing) -> None:
+    def __init__(self, health: HeldHealth, standing: Standing, ended: int) -> None:
         self.standing = standing
         self.now = health.now
         self.vitals = health.vitals()
+        self.vitals.rest(self.now)
+        self._growth = self.vitals.growth(standing.running + ended)
         self.schedule = RetrySchedule.stored(standing.waits)
         self.final = frozenset(final_statuses(standing.final))
         self.notices: list[Notice] = []
@@ -214,7 +219,7 @@ class Advancing:
             return decision
         notice = None
         if ended.is_success:
-            notice = self.vitals.succeed(row.finished_at)
+            notice = self.vitals.succeed(row.finished_at, row.duration or 0, self._growth)
         elif ended.is_about_receiver:
             is_dead = decision.status is SagaStatus.DEAD_LETTERED
             notice = self.vitals.fail(row.finished_at, self.now, is_dead=is_dead)
@@ -244,8 +249,12 @@ class Advancing:
     def as_start(self) -> dict[str, Any]:
         """Return the parameters of the statement that starts what has room."""
         self.room = self.gate.room
-        ordered = bool(self.standing.ordered)
-        return {"subscription": self.standing.id, "ordered": ordered, "room": self.room}
+        return {
+            "subscription": self.standing.id,
+            "ordered": bool(self.standing.ordered),
+            "late": not self.vitals.prompt,
+            "room": self.room,
+        }
 
     def as_note(self) -> dict[str, Any]:
         """Return the parameters of the statement that writes its health."""
@@ -284,8 +293,9 @@ def advance(after: int = 0, hold: int = HOLD) -> Operation[Advanced]:
         # applied in the next round. In the other order its place would be lost.
         reported = yield from sql.reported(items)
         standings = {row.id: row for row in (yield from sql.standing(items))}
+        ended = Counter(row.subscription_id for row in reported)
         held = {
-            row.subscription_id: Advancing(row, standings[row.subscription_id]) for row in healths
+            (id := row.subscription_id): Advancing(row, standings[id], ended[id]) for row in healths
         }
         applied = yield from _applied(reported, held)
         yield from _held_back([each for each in held.values() if each.is_held], hold)

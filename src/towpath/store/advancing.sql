@@ -14,7 +14,7 @@ with recursive reported(subscription_id, n) as (
       from reported r where r.subscription_id is not null and r.n < :most_reported)
 select h.subscription_id, h.tat, h.failures, h.failing_since, h.dead, h.warned, h.window_at, h.results,
        h.failed, h.open_until, h.trips, h.holds, h.stopped_at, h.stopped_why, h.last_success_at,
-       h.last_failure_at, coalesce(h.wakes_at <= :now, false) as due,
+       h.last_failure_at, h.at_once, h.prompt, coalesce(h.wakes_at <= :now, false) as due,
        (select count(subscription_id) from reported) as jumps,
        (select max(subscription_id) from reported) as upto, :now as now
   from towpath.subscription_health h
@@ -43,7 +43,7 @@ reported(subscription_id, n) as (
      where r.n < cast(:most_reported as bigint))
 select h.subscription_id, h.tat, h.failures, h.failing_since, h.dead, h.warned, h.window_at, h.results,
        h.failed, h.open_until, h.trips, h.holds, h.stopped_at, h.stopped_why, h.last_success_at,
-       h.last_failure_at, coalesce(h.wakes_at <= {now}, false) as due,
+       h.last_failure_at, h.at_once, h.prompt, coalesce(h.wakes_at <= {now}, false) as due,
        (select count(*) from reported) as jumps,
        (select max(subscription_id) from reported) as upto, {now} as now
   from towpath.subscription_health h
@@ -63,7 +63,7 @@ select u.id, u.channel, u.deleted_at is not null as deleted, u.paused, u.ordered
 
 -- name: reported
 select j.id, j.saga_id, j.subscription_id, j.status, j.finished_at, j.response_status, j.error_code,
-       j.retry_after, j.worker_id, s.attempt_count, s.cancel_requested,
+       j.retry_after, j.duration, j.worker_id, s.attempt_count, s.cancel_requested,
        s.status = 'InProgress' and s.current_job_id = j.id as current
   from towpath.webhook_delivery_jobs j join towpath.sagas s on s.id = j.saga_id
  where j.subscription_id {in_items subscription bigint}
@@ -213,7 +213,7 @@ select id as saga, attempt_count from (
  order by next_attempt_at, id limit :room;
 insert into towpath.webhook_delivery_jobs (saga_id, subscription_id, attempt_no, lease_losses, attempt_at,
                                            late, status)
-values (@saga, :subscription, @attempt_count + 1, 0, :now, @attempt_count > 0, 'Pending')
+values (@saga, :subscription, @attempt_count + 1, 0, :now, :late, 'Pending')
 returning id as job, saga_id as saga;
 update towpath.sagas set status = 'InProgress', next_attempt_at = null, current_job_id = @job
  where id = @saga and status in ('Pending', 'PendingRetry')
@@ -221,8 +221,9 @@ returning subscription_id;
 
 -- name: start [postgres]
 with picked as materialized (
-    select t.id, i.subscription, t.attempt_count, t.next_attempt_at
-      from json_to_recordset(cast(:items as json)) as i(subscription bigint, ordered boolean, room bigint)
+    select t.id, i.subscription, i.late, t.attempt_count, t.next_attempt_at
+      from json_to_recordset(cast(:items as json)) as i(
+           subscription bigint, ordered boolean, late boolean, room bigint)
      cross join lateral (
         select * from (
             (select s.id, s.attempt_count, s.next_attempt_at from towpath.sagas s
@@ -243,7 +244,7 @@ with picked as materialized (
 made as (
     insert into towpath.webhook_delivery_jobs (saga_id, subscription_id, attempt_no, lease_losses,
                                                attempt_at, late, status)
-    select id, subscription, attempt_count + 1, 0, {now}, attempt_count > 0, 'Pending' from picked
+    select id, subscription, attempt_count + 1, 0, {now}, late, 'Pending' from picked
      order by next_attempt_at, id
     returning id, saga_id)
 update towpath.sagas s set status = 'InProgress', next_attempt_at = null, current_job_id = m.id
@@ -257,7 +258,8 @@ update towpath.subscription_health
    set tat = :tat, failures = :failures, failing_since = :failing_since, dead = :dead, warned = :warned,
        window_at = :window_at, results = :results, failed = :failed, open_until = :open_until,
        trips = :trips, holds = :holds, stopped_at = :stopped_at, stopped_why = :stopped_why,
-       last_success_at = :last_success_at, last_failure_at = :last_failure_at,
+       last_success_at = :last_success_at, last_failure_at = :last_failure_at, at_once = :at_once,
+       prompt = :prompt,
        wakes_at = case :next
            when 'due' then (
                select min(t.next_attempt_at) from (
@@ -281,7 +283,7 @@ update towpath.subscription_health h
        warned = i.warned, window_at = i.window_at, results = i.results, failed = i.failed,
        open_until = i.open_until, trips = i.trips, holds = i.holds, stopped_at = i.stopped_at,
        stopped_why = i.stopped_why, last_success_at = i.last_success_at,
-       last_failure_at = i.last_failure_at,
+       last_failure_at = i.last_failure_at, at_once = i.at_once, prompt = i.prompt,
        wakes_at = case i.next
            when 'due' then least(
                (select s.next_attempt_at from towpath.sagas s
@@ -303,7 +305,7 @@ update towpath.subscription_health h
        subscription bigint, wakes_at bigint, next text, tat bigint, failures bigint, failing_since bigint,
        dead integer, warned integer, window_at bigint, results integer, failed integer, open_until bigint,
        trips integer, holds boolean, stopped_at bigint, stopped_why text, last_success_at bigint,
-       last_failure_at bigint)
+       last_failure_at bigint, at_once bigint, prompt boolean)
  where h.subscription_id = i.subscription;
 
 -- name: next_wake

@@ -35,7 +35,7 @@ RESET_AT_ONCE: Final = 1_000
 class Line(Struct, frozen=True):
     """How many delivery jobs of one kind a worker takes."""
 
-    late: bool  # not first attempts
+    late: bool  # of receivers that were not prompt the last time, or were never asked
     most: int
 
 
@@ -45,6 +45,7 @@ class ClaimedRow(NamedTuple):
     id: int
     saga_id: int
     attempt_no: int
+    late: bool | int
     lease_until: int
     now: int
     event: Any
@@ -67,6 +68,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     saga: int
     subscription: int
     attempt: int  # from 1 on
+    late: bool  # its receiver was not prompt the last time
     event: UUID  # the webhook-id
     type: str | None
     at: int  # when the event was published
@@ -179,6 +181,7 @@ def _delivery(row: ClaimedRow, token: int) -> Delivery:
         saga=row.saga_id,
         subscription=row.subscription,
         attempt=row.attempt_no,
+        late=bool(row.late),
         event=uuid_from(row.event),
         type=row.type,
         at=row.at,

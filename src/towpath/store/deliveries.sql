@@ -13,7 +13,7 @@ update towpath.webhook_delivery_jobs
                  and j.subscription_id not in (select value from json_each(:unable))
                order by j.lease_until, j.late, j.id limit :most)
 returning id;
-select j.id, j.saga_id, j.attempt_no, j.lease_until, :now as now, e.event, e.type, e.at, e.encoding,
+select j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, :now as now, e.event, e.type, e.at, e.encoding,
        e.payload, u.id as subscription, u.url, u.body, u.timeout, u.sealed
   from towpath.webhook_delivery_jobs j
   join towpath.sagas s on s.id = j.saga_id
@@ -37,7 +37,7 @@ update towpath.webhook_delivery_jobs j
   from clock c, towpath.subscriptions u, towpath.sagas s, towpath.webhook_events e
  where j.id = any(array(select id from picked)) and u.id = j.subscription_id and s.id = j.saga_id
    and e.id = s.event_id
-returning j.id, j.saga_id, j.attempt_no, j.lease_until, c.now, e.event, e.type, e.at, e.encoding,
+returning j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, c.now, e.event, e.type, e.at, e.encoding,
        e.payload, u.id as subscription, u.url, u.body, u.timeout, u.sealed;
 
 -- name: claimable [sqlite]
@@ -54,7 +54,7 @@ select 1 from towpath.webhook_delivery_jobs j
  order by j.lease_until, j.late, j.id limit 1;
 
 -- name: claimed
-select j.id, j.saga_id, j.attempt_no, j.lease_until, {now} as now, e.event, e.type, e.at, e.encoding,
+select j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, {now} as now, e.event, e.type, e.at, e.encoding,
        e.payload, u.id as subscription, u.url, u.body, u.timeout, u.sealed
   from towpath.webhook_delivery_jobs j
   join towpath.sagas s on s.id = j.saga_id

@@ -1,7 +1,7 @@
 """The worker: claims delivery jobs for its free slots, makes the attempts, reports what it saw.
 
-It decides nothing. A quarter of the slots takes first attempts only and a quarter only later ones,
-so neither a flood of new events nor many retries keep the other kind waiting.
+It decides nothing. A quarter of the slots takes only attempts at receivers that were prompt the
+last time, and a quarter only those at others, so neither kind keeps the other waiting.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class DeliveryWorker(Part):
         if not has_key:
             self._tell_of_key()
             return None
-        kinds: set[bool] = {False, True}  # of which there may be more: first attempts, later ones
+        kinds: set[bool] = {False, True}  # late or not: of which there may be more
         while not self.is_stopping and (lines := self._lines(kinds)):
             unable = self._unable_now()
             claim = deliveries.claim(lines, new_number(), self.name, unable)
@@ -87,7 +87,7 @@ class DeliveryWorker(Part):
             since = time.monotonic()
             left = {line.late: line.most for line in lines}
             for each in claimed:
-                left[_is_late(each)] -= 1
+                left[each.late] -= 1
                 self._begin(each, since, ringing)
             kinds = {kind for kind in kinds if not left.get(kind)}
         self._has_more = bool(kinds)
@@ -102,14 +102,14 @@ class DeliveryWorker(Part):
         if not fitting:
             return []
         kept = self._concurrency // 4  # slots that the other kind never gets
-        used = Counter(map(_is_late, self._slots.values()))
+        used = Counter(each.late for each in self._slots.values())
         room = {late: self._concurrency - kept - used[late] for late in kinds}
-        if True in room:  # receivers that never answer leave half of the memory to first attempts
-            late = self._fitting(filter(_is_late, self._slots.values()), MOST_BYTES // 2)
-            room[True] = min(room[True], late)
+        if True in room:  # receivers that never answer leave half of the memory to prompt ones
+            late = [each for each in self._slots.values() if each.late]
+            room[True] = min(room[True], self._fitting(late, MOST_BYTES // 2))
         free = min(self._concurrency - len(self._slots), fitting)
-        first = min(room.get(False, 0), free - min(room.get(True, 0), free // 2))
-        shares = {False: first, True: min(room.get(True, 0), free - first)}
+        prompt = min(room.get(False, 0), free - min(room.get(True, 0), free // 2))
+        shares = {False: prompt, True: min(room.get(True, 0), free - prompt)}
         return [Line(late, min(most, AT_ONCE)) for late, most in shares.items() if most > 0]
 
     def _fitting(self, under_way: Iterable[Delivery], most: int) -> int:
@@ -219,7 +219,3 @@ class DeliveryWorker(Part):
                 await self.reports.written()
         if len(self.reports):
             log.warning("%d reports were not written; these attempts repeat", len(self.reports))
-
-
-def _is_late(delivery: Delivery) -> bool:
-    return delivery.attempt > 1

@@ -55,3 +55,8 @@ create index towpath_bulk_next on towpath.bulk (begins_at) where ended_at is nul
 
 -- The channels that may have limits, so that upkeep need not read the streams of jobs to find them.
 create index towpath_channel_limited on towpath.channel (id) where job is null and name is not null;
+
+-- Webhooks: a receiver that falls silent keeps few slots, and prompt ones do not wait behind it.
+-- `late` of a delivery job now says that its receiver was not prompt the last time.
+alter table towpath.subscription_health add column at_once bigint not null default 1; -- deliveries together
+alter table towpath.subscription_health add column prompt boolean not null default false; -- the last time
