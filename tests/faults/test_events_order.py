@@ -13,6 +13,7 @@ from threading import Event as Flag
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from tests.faults.callers import CHANNELS, Async, by_driver, by_sqlalchemy, calls, transactions
 from tests.faults.gates import Gate
@@ -353,24 +354,43 @@ class TestOnPostgres:
         return request.param
 
     def test_an_open_caller_makes_no_one_wait(self, make_app, connect):
-        """EV-9: a wait for its transaction, which stays open, would end in DatabaseBusy."""
-        app = make_app(busy_timeout=1)
-        app.events.publish("chat", 0)
-        connection = connect()
-        app.events.publish("chat", "late", connection=connection)
-        session = app.sessions.start("w")
-        for n in range(1, 21):
-            app.events.publish("chat", n, key=None if n % 2 else f"k{n}")
-            app.jobs.enqueue("mail", n)
-            [lease] = app.jobs.reserve("mail", session=session)
-            app.sessions.beat(session, started=[lease])
-            app.jobs.say(lease, said=0, events=[n])
-            app.jobs.complete(lease)
-        app.upkeep.run()
-        connection.commit()
+        """EV-9: a wait for its transaction would end in DatabaseBusy, as it ends after all others.
 
-        found = [event.payload for event in read_all(app, "chat")]
-        assert found == [*range(21), "late"]
+        Eight threads publish by two apps, another caller commits, and a job runs and speaks.
+        """
+        apps = [make_app(busy_timeout=5), make_app(busy_timeout=5)]
+        app, beside, open_one = apps[0], connect(), connect()
+        for channel in ("chat", "mail"):
+            app.events.publish(channel, 0)
+            app.events.publish(channel, "late", connection=open_one)
+
+        def publish(writer):
+            for n in range(25):
+                key = f"{writer}:{n}" if n % 2 else None
+                apps[writer % 2].events.publish("mail" if n % 3 else "chat", [writer, n], key=key)
+
+        with ThreadPoolExecutor(8) as threads:
+            writing = [threads.submit(publish, writer) for writer in range(8)]
+            session = app.sessions.start("w")
+            for n in range(20):
+                app.jobs.enqueue("work", n)
+                [lease] = app.jobs.reserve("work", session=session)
+                app.sessions.beat(session, started=[lease])
+                app.jobs.say(lease, said=0, events=[n])
+                app.jobs.complete(lease)
+            app.events.publish("chat", "beside", connection=beside)
+            beside.commit()
+            app.upkeep.run()
+            for each in writing:
+                each.result(120)
+        before = [event.payload for name in ("chat", "mail") for event in read_all(app, name)]
+
+        assert open_one.info.transaction_status is TransactionStatus.INTRANS
+        assert len(before) == 2 + 8 * 25 + 1
+        assert ("beside" in before, "late" in before) == (True, False)
+        open_one.commit()
+        for channel in ("chat", "mail"):
+            assert read_all(app, channel)[-1].payload == "late"
 
     def test_an_open_transaction_in_another_database_delays_no_event(
         self, make_app, connect, postgres

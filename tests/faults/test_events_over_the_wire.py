@@ -11,7 +11,7 @@ import pytest
 from tests.faults.chance import dice
 from tests.faults.processes import until
 from tests.faults.sizes import many
-from tests.faults.wire_readers import LOST, LiveReader, PollReader, SseReader
+from tests.faults.wire_readers import LOST, FrameReader, LiveReader, PollReader, SseReader
 from tests.server.live import Served
 from towpath import App
 
@@ -78,7 +78,7 @@ def test_clients_that_come_and_go_get_each_event_once_though_servers_fail(place,
     with App(url, **needed) as app:
         key = app.keys.create("all", scopes=["publish", "subscribe"])[1]
         app.events.publish("chat", "first")
-        kinds = (LiveReader, SseReader, PollReader) * 2
+        kinds = (LiveReader, SseReader, FrameReader, PollReader) * 2
         readers = [kind(servers, key, "chat", dice(n)) for n, kind in enumerate(kinds)]
 
         async def run():

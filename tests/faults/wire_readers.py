@@ -86,17 +86,43 @@ class SseReader(WireReader):
         if self._cursor and self.attaches % 2:
             offset, headers = "-1", {"last-event-id": self._cursor}
         query = {"offset": offset, "live": "sse"}
-        async with http.stream("GET", url, params=query, headers=headers) as answer:
-            assert answer.status_code in {200, 503}, answer
-            fields: dict[str, str] = {}
-            async for line in answer.aiter_lines():
-                if line:
-                    name, _, value = line.partition(":")
-                    fields[name] = value.removeprefix(" ")
-                    continue
+        async with contextlib.aclosing(_sent(http, url, query, headers)) as sent:
+            async for fields in sent:
                 if fields.get("event") == "data":
                     yield json.loads(fields["data"]), fields["id"]
-                fields = {}
+
+
+class FrameReader(WireReader):
+    """Over server-sent events of our own, which are the frames of the WebSocket."""
+
+    async def _pages(self, http: httpx.AsyncClient, address: str) -> AsyncGenerator[Page]:
+        url = f"http://{address}/api/channels/{self._channel}/events"
+        query, headers = {"after": self._cursor or ""}, {"accept": "text/event-stream"}
+        if self._cursor and self.attaches % 2:
+            query, headers["last-event-id"] = {}, self._cursor
+        async with contextlib.aclosing(_sent(http, url, query, headers)) as sent:
+            async for fields in sent:
+                frame = json.loads(fields.get("data", "{}"))
+                assert not frame.keys() & {"reset", "closed"}, frame
+                if batch := frame.get("events"):
+                    assert self._cursor in {None, batch["from"]}
+                    yield [each["payload"] for each in batch["items"]], batch["to"]
+
+
+async def _sent(
+    http: httpx.AsyncClient, url: str, query: dict[str, str], headers: dict[str, str]
+) -> AsyncGenerator[dict[str, str]]:
+    """Read server-sent events, each as its fields."""
+    async with http.stream("GET", url, params=query, headers=headers) as answer:
+        assert answer.status_code in {200, 503}, answer
+        fields: dict[str, str] = {}
+        async for line in answer.aiter_lines():
+            if line:
+                name, _, value = line.partition(":")
+                fields[name] = value.removeprefix(" ")
+                continue
+            yield fields
+            fields = {}
 
 
 class PollReader(WireReader):
