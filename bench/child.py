@@ -1,5 +1,6 @@
 """What runs in another process: python -m bench.child VERB URL SETTINGS NUMBER."""
 
+import asyncio
 import gc
 import json
 import sys
@@ -12,6 +13,9 @@ import psutil
 from bench.bare import PAYLOAD, TOPIC, BareSqlite, items
 from bench.rounds import percentile
 from towpath import App, Settings
+
+CHANNEL = "chat"
+CALLERS = 8  # tasks that publish
 
 
 def wait(app: App, count: int) -> list[float]:
@@ -73,6 +77,29 @@ def _for_a_time(
     return {"jobs": jobs, "longest": max(taken), "p99": percentile(taken, 0.99)}
 
 
+def publish(app: App, seconds: float) -> dict[str, float]:
+    """Publish to one channel for a time, by eight tasks."""
+
+    async def publish_all() -> int:
+        await app.events.apublish(CHANNEL, PAYLOAD)
+        _say("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        end = time.monotonic() + seconds
+
+        async def call() -> int:
+            count = 0
+            while time.monotonic() < end:
+                await app.events.apublish(CHANNEL, PAYLOAD)
+                count += 1
+            return count
+
+        counts = await asyncio.gather(*(call() for _ in range(CALLERS)))
+        await app.aclose()
+        return sum(counts)
+
+    return {"events": asyncio.run(publish_all())}
+
+
 def fill(app: App, count: int) -> dict[str, float]:
     """Enqueue so many jobs of 10 KB; return how much bigger this process became, in bytes."""
     payload = "x" * 10_000
@@ -108,6 +135,8 @@ def main() -> None:
             found: object = wait(app, int(number))
         elif verb == "cycle":
             found = cycle(app, float(number))
+        elif verb == "publish":
+            found = publish(app, float(number))
         else:
             found = fill(app, int(number))
         _say(json.dumps(found))

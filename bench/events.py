@@ -7,7 +7,9 @@ from typing import Any
 
 from bench import live
 from bench.bare import BODY, PAYLOAD, BarePostgres
+from bench.child import CALLERS, CHANNEL
 from bench.places import Place
+from bench.processes import PROCESSES, together
 from bench.rounds import Floor, Plan, Rate, Result, Stopwatch, by_turns, compared, p50_p99
 from towpath import App, NewEvent
 from towpath.database import sqlite
@@ -20,9 +22,7 @@ from towpath.store import events as log
 from towpath.store import reading
 from towpath.store.event_rows import EventBody
 
-CHANNEL = "chat"
 WARM_UP = 20
-CALLERS = 8
 PAGE = 1_000
 
 
@@ -38,6 +38,7 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
         floor=Floor("ours", ">", 5) if place.kind == "postgres" else None,
         note=f"{eight.best:,.0f}/s",
     )
+    yield batched(place, plan)
     spread = publishers(place, plan, CALLERS)
     yield Result(
         database=place.name,
@@ -47,6 +48,7 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
         floor=Floor("ours", ">", 1.0),
         note=f"{spread.best:,.0f}/s",
     )
+    yield processes(place, plan)
     yield replay(place, plan)
     yield until_heard(place, plan)
     yield from live.measure(place, plan)
@@ -86,25 +88,71 @@ def one_publisher(place: Place, plan: Plan) -> Result:
 
 
 def publishers(place: Place, plan: Plan, channels: int) -> Result:
-    each = plan.count(10_000) // CALLERS
+    rates = [asyncio.run(_by_tasks(place, plan, channels)) for _ in range(plan.rounds)]
+    return compared(place.name, f"publish, 8 tasks, {channels} channels", rates, [])
 
-    async def ours() -> Rate:
-        with place.spot() as spot:
-            async with spot.app() as app:
-                names = [f"{CHANNEL}:{n % channels}" for n in range(CALLERS)]
-                for name in names:
+
+async def _by_tasks(place: Place, plan: Plan, channels: int) -> Rate:
+    each = plan.count(10_000) // CALLERS
+    with place.spot() as spot:
+        async with spot.app() as app:
+            names = [f"{CHANNEL}:{n % channels}" for n in range(CALLERS)]
+            for name in names:
+                await app.events.apublish(name, PAYLOAD)
+
+            async def call(name: str) -> None:
+                for _ in range(each):
                     await app.events.apublish(name, PAYLOAD)
 
-                async def call(name: str) -> None:
-                    for _ in range(each):
-                        await app.events.apublish(name, PAYLOAD)
+            watch = Stopwatch()
+            await asyncio.gather(*map(call, names))
+            return watch.rate(CALLERS * each)
 
-                watch = Stopwatch()
-                await asyncio.gather(*map(call, names))
-                return watch.rate(CALLERS * each)
 
-    rates = [asyncio.run(ours()) for _ in range(plan.rounds)]
-    return compared(place.name, f"publish, 8 tasks, {channels} channels", rates, [])
+def batched(place: Place, plan: Plan) -> Result:
+    """Publish by eight tasks; bare has one statement and one commit for eight events."""
+    count = plan.count(10_000) // CALLERS
+
+    def ours() -> Rate:
+        return asyncio.run(_by_tasks(place, plan, 1))
+
+    def bare() -> Rate:
+        with place.spot() as spot:
+            with spot.app() as app:
+                app.events.publish(CHANNEL, PAYLOAD)
+            driver = spot.bare()
+            run = _statement(driver, spot)
+            watch = Stopwatch()
+            for _ in range(count):
+                driver.alone(run, log.sql.publish([_item(nth) for nth in range(CALLERS)]))
+            rate = watch.rate(count * CALLERS)
+            driver.close()
+            return rate
+
+    rates = by_turns(plan.rounds, ours, bare)
+    what = "publish, 8 tasks on one channel against batches of 8"
+    floor = Floor("ratio", ">", 0.6) if place.kind == "postgres" else None
+    return compared(place.name, what, *rates, floor=floor)
+
+
+def processes(place: Place, plan: Plan) -> Result:
+    """Publish to one channel by eight tasks in each of four processes, and in one."""
+    seconds = max(1.0, 5.0 * plan.scale)
+
+    def rate(count: int) -> float:
+        children = together(place, "publish", seconds, count)
+        return sum(child["events"] for child in children) / seconds
+
+    measured = [(rate(PROCESSES), rate(1)) for _ in range(plan.rounds)]
+    four, one = (max(rates) for rates in zip(*measured, strict=True))
+    return Result(
+        database=place.name,
+        what=f"publish, {PROCESSES} processes on one channel against one process",
+        unit="x",
+        ours=[four / one],
+        floor=Floor("ours", ">", 0.8),
+        note=f"{four:,.0f}/s, one {one:,.0f}/s",
+    )
 
 
 def replay(place: Place, plan: Plan) -> Result:
@@ -176,9 +224,9 @@ def until_heard(place: Place, plan: Plan) -> Result:
     )
 
 
-def _item() -> dict[str, Any]:
+def _item(nth: int = 0) -> dict[str, Any]:
     event = EventBody(id=uuid7(), body=BODY, encoding="json", size=len(BODY))
-    return event.as_item(nth=0, place=0, name=CHANNEL, media=None)
+    return event.as_item(nth=nth, place=nth, name=CHANNEL, media=None)
 
 
 def _statement(driver: Any, spot: Any) -> Callable[[Query[Any]], list[Row]]:

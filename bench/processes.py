@@ -20,8 +20,8 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
     ours: list[list[dict[str, Any]]] = []
     bare: list[list[dict[str, Any]]] = []
     for _ in range(plan.rounds):
-        ours.append(_together(place, "cycle", seconds))
-        bare.append(_together(place, "bare-cycle", seconds))
+        ours.append(together(place, "cycle", seconds, PROCESSES))
+        bare.append(together(place, "bare-cycle", seconds, PROCESSES))
     yield Result(
         database=place.name,
         what=f"{PROCESSES} processes, full cycles, together",
@@ -48,14 +48,15 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
     )
 
 
-def _together(place: Place, verb: str, seconds: float) -> list[dict[str, Any]]:
+def together(place: Place, verb: str, seconds: float, count: int) -> list[dict[str, Any]]:
+    """Have so many children do the same for a time, on one database; return what each says."""
     with place.spot() as spot:
         command = [sys.executable, "-m", "bench.child", verb, spot.url, json.dumps(spot.settings)]
         children = [
             subprocess.Popen(
                 [*command, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-            for _ in range(PROCESSES)
+            for _ in range(count)
         ]
         for child in children:
             assert child.stdout
