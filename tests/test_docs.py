@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,23 @@ def test_the_snippets_of_a_page_run_twice_and_print_what_they_show(page, snippet
             capture_output=True, text=True,
         )  # fmt: skip
         assert not shown or run.stdout.splitlines() == shown
+
+
+COMMANDS = [
+    (page, command)
+    for page in ("events.md", "rules.md")
+    for block in re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    for command in block.splitlines()
+    if command
+]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_the_commands_of_a_page_run(page, command, tmp_path):
+    program, *arguments = shlex.split(command)
+    assert program == "towpath", page
+    for words in (["migrate"], arguments):
+        subprocess.run([sys.executable, "-m", "towpath", *words], cwd=tmp_path, check=True)
 
 
 def test_the_reference_is_fresh():
