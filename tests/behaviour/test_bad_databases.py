@@ -637,6 +637,24 @@ def test_a_list_shows_where_a_job_lies_that_cannot_be_read(make_app, colour, spo
     assert app.jobs.list(before=newer) == [older]
 
 
+def test_a_job_that_cannot_be_read_is_explained(make_app, colour, spoil):
+    """MS-11"""
+    app = colour(make_app())
+    failed, delayed, ready = app.jobs.enqueue_many("mail", range(3))
+    [lease] = app.jobs.reserve("mail")
+    app.jobs.bury(lease, error="no")
+    app.jobs.reschedule(delayed, delay=60)
+    words = {job: spoil(job) for job in (failed, delayed, ready)}
+
+    for job, word in words.items():
+        assert isinstance(app.jobs.find(job), UnreadableJob)
+        [reason, *others] = app.jobs.why(job)
+        assert reason.code == "unreadable"
+        assert word in reason.message
+        assert others
+        assert len(app.jobs.tries(job)) == (job is failed)
+
+
 def test_a_stored_job_that_cannot_be_read_can_be_deleted(make_app, colour, spoil):
     """MS-11"""
     app = colour(make_app())

@@ -79,7 +79,7 @@ def test_bytes_are_the_same_however_they_are_stored():
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ('{"password": "hunter2", "n": 1}', '{"password":"•••","n":1}'),
+        ('{"password": "hunter2", "n": 1}', '{"password": "•••", "n": 1}'),
         ('{"password": "hunter2", "n": NaN}', "•••"),
         ('{"password": "hunter2"}\n{"password": "hunter2"}', "•••"),
         (' [{"password": "hunter2"', "•••"),

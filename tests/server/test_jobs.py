@@ -52,7 +52,7 @@ def test_a_job_is_shown_as_it_was_stored(ask):
 
     shown = ask("GET", f"/api/jobs/{said['id']}").json()
 
-    assert shown == said
+    assert {name: shown[name] for name in said} == said
     assert shown["payload"] == {"a": [1, None, "ä"]}
     assert (shown["retries"], shown["maxRetries"]) == (0, 5)
     assert shown["headers"]["x"] == "y"  # a trace may travel with it, where one was begun

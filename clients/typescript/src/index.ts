@@ -25,7 +25,13 @@ export {
   type PublishOptions,
   type ReadOptions,
 } from "./events.ts";
-export { Jobs, type EnqueueOptions, type ListOptions, type ReserveOptions } from "./jobs.ts";
+export {
+  Jobs,
+  type BodyOptions,
+  type EnqueueOptions,
+  type ListOptions,
+  type ReserveOptions,
+} from "./jobs.ts";
 export { type BuryOptions, Lease, type ReleaseOptions, type Said, type Word } from "./lease.ts";
 export { withJobs, type PocketBaseLike, type PocketBaseOptions } from "./pocketbase.ts";
 export type { From } from "./line.ts";

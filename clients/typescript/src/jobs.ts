@@ -10,16 +10,19 @@ import type {
   Job,
   JobBrief,
   JobChange,
+  JobDetail,
   JobOptions,
   JobPage,
   LeaseShown,
   LogLine,
   Minute,
   NewJob,
+  Reason,
   Run,
   State,
   Stats,
   Status,
+  Try,
 } from "./types.ts";
 
 export interface EnqueueOptions extends JobOptions, CallOptions {
@@ -53,6 +56,13 @@ export interface ListOptions extends CallOptions {
   after?: string | undefined;
   /** Whether the page tells how many jobs there are. */
   count?: boolean | undefined;
+}
+
+export interface BodyOptions extends CallOptions {
+  /** Default `payload`. */
+  part?: "payload" | "result" | undefined;
+  /** Also the values that the server hides. */
+  reveal?: boolean | undefined;
 }
 
 export interface ReserveOptions extends CallOptions {
@@ -97,11 +107,40 @@ export class Jobs {
     return items.map(decoded);
   }
 
+  /** Read a job, its lease and all its options. */
   async get<Payload = unknown, Result = unknown>(
     id: string,
     options: CallOptions = {},
-  ): Promise<Job<Payload, Result>> {
-    return decoded(await this.#transport.get<Job<Payload, Result>>(path`/api/jobs/${id}`, options));
+  ): Promise<JobDetail<Payload, Result>> {
+    const job = this.#transport.get<JobDetail<Payload, Result>>(path`/api/jobs/${id}`, options);
+    return decoded(await job);
+  }
+
+  /**
+   * The payload of a job, or its result, as the text that is stored: numbers keep all their digits.
+   *
+   * Values that the server hides are shown with `reveal`, which the server notes.
+   */
+  async payload(id: string, options: BodyOptions = {}): Promise<string> {
+    const { signal, ...query } = options;
+    return (await this.#transport.open(path`/api/jobs/${id}/payload`, { query, signal })).text();
+  }
+
+  /** The same as a file, also of raw bytes. */
+  async download(id: string, options: BodyOptions = {}): Promise<Blob> {
+    const { signal, ...given } = options;
+    const call = { query: { ...given, download: true }, signal };
+    return (await this.#transport.open(path`/api/jobs/${id}/payload`, call)).blob();
+  }
+
+  /** The tries of a job, oldest first: each lease, its worker, and how it ended. */
+  tries(id: string, options: CallOptions = {}): Promise<Try[]> {
+    return this.#items(path`/api/jobs/${id}/tries`, options);
+  }
+
+  /** Why a job waits, runs, failed or is kept, and which calls would change that. */
+  why(id: string, options: CallOptions = {}): Promise<Reason[]> {
+    return this.#items(path`/api/jobs/${id}/why`, options);
   }
 
   /**

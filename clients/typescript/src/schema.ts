@@ -95,28 +95,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/jobs/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read a job */
-        get: operations["get"];
-        put?: never;
-        post?: never;
-        /**
-         * Delete a job
-         * @description The job must be pending, failed or cancelled. With the epoch of its lease, the holder may delete a reserved job.
-         */
-        delete: operations["delete"];
-        options?: never;
-        head?: never;
-        /** Change the priority or the time of a pending job */
-        patch: operations["change"];
-        trace?: never;
-    };
     "/api/jobs/numbered/{number}": {
         parameters: {
             query?: never;
@@ -132,6 +110,28 @@ export interface paths {
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a job, its lease and all its options */
+        get: operations["get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a job
+         * @description The job must be pending, failed or cancelled. With the epoch of its lease, the holder may delete a reserved job.
+         */
+        delete: operations["delete"];
+        options?: never;
+        head?: never;
+        /** Change the priority or the time of a pending job */
+        patch: operations["change"];
         trace?: never;
     };
     "/api/jobs/{id}/requeue": {
@@ -245,6 +245,60 @@ export interface paths {
         };
         /** Read the runs of a job that chooses its workers, one for each worker */
         get: operations["runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{id}/payload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the payload or the result of a job as the text that is stored, to the last digit
+         * @description Values of fields that the setting `redact` names are hidden, unless they are revealed, which is noted as an act. Raw bytes are only downloaded.
+         */
+        get: operations["read_body"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{id}/tries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the tries of a job, oldest first: each lease, its worker, and how it ended */
+        get: operations["tries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{id}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read why a job waits, runs, failed or is kept, and what can be done about it */
+        get: operations["why"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1715,6 +1769,170 @@ export interface components {
             endedAt: string | null;
         };
         /**
+         * JobDetail
+         * @description A job, its lease, and all options.
+         */
+        JobDetail: {
+            /** Format: uuid */
+            id: string;
+            seq: number;
+            topic: string;
+            task: string | null;
+            status: components["schemas"]["Status"];
+            state: components["schemas"]["State"];
+            priority: number;
+            key: string | null;
+            payload: unknown;
+            /** @enum {unknown} */
+            encoding: "base64" | "json" | "text";
+            headers: {
+                [key: string]: string;
+            };
+            ttr: number;
+            timeout: number;
+            retention: number;
+            maxRetries: number;
+            maxCrashes: number;
+            createdAt: string;
+            runAt: string;
+            expiresAt: string | null;
+            epoch: number;
+            retries: number;
+            crashes: number;
+            timeouts: number;
+            releases: number;
+            buries: number;
+            kicks: number;
+            reservedAt: string | null;
+            until: string | null;
+            cancelRequested: boolean;
+            finishedAt: string | null;
+            durationMs: number | null;
+            result: unknown;
+            lastError: string | null;
+            progress: number | null;
+            progressMessage: string | null;
+            session: string | null;
+            worker: string | null;
+            startedAt: string | null;
+            begun: boolean | null;
+            limit: components["schemas"]["JobLimit"] | null;
+            backoff: components["schemas"]["Backoff"];
+            workers: number | null;
+            onlyWorkers: string[] | null;
+            parents: number;
+            children: number;
+            hidden: number;
+            whyUnreadable: string | null;
+        };
+        /**
+         * JobLimit
+         * @description A limit that all jobs with its key share.
+         */
+        JobLimit: {
+            key: string;
+            concurrency: number | null;
+            rate: string | null;
+            burst: number;
+        };
+        /**
+         * Backoff
+         * @description The pauses between tries, in seconds: by a rule, or as listed in `waits`.
+         */
+        Backoff: {
+            first: number;
+            factor: number;
+            most: number;
+            step: number;
+            jitter: number;
+            waits: number[];
+        };
+        /**
+         * TryList
+         * @description A list.
+         */
+        TryList: {
+            items: components["schemas"]["Try"][];
+        };
+        /**
+         * Try
+         * @description One lease of a job, or a reason for which it was not run.
+         */
+        Try: {
+            epoch: number;
+            worker: string | null;
+            startedAt: string | null;
+            endedAt: string | null;
+            outcome: components["schemas"]["TryOutcome"];
+            error: string | null;
+            traceback: string | null;
+        };
+        /**
+         * TryOutcome
+         * @description How a try has ended; that of the running one is still open.
+         * @enum {unknown}
+         */
+        TryOutcome: "buried" | "cancelled" | "completed" | "crash" | "dependency" | "error" | "expired" | "released" | "running" | "timeout" | "unknown";
+        /**
+         * ReasonList
+         * @description A list.
+         */
+        ReasonList: {
+            items: components["schemas"]["Reason"][];
+        };
+        /**
+         * Reason
+         * @description One reason why a job is where it is.
+         */
+        Reason: {
+            code: string;
+            message: string;
+            at: string | null;
+            until: string | null;
+            jobs: components["schemas"]["RelatedJob"][];
+            limit: components["schemas"]["LimitNow"] | null;
+            before: components["schemas"]["Ahead"] | null;
+            remedies: components["schemas"]["Remedy"][];
+        };
+        /**
+         * RelatedJob
+         * @description Another job that a reason is about.
+         */
+        RelatedJob: {
+            /** Format: uuid */
+            id: string;
+            topic: string;
+            state: components["schemas"]["State"];
+        };
+        /**
+         * LimitNow
+         * @description A limit, and how far it is used.
+         */
+        LimitNow: {
+            key: string;
+            running: number;
+            concurrency: number | null;
+            freeAt: string | null;
+        };
+        /**
+         * Ahead
+         * @description How many jobs are before one in line; if it is not exact, there are at least so many.
+         */
+        Ahead: {
+            count: number;
+            exact: boolean;
+        };
+        /**
+         * Remedy
+         * @description A request that changes the situation.
+         */
+        Remedy: {
+            label: string;
+            method: string;
+            path: string;
+            body: Record<string, never> | null;
+        };
+        /**
          * Wanted
          * @description The jobs that a worker wants, and how long it waits for one.
          */
@@ -3170,6 +3388,73 @@ export interface operations {
             };
         };
     };
+    numbered: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read a job by its number, which is its id for beanstalkd clients */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get: {
         parameters: {
             query?: never;
@@ -3181,13 +3466,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read a job */
+            /** @description Read a job, its lease and all its options */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobDetail"];
                 };
             };
             /** @description invalid */
@@ -3434,73 +3719,6 @@ export interface operations {
             };
             /** @description database_full */
             507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
-    numbered: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                number: number;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Read a job by its number, which is its id for beanstalkd clients */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Job"];
-                };
-            };
-            /** @description invalid */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description login_required, invalid_token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description forbidden, http_disabled, csrf_refused */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description not_found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description database_unavailable */
-            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3995,6 +4213,211 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    read_body: {
+        parameters: {
+            query?: {
+                part?: "payload" | "result";
+                reveal?: boolean;
+                download?: boolean;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the payload or the result of a job as the text that is stored, to the last digit */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain; charset=utf-8": string;
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    tries: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the tries of a job, oldest first: each lease, its worker, and how it ended */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TryList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    why: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read why a job waits, runs, failed or is kept, and what can be done about it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReasonList"];
                 };
             };
             /** @description invalid */

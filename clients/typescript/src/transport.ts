@@ -22,7 +22,7 @@ export interface CallOptions {
 }
 
 export interface Call extends CallOptions {
-  query?: Record<string, string | number | readonly string[] | undefined>;
+  query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   body?: unknown;
   headers?: Record<string, string | undefined>;
   /** Whether the call may be sent twice: a GET may, some only if the first had no effect. */

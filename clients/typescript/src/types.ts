@@ -18,6 +18,19 @@ export type Job<Payload = unknown, Result = unknown> = Omit<
   result: Result | null;
 };
 
+/** A job, its lease, and all its options. */
+export type JobDetail<Payload = unknown, Result = unknown> = Omit<
+  Schemas["JobDetail"],
+  "payload" | "result"
+> &
+  Pick<Job<Payload, Result>, "payload" | "result">;
+/** One lease of a job, or a reason for which it was not run. */
+export type Try = Schemas["Try"];
+/** One reason why a job is where it is. */
+export type Reason = Schemas["Reason"];
+/** A call that changes a situation. */
+export type Remedy = Schemas["Remedy"];
+
 /** How a job is run. Times are seconds. */
 export type JobOptions = Omit<
   Schemas["JobInput"],

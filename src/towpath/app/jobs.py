@@ -32,15 +32,28 @@ from towpath.model.event import Event, StreamEnd
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease, LogLine, Said
 from towpath.model.pages import JobBrief, Listed
+from towpath.model.reasons import Reason, Surroundings, reasons
 from towpath.model.runs import Run
 from towpath.model.states import State
 from towpath.model.stats import Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
+from towpath.model.tries import Try
 from towpath.operation import Operation, answered
-from towpath.store import admin, job_output, listing, lookup, retention, runs, streams
+from towpath.store import (
+    admin,
+    facts,
+    job_output,
+    listing,
+    lookup,
+    retention,
+    runs,
+    streams,
+    tries,
+)
 from towpath.store import leases as store
 from towpath.store import stats as counts
 from towpath.store.leases import Completion, Outcome
+from towpath.store.rows import listed_from
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -191,6 +204,25 @@ class Jobs:
     async def anumbered(self, seq: int) -> Job:
         """Read the job with this number."""
         return await self._app.arun(lookup.numbered(seq_of(seq)))
+
+    async def afind(self, job: JobRef) -> Job:
+        """Read a job; one that only a newer version can read is returned as an UnreadableJob."""
+        return await self._app.arun(lookup.get(job_id(job), listed_from))
+
+    async def asurroundings(self, job: JobRef) -> Surroundings:
+        """Read the lease of a job, and how many jobs it waited for or is awaited by."""
+        return await self._app.arun(facts.surroundings((await self.afind(job)).seq))
+
+    async def atries(self, job: JobRef) -> list[Try]:
+        """Read the tries of a job, oldest first: at least the last hundred, and the running one."""
+        return await self._app.arun(tries.list_tries((await self.afind(job)).seq))
+
+    async def awhy(self, job: JobRef) -> list[Reason]:
+        """Read why a job waits, runs, failed or is kept, and what can be done about it."""
+        found = await self.afind(job)
+        return reasons(
+            found, await self._app.arun(facts.around(found, self._app.settings.dead_after))
+        )
 
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failures among the last hundred tries of a job, oldest first."""
@@ -462,6 +494,23 @@ class Jobs:
     def numbered(self, seq: int) -> Job:
         """Read the job with this number."""
         return self._app.run(lookup.numbered(seq_of(seq)))
+
+    def find(self, job: JobRef) -> Job:
+        """Read a job; one that only a newer version can read is returned as an UnreadableJob."""
+        return self._app.run(lookup.get(job_id(job), listed_from))
+
+    def surroundings(self, job: JobRef) -> Surroundings:
+        """Read the lease of a job, and how many jobs it waited for or is awaited by."""
+        return self._app.run(facts.surroundings(self.find(job).seq))
+
+    def tries(self, job: JobRef) -> list[Try]:
+        """Read the tries of a job, oldest first: at least the last hundred, and the running one."""
+        return self._app.run(tries.list_tries(self.find(job).seq))
+
+    def why(self, job: JobRef) -> list[Reason]:
+        """Read why a job waits, runs, failed or is kept, and what can be done about it."""
+        found = self.find(job)
+        return reasons(found, self._app.run(facts.around(found, self._app.settings.dead_after)))
 
     def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failures among the last hundred tries of a job, oldest first."""

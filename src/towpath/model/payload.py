@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, cast
@@ -24,6 +25,9 @@ _JSON: Final = Encoding.JSON  # looked up once, as the attributes of an enum are
 _TEXT: Final = Encoding.TEXT
 _BASE64: Final = Encoding.BASE64
 HIDDEN: Final = "•••"
+_HIDDEN_VALUE: Final = f'"{HIDDEN}"'
+_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:\s*)?', re.DOTALL)
+_MARK: Final = re.compile(r'[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}\[\],:"]+', re.DOTALL)
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
@@ -95,28 +99,52 @@ def same(body: str, encoding: str, other: str, other_encoding: str) -> bool:
 def redacted(body: str, names: str, *, strict: bool = True) -> str:
     """Return JSON with the values hidden of all fields whose names end with one of `names`.
 
-    Case and punctuation of the names do not matter. Text that is not JSON is hidden as a whole;
-    without `strict` only if it begins as JSON does.
+    Case and punctuation of the names do not matter. All other text stays as it is stored, to the
+    last digit. Text that is not JSON is hidden as a whole; without `strict` only if it begins as
+    JSON does.
     """
+    return _redaction(body, names, strict=strict)[0]
+
+
+def count_hidden(body: str, names: str, *, strict: bool = True) -> int:
+    """Return how many values `redacted` hides; 1 if it hides the whole text."""
+    return _redaction(body, names, strict=strict)[1]
+
+
+def _redaction(body: str, names: str, *, strict: bool) -> tuple[str, int]:
     ends = tuple(folded for name in names.split(",") if (folded := _folded(name)))
+    if not ends:
+        return body, 0
     try:
-        return _encoder.encode(_hidden(_decoder.decode(body), ends)).decode() if ends else body
+        _decoder.decode(body)
     except (ValueError, RecursionError):
-        return HIDDEN if strict or body.lstrip()[:1] in {"{", "["} else body
+        whole = strict or body.lstrip()[:1] in {"{", "["}
+        return (HIDDEN, 1) if whole else (body, 0)
+    parts: list[str] = []
+    done = at = 0
+    # In JSON a string before a colon is the name of a field, and nothing else is.
+    while found := _STRING.search(body, at):
+        at = found.end()
+        if found[1] and _folded(_decoder.decode(found[0][: -len(found[1])])).endswith(ends):
+            parts += (body[done:at], _HIDDEN_VALUE)
+            at = done = _end_of_value(body, at)
+    if not parts:
+        return body, 0
+    return "".join((*parts, body[done:])), len(parts) // 2
 
 
-def _hidden(value: object, ends: tuple[str, ...]) -> object:
-    match value:
-        case dict():
-            fields = cast("dict[str, object]", value).items()
-            return {
-                name: HIDDEN if _folded(name).endswith(ends) else _hidden(inner, ends)
-                for name, inner in fields
-            }
-        case list():
-            return [_hidden(inner, ends) for inner in cast("list[object]", value)]
-        case _:
-            return value
+def _end_of_value(body: str, at: int) -> int:
+    """Return where the value ends that begins here."""
+    depth = 0
+    while found := _MARK.search(body, at):
+        mark, at = found[0], found.end()
+        if mark in "{[":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+        if not depth:
+            return at
+    return len(body)
 
 
 def _folded(name: str) -> str:

@@ -14,6 +14,7 @@ from towpath.server import (
     accounts,
     channels,
     consumers,
+    job_details,
     jobs,
     overview,
     system,
@@ -42,6 +43,7 @@ from towpath.server.streams import METHODS, PATH, StreamEndpoint
 
 GROUPS: Final[tuple[Routes, ...]] = (
     jobs.routes,
+    job_details.routes,
     work.routes,
     topics.routes,
     topics.schedules,

@@ -72,14 +72,13 @@ class Endpoint:
         body = answer = await route.handler(request, **arguments)
         if isinstance(body, Streamed):
             return body
-        status, headers = route.status, NO_HEADERS
+        status, headers, media = route.status, NO_HEADERS, self._media
         if isinstance(body, Answer):
             status, headers, body = answer.status or status, answer.headers, answer.body
+            media = answer.media or media
         if body is None:
             return status, b"", b"", headers
-        if isinstance(body, str):
-            return status, self._media, body.encode(), headers
-        return status, self._media, _encoder.encode(body), headers
+        return status, media, _encoded(body), headers
 
     async def _request(self, scope: Scope, receive: Receive) -> Request:
         shared, is_open = self._shared, self._route.is_open
@@ -104,6 +103,12 @@ class Endpoint:
         if not request.body and self._may_be_empty:
             return decoder.decode(b"{}")
         return await decoded(request.body, decoder)
+
+
+def _encoded(body: object) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return body.encode() if isinstance(body, str) else _encoder.encode(body)
 
 
 def is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:

@@ -209,12 +209,6 @@ async def throughput(request: Request, query: Span) -> Items[MinuteShown]:
     return all_shown(MinuteShown, await request.app.jobs.athroughput(query.topic, query.minutes))
 
 
-@routes.get("/api/jobs/{id}")
-async def get(request: Request, id: UUID) -> JobShown:
-    """Read a job."""
-    return job_shown(await request.job("manage", id))
-
-
 @routes.get("/api/jobs/numbered/{number}")
 async def numbered(request: Request, number: int) -> JobShown:
     """Read a job by its number, which is its id for beanstalkd clients."""

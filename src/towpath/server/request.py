@@ -269,22 +269,22 @@ class Request:
             return False
         return self.may_channel("subscribe", name, job) or self.may("manage", job.topic, job)
 
-    async def job(self, verb: Verb, id: UUID | int) -> Job:
-        """Read a job, if the caller may do this to it.
+    async def job(self, verb: Verb, id: UUID | int, *, any_version: bool = False) -> Job:
+        """Read a job, if the caller may do this to it; with `any_version` also an UnreadableJob.
 
         A job that is hidden from the caller is answered as one that does not exist.
         """
-        job = await self._visible(verb, id)
+        job = await self._visible(verb, id, any_version=any_version)
         if verb == "work":
             _refuse_own(job.topic)
         return job
 
-    async def _visible(self, verb: Verb, id: UUID | int) -> Job:
+    async def _visible(self, verb: Verb, id: UUID | int, *, any_version: bool) -> Job:
         if self.caller.kind == "superuser":
-            return await self._read(id)
+            return await self._read(id, any_version=any_version)
         self.require_some(verb)
         with contextlib.suppress(NotFound):
-            job = await self._read(id)
+            job = await self._read(id, any_version=any_version)
             if self.may(verb, job.topic, job):
                 return job
         if self.caller.kind == "anonymous" and not self.may(verb):
@@ -292,8 +292,10 @@ class Request:
         msg = f"there is no job {id}"
         raise NotFound(msg)
 
-    async def _read(self, id: UUID | int) -> Job:
+    async def _read(self, id: UUID | int, *, any_version: bool = False) -> Job:
         jobs = self.app.jobs
+        if any_version and isinstance(id, UUID):
+            return await jobs.afind(id)
         return await (jobs.anumbered(id) if isinstance(id, int) else jobs.aget(id))
 
     def refuse_if_closed(self) -> None:

@@ -46,6 +46,7 @@ class Answer(Struct, Generic[T]):
     body: T
     status: int | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    media: bytes | None = None  # of a body of bytes, if not that of the route
 
 
 class Streamed(Struct, frozen=True):

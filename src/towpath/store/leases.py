@@ -101,6 +101,16 @@ class Outcome(Struct, frozen=True, kw_only=True):
     kind: FailureKind | None = None
     error: str | None = None
     traceback: str | None = None
+    worker: str | None = None  # that had it, if its session is gone
+
+    @property
+    def noted(self) -> str | None:
+        """What is noted of the try, unless it failed; None of one that did not begin."""
+        if self.timed_out:
+            return "timeout"
+        if self.goal in {"buried", "cancelled"}:
+            return self.goal
+        return "released" if self.released else None
 
     def as_item(self) -> dict[str, Any]:
         """Return the parameters of its statement."""
@@ -118,6 +128,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
             "kind": self.kind,
             "error": self.error,
             "traceback": self.traceback,
+            "noted": self.noted,
+            "worker": self.worker,
         }
 
 

@@ -79,7 +79,8 @@ select seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, c.n
 
 -- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
 -- that was requested. Of a job that fails again and again, the failures of its last hundred
--- reservations are kept. A lease that is over has to be so still: its holder may have extended it.
+-- reservations are kept. A try that ended otherwise leaves a note: its outcome, when it began, and its
+-- worker; of these the last hundred are kept, too. A lease that is over has to be so still: its holder may have extended it.
 -- name: settle [sqlite]
 delete from towpath.lease
  where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)
@@ -91,7 +92,10 @@ returning seq, topic, coalesce(:priority, priority) as priority, epoch, key,
           nullif(coalesce(buries, 0) + (:goal = 'buried'), 0) as buries, kicks, limit_key, awaited,
           streamed,
           case when cancelled then 'cancelled' else :goal end as goal,
-          max(0, :now - reserved_at) as duration;
+          max(0, :now - reserved_at) as duration, reserved_at,
+          coalesce(worker, :worker, (select s.worker from towpath.session s
+                                      where s.id = towpath.lease.session)) as worker,
+          case when :error is not null then null when cancelled then 'cancelled' else :noted end as noted;
 update towpath.job set priority = @priority where seq = @seq and priority <> @priority;
 delete from towpath.unique_key
  where topic = @topic and key = @key and @goal in ('buried', 'cancelled');
@@ -101,9 +105,15 @@ select {ticket @}, :now + :delay where @goal = 'delayed';
 insert into towpath.buried ({ticket}, buried_at) select {ticket @}, :now where @goal = 'buried';
 insert into towpath.done ({ticket}, finished_at, prune_at, duration, cancelled)
 select {ticket @}, :now, :now + :retention, @duration, true where @goal = 'cancelled';
-insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
-select @seq, @epoch, :now, :kind, :error, :traceback where :error is not null on conflict do nothing;
+insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback, reserved_at, worker)
+select @seq, @epoch, :now, :kind, :error, :traceback, @reserved_at, @worker
+ where :error is not null on conflict do nothing;
 delete from towpath.failure where seq = @seq and epoch <= @epoch - 100 and :error is not null;
+insert into towpath.note (seq, kind, no, epoch, at, text)
+select @seq, 'try', @epoch, @epoch, :now, @noted || ' ' || @reserved_at || ' ' || coalesce(@worker, '')
+ where @noted is not null on conflict do nothing;
+delete from towpath.note
+ where seq = @seq and kind = 'try' and no <= @epoch - 100 and @noted is not null;
 insert into towpath.ended (parent, completed)
 select @seq, false where @awaited and @goal in ('buried', 'cancelled') on conflict do nothing;
 insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
@@ -122,7 +132,7 @@ item as materialized (
     select i.*, row_number() over () as nth from json_to_recordset(cast(:items as json)) as i(
            seq bigint, epoch bigint, goal text, delay bigint, priority bigint,
            retried integer, crashed integer, timed_out integer, released integer,
-           retention bigint, kind text, error text, traceback text)),
+           retention bigint, kind text, error text, traceback text, noted text, worker text)),
 left_behind as (
     delete from towpath.lease l using item i
      where l.seq = any(array(select seq from item)) and l.seq = i.seq and l.epoch = i.epoch
@@ -135,6 +145,10 @@ left_behind as (
               nullif(coalesce(l.buries, 0) + (i.goal = 'buried')::integer, 0) as buries, l.kicks,
               l.limit_key, l.awaited, l.streamed, l.reserved_at,
               case when l.cancelled then 'cancelled' else i.goal end as goal,
+              coalesce(l.worker, i.worker, (select s.worker from towpath.session s
+                                             where s.id = l.session)) as worker,
+              case when i.error is not null then null when l.cancelled then 'cancelled'
+                   else i.noted end as noted,
               i.nth, i.delay, i.retention, i.kind, i.error, i.traceback, i.retried, i.crashed),
 repriced as (
     update towpath.job j set priority = g.priority from left_behind g
@@ -155,9 +169,16 @@ finished as (
     select {ticket}, now, now + retention, greatest(0, now - reserved_at), true
       from left_behind, clock where goal = 'cancelled'),
 failed as (
-    insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback)
-    select seq, epoch, now, kind, error, traceback from left_behind, clock
+    insert into towpath.failure (seq, epoch, failed_at, kind, error, traceback, reserved_at, worker)
+    select seq, epoch, now, kind, error, traceback, reserved_at, worker from left_behind, clock
      where error is not null on conflict do nothing),
+noted as (
+    insert into towpath.note (seq, kind, no, epoch, at, text)
+    select seq, 'try', epoch, epoch, now, noted || ' ' || reserved_at || ' ' || coalesce(worker, '')
+      from left_behind, clock where noted is not null on conflict do nothing),
+forgotten as (
+    delete from towpath.note n using left_behind g
+     where n.seq = g.seq and n.kind = 'try' and g.noted is not null and n.no <= g.epoch - 100),
 told as (
     insert into towpath.ended (parent, completed)
     select seq, false from left_behind

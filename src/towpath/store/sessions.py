@@ -239,23 +239,24 @@ def bury_session(session: int, beats: int) -> Operation[list[Settled]]:
     """
 
     def steps() -> Steps[Changed[list[Settled]]]:
-        if not (yield from _ended(session, beats, "worker.died")):
+        ended = yield from _ended(session, beats, "worker.died")
+        if not ended:
             return Changed([], ())
         held = yield from sql.leases_of(session=session)
-        return (yield from _released(held, crashed=True))
+        return (yield from _released(held, crashed=True, worker=ended[0].worker))
 
     return Operation("bury_session", steps, locks=True)
 
 
-def _ended(session: int, beats: int | None, type: str) -> Steps[bool]:
-    """End a session, unless it has beaten since; say whether it was there."""
+def _ended(session: int, beats: int | None, type: str) -> Steps[list[EndedSession]]:
+    """End a session, unless it has beaten since; return it if it was there."""
     found = yield from sql.end_session(session=session, beats=beats)
     fields = [
         {"worker": each.worker, "session": session, "topics": _topics.decode(each.topics)}
         for each in found
     ]
     yield from lifecycle.post([LifecycleEvent(type, each) for each in fields])
-    return bool(found)
+    return found
 
 
 class Adopted(Struct, frozen=True):
@@ -281,7 +282,9 @@ def adopt_orphans(after: int = 0, *, limit: int = LEASES_AT_ONCE) -> Operation[A
     return Operation("adopt_orphans", steps, locks=True)
 
 
-def _released(held: Sequence[SessionLease], *, crashed: bool) -> Steps[Changed[list[Settled]]]:
+def _released(
+    held: Sequence[SessionLease], *, crashed: bool, worker: str | None = None
+) -> Steps[Changed[list[Settled]]]:
     """End the leases of sessions: all at once, since they may have limits."""
     outcomes: list[Outcome] = []
     for lease in held:
@@ -299,6 +302,7 @@ def _released(held: Sequence[SessionLease], *, crashed: bool) -> Steps[Changed[l
                 rescued=crashed,
                 kind=FailureKind.CRASH if crash else None,
                 error="the worker died while it ran this job" if crash else None,
+                worker=worker,
             )
         )
     return (yield from taken_back(outcomes))

@@ -340,3 +340,25 @@ test("schedules are set, paused, resumed, run and deleted", async () => {
 test("nobody is asked to log in", async () => {
   await assert.rejects(new Client(url).jobs.stats(), Unauthorized);
 });
+
+test("a payload is read as it is stored, and hidden values only if they are revealed", async () => {
+  const { id } = await towpath.jobs.enqueue(newTopic(), { price: 1.1, token: "abc" });
+
+  assert.equal(await towpath.jobs.payload(id), '{"price":1.1,"token":"•••"}');
+  assert.equal(await towpath.jobs.payload(id, { reveal: true }), '{"price":1.1,"token":"abc"}');
+  assert.equal(await (await towpath.jobs.download(id)).text(), '{"price":1.1,"token":"•••"}');
+  assert.equal((await towpath.jobs.get(id)).hidden, 1);
+  await assert.rejects(towpath.jobs.payload(crypto.randomUUID()), NotFound);
+});
+
+test("a failed job tells its tries, and why it failed", async () => {
+  const id = await failed(newTopic());
+
+  const [tried] = await towpath.jobs.tries(id);
+  const [reason] = await towpath.jobs.why(id);
+
+  assert.equal(tried?.outcome, "error");
+  assert.equal(tried.error, "Error: SMTP connection failed");
+  assert.equal(reason?.code, "failed");
+  assert.equal(reason.remedies[0]?.path, `/api/jobs/${id}/requeue`);
+});
