@@ -2,7 +2,7 @@
 
 import type { ComponentType } from "preact";
 
-import { Jobs } from "./pages/Jobs.tsx";
+import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { matched } from "./router.ts";
 
 /** A page gets the parts of its path. */

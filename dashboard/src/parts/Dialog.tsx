@@ -33,7 +33,7 @@ export function Dialog({ title, children, onClose, isWide }: Given) {
         <h2 id={name}>{title}</h2>
         {onClose && (
           <button type="button" class="quiet" aria-label="Close" onClick={onClose}>
-            ✕
+            ×
           </button>
         )}
       </header>

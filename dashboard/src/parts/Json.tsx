@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 
 import { plain } from "../words.ts";
 import { Button } from "./Button.tsx";
+import { Chevron } from "./Mark.tsx";
 import { AT_ONCE, type Node, openAtFirst, parsed } from "./json.ts";
 
 const AT_FIRST = 200; // lines
@@ -57,7 +58,7 @@ function Value({ node, text, open, name, isLast }: Given) {
   return (
     <div class="line">
       <button type="button" class="fold" aria-expanded={isOpen} aria-label={what} onClick={() => setOpen(!isOpen)}>
-        {isOpen ? "▾" : "▸"}
+        <Chevron />
       </button>
       {before}
       {first}

@@ -103,3 +103,12 @@ export function Alarm({ level }: { level: "problem" | "warning" }) {
     </span>
   );
 }
+
+/** Says that something opens here; drawn, as not every font has the sign. */
+export function Chevron() {
+  return (
+    <svg class="chevron" viewBox="0 0 10 10" aria-hidden="true">
+      <path d="M1.5 3.5L5 7l3.5-3.5" {...stroke} stroke-width={1.6} />
+    </svg>
+  );
+}

@@ -3,6 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { Chevron } from "./Mark.tsx";
+
 export interface Choice {
   label: ComponentChildren;
   run: () => unknown;
@@ -62,11 +64,11 @@ export function Menu({ label, choices, kind = "plain", name }: { label: Componen
         class={kind}
         aria-haspopup="menu"
         aria-expanded={isOpen}
-        aria-label={name}
         onClick={toggle}
       >
+        {name && <span class="only-read">{name}: </span>}
         {label}
-        <span aria-hidden="true"> ▾</span>
+        <Chevron />
       </button>
       {isOpen && (
         <div role="menu" style={spot} aria-label={name ?? (typeof label === "string" ? label : "Choices")} onKeyDown={onKey}>

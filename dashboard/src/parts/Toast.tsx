@@ -45,7 +45,7 @@ export function Toasts() {
             </Button>
           )}
           <Button kind="quiet" label="Close this message" onClick={() => close(key)}>
-            ✕
+            ×
           </Button>
         </div>
       ))}

@@ -14,17 +14,18 @@ const PAGES: Record<string, string> = {
   setup: "/setup",
   "not-found": "/elsewhere",
 };
+const TALLEST = 1_400; // pixels of a picture
 const OPEN = new Set(["login", "setup"]); // pages for browsers without a login
 
 const folder = process.env["TOWPATH_SCREENSHOTS"] ?? "";
 const chosen = process.argv.slice(2);
 
 mkdirSync(folder, { recursive: true });
-for (const topic of ["mail_digest", "pdf_embed", "check_pay"]) await jobOfEachState(topic);
-await failedJob("hostile", `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`);
 await towpath.jobs.enqueueMany(
   Array.from({ length: 60 }, (_, nth) => ({ topic: "reports", payload: { report: nth, big: "x".repeat(nth * 20) } })),
 );
+for (const topic of ["mail_digest", "pdf_embed", "check_pay"]) await jobOfEachState(topic);
+await failedJob("hostile", `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`);
 
 for (const [name, path] of Object.entries(PAGES)) {
   if (chosen.length && !chosen.includes(name)) continue;
@@ -33,7 +34,9 @@ for (const [name, path] of Object.entries(PAGES)) {
       const page = await open(path, { theme, width, isLoggedIn: !OPEN.has(name) });
       await page.waitForLoadState("networkidle");
       await page.waitForTimeout(300);
-      await page.screenshot({ path: join(folder, `${name}-${theme}-${width}.png`), fullPage: true });
+      const height = Number(await page.evaluate("document.documentElement.scrollHeight"));
+      await page.setViewportSize({ width, height: Math.min(Math.max(height, 860), TALLEST) });
+      await page.screenshot({ path: join(folder, `${name}-${theme}-${width}.png`) });
       await page.context().close();
     }
   }

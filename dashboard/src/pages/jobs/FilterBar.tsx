@@ -1,0 +1,150 @@
+/** The tabs and the form above the list. Every choice is a change of the address. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+import { useAsk } from "../../asking.ts";
+import { type Status, api } from "../../client.ts";
+import { Button } from "../../parts/Button.tsx";
+import { counts } from "../../parts/live.ts";
+import { Mark } from "../../parts/Mark.tsx";
+import { type Query, filter, href, place } from "../../router.ts";
+import { duration, number, percent } from "../../words.ts";
+import { type Filters, SPANS, STATES, STATUSES } from "./filters.ts";
+
+/** What another choice takes back: the place in the list. */
+export const FROM_START: Query = { before: null, after: null, page: null };
+
+export function Tabs({ chosen }: { chosen: Status | undefined }) {
+  const kept = Object.fromEntries(place.value.query);
+  const address = (status: Status | null) => href("/jobs", { ...kept, ...FROM_START, state: null, status });
+  // What was completed is counted as the list would, which is bounded; the others are in the counts.
+  const completed = useAsk((signal) => api.jobs.page({ status: "completed", limit: 1, count: true, signal }), []);
+  const known = counts.value;
+  const figures: Partial<Record<Status, string>> = known
+    ? {
+        pending: number(known.pending),
+        processing: number(known.processing),
+        failed: number(known.buried),
+        cancelled: number(known.cancelled),
+      }
+    : {};
+  const total = completed.value?.total;
+  if (total) figures.completed = number(total.count) + (total.exact ? "" : "+");
+  return (
+    <nav class="tabs" aria-label="Status">
+      <a href={address(null)} aria-current={chosen ? undefined : "true"}>
+        All
+      </a>
+      {STATUSES.map((status) => (
+        <a key={status} href={address(status)} aria-current={chosen === status ? "true" : undefined}>
+          <Mark of={status} />
+          {figures[status] !== undefined && <small>{figures[status]}</small>}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+/** The statistics of the drawing. */
+export function Statistics() {
+  const known = counts.value;
+  if (!known) return <div class="figures" />;
+  return (
+    <div class="figures">
+      <span>
+        Success rate <b>{known.successRate === null ? "–" : percent(known.successRate)}</b>
+      </span>
+      <span>
+        Average execution <b>{known.avgExecutionTime === null ? "–" : duration(known.avgExecutionTime)}</b>
+      </span>
+      <span class="note">of all jobs that have ended</span>
+    </div>
+  );
+}
+
+export function FilterBar({ filters }: { filters: Filters }) {
+  const topics = useAsk((signal) => api.topics.list({ signal }), []);
+  const names = (topics.value ?? []).map(({ topic }) => topic);
+  if (filters.topic && !names.includes(filters.topic)) names.unshift(filters.topic);
+  const text = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (text.current) text.current.value = filters.text ?? "";
+  }, [filters.text]);
+  const set = (changes: Query) => filter({ ...FROM_START, ...changes });
+  const hasStates = !filters.status || filters.status === "pending";
+  return (
+    <form
+      class="filters"
+      role="search"
+      onSubmit={(event) => {
+        event.preventDefault();
+        set({ text: text.current?.value.trim() });
+      }}
+    >
+      <label>
+        Topic
+        <select value={filters.topic ?? ""} onChange={(event) => set({ topic: event.currentTarget.value })}>
+          <option value="">All topics</option>
+          {names.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      </label>
+      {hasStates && (
+        <label>
+          State
+          <select value={filters.state ?? ""} onChange={(event) => set({ state: event.currentTarget.value })}>
+            <option value="">Any</option>
+            {STATES.map((state) => (
+              <option key={state}>{state}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <label>
+        Created
+        <select
+          value={filters.created ?? ""}
+          onChange={(event) => set({ created: event.currentTarget.value, since: null, until: null })}
+        >
+          <option value="">Any time</option>
+          {Object.entries(SPANS).map(([name, { label }]) => (
+            <option key={name} value={name}>
+              {label}
+            </option>
+          ))}
+          <option value="between">Between …</option>
+        </select>
+      </label>
+      {filters.created === "between" && (
+        <>
+          <Instant label="From" at={filters.since} set={(since) => set({ since })} />
+          <Instant label="To" at={filters.until} set={(until) => set({ until })} />
+        </>
+      )}
+      <label class="wide">
+        Search in payload, error and key
+        <input ref={text} type="search" name="text" maxLength={255} placeholder="user@example.com, or the id of a job" />
+      </label>
+      <Button submits>Search</Button>
+    </form>
+  );
+}
+
+/** A local date and time; the address holds it in UTC. */
+function Instant({ label, at, set }: { label: string; at: string | undefined; set: (at: string | null) => void }) {
+  const local = at ? new Date(new Date(at).getTime() - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+  return (
+    <label>
+      {label}
+      <input
+        type="datetime-local"
+        value={local}
+        onChange={(event) => {
+          const { value } = event.currentTarget;
+          set(value ? new Date(value).toISOString() : null);
+        }}
+      />
+    </label>
+  );
+}

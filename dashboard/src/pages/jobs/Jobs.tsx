@@ -1,0 +1,229 @@
+/** The list of jobs: US6-1, US6-2, US6-3, US6-5. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { Head } from "../../Layout.tsx";
+import { Button, Confirmed } from "../../parts/Button.tsx";
+import { look } from "../../parts/live.ts";
+import { Menu } from "../../parts/Menu.tsx";
+import { Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
+import { Pager } from "../../parts/Pager.tsx";
+import { Table } from "../../parts/Table.tsx";
+import { Time } from "../../parts/Time.tsx";
+import { filter, go, href, place } from "../../router.ts";
+import { pageSize } from "../../settings.ts";
+import { counted, number } from "../../words.ts";
+import { FROM_START, FilterBar, Statistics, Tabs } from "./FilterBar.tsx";
+import { JobRow } from "./Row.tsx";
+import { LABELS, type Verb, run, runAll, verbsOf } from "./acts.ts";
+import { type Filters, ORDERS, type Order, described, filtersOf, fits, isNarrowed } from "./filters.ts";
+import { type JobList, type Rows, useJobList } from "./list.ts";
+
+const SIZES = ["25", "50", "100"] as const;
+
+export function Jobs() {
+  const filters = filtersOf(place.value.query);
+  const size = Number(pageSize.value);
+  const list = useJobList(filters, size);
+  const { value } = list;
+  const reload = () => {
+    list.again();
+    void look();
+  };
+  return (
+    <>
+      <Head title="Jobs">
+        <Button onClick={reload}>Refresh</Button>
+        <Menu
+          label="View"
+          choices={SIZES.map((each) => ({
+            label: `${each} jobs on a page`,
+            isChosen: pageSize.value === each,
+            run: () => {
+              pageSize.value = each;
+              filter(FROM_START);
+            },
+          }))}
+        />
+      </Head>
+      <Tabs chosen={filters.status} />
+      <Statistics />
+      <FilterBar filters={filters} />
+      {list.error !== undefined && <ErrorNote error={list.error} again={list.again} what="The jobs could not be read" />}
+      {value && value.fresh > 0 && (
+        <Button class="fresh" onClick={list.again}>
+          ↑ {value.fresh >= size ? `${size}+ new jobs` : counted(value.fresh, "new job")}
+        </Button>
+      )}
+      {value ? <Found list={list} value={value} filters={value.filters} size={size} /> : !list.error && <Loading />}
+    </>
+  );
+}
+
+function Found({ list, value, filters, size }: { list: JobList; value: Rows; filters: Filters; size: number }) {
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const last = useRef<number | null>(null);
+  const { rows } = value;
+  const where = `${rows[0]?.job.id} ${filters.before} ${filters.after}`;
+  useEffect(() => setChosen(new Set()), [where]);
+  if (!rows.length) return <Nothing value={value} filters={filters} />;
+
+  const ids = rows.map(({ job }) => job.id);
+  const choose = (nth: number, isChosen: boolean, isRange: boolean) => {
+    const from = isRange && last.current !== null ? last.current : nth;
+    const range = ids.slice(Math.min(from, nth), Math.max(from, nth) + 1);
+    last.current = nth;
+    setChosen(new Set(isChosen ? [...chosen, ...range] : [...chosen].filter((id) => !range.includes(id))));
+  };
+  const isAll = ids.every((id) => chosen.has(id));
+  const all = (
+    <input
+      type="checkbox"
+      aria-label="Choose every job of this page"
+      checked={isAll}
+      onClick={() => setChosen(new Set(isAll ? [] : ids))}
+    />
+  );
+  const columns = [
+    { name: all, class: "choose" },
+    { name: "ID" },
+    { name: "Topic" },
+    { name: "Status" },
+    { name: "Run at", isNumber: true },
+    { name: "Retries", isNumber: true },
+    { name: "Last error, or payload", class: "cut" },
+    { name: "Actions" },
+  ];
+  const chosenJobs = rows.filter(({ job }) => chosen.has(job.id)).map(({ job }) => job);
+  const runChosen = async (verb: Verb) => {
+    await runAll(verb, chosenJobs);
+    setChosen(new Set());
+    await list.refresh();
+    void look();
+  };
+  const runOne = (nth: number) => async (verb: Verb) => {
+    const job = rows[nth]?.job;
+    if (!job) return;
+    const after = await run(verb, job);
+    if (after) list.patch(after);
+    else await list.refresh([job.id]); // it is gone, or is not what this row has shown
+    void look();
+  };
+  return (
+    <>
+      {chosen.size > 0 && (
+        <div class="bar chosen-bar" role="region" aria-label="Chosen jobs">
+          <b>{number(chosen.size)} chosen</b>
+          {(["requeue", "cancel", "kick", "delete"] as const).map((verb) => {
+            const count = chosenJobs.filter((job) => verbsOf(job).includes(verb)).length;
+            if (!count) return null;
+            return verb === "delete" ? (
+              <Confirmed key={verb} kind="danger" question={`Delete ${counted(count, "job")}?`} onClick={() => runChosen(verb)}>
+                Delete
+              </Confirmed>
+            ) : (
+              <Button key={verb} onClick={() => runChosen(verb)}>
+                {LABELS[verb]}
+              </Button>
+            );
+          })}
+          <Button kind="quiet" class="push" onClick={() => setChosen(new Set())}>
+            Clear
+          </Button>
+        </div>
+      )}
+      <Table label="Jobs" columns={columns} class="jobs">
+        {rows.map((row, nth) => (
+          <JobRow
+            key={row.job.id}
+            row={row}
+            isFitting={fits(row.job, filters)}
+            isChosen={chosen.has(row.job.id)}
+            choose={(isChosen, isRange) => choose(nth, isChosen, isRange)}
+            run={runOne(nth)}
+          />
+        ))}
+      </Table>
+      {value.lookedTo && value.next && <Further value={value} filters={filters} />}
+      <Pages value={value} filters={filters} size={size} />
+    </>
+  );
+}
+
+function Pages({ value, filters, size }: { value: Rows; filters: Filters; size: number }) {
+  const { total, next, prev } = value;
+  const { page, order } = filters;
+  const isOldest = order === "oldest";
+  const pages = total && Math.max(page, Math.ceil(total.count / size));
+  const step = (name: "before" | "after", at: string, to: number) => () => {
+    if (to <= 1 && name === (isOldest ? "before" : "after")) filter(FROM_START);
+    else filter({ ...FROM_START, [name]: at, page: to });
+    scrollTo(0, 0);
+  };
+  const orders = (Object.keys(ORDERS) as Order[]).filter((each) => each !== "next" || filters.state === "ready" || filters.state === "delayed");
+  return (
+    <Pager
+      where={`Page ${number(page)}${pages ? ` of ${number(pages)}${total.exact ? "" : "+"}` : ""}`}
+      prev={prev ? step(isOldest ? "before" : "after", prev, page - 1) : undefined}
+      next={next ? step(isOldest ? "after" : "before", next, page + 1) : undefined}
+      note={
+        <>
+          {number(value.rows.length)}
+          {total && ` of ${number(total.count)}${total.exact ? "" : "+"}`} jobs ·{" "}
+          <Menu
+            kind="quiet"
+            label={ORDERS[order]}
+            name="Order"
+            choices={orders.map((each) => ({
+              label: ORDERS[each],
+              isChosen: order === each,
+              run: () => filter({ ...FROM_START, order: each === "newest" ? null : each }),
+            }))}
+          />
+        </>
+      }
+    />
+  );
+}
+
+/** One request looks at 50,000 jobs; another one goes on from there. */
+function Further({ value, filters }: { value: Rows; filters: Filters }) {
+  const name = filters.order === "oldest" ? "after" : "before";
+  return (
+    <div class="bar">
+      <span class="note">
+        Looked back to <Time at={value.lookedTo} as="clock" />; older jobs were not looked at.
+      </span>
+      <Button onClick={() => filter({ ...FROM_START, [name]: value.next, page: filters.page + 1 })}>Look further</Button>
+    </div>
+  );
+}
+
+function Nothing({ value, filters }: { value: Rows; filters: Filters }) {
+  const clear = <Button onClick={() => go("/jobs", { status: filters.status })}>Clear the filters</Button>;
+  if (value.next) {
+    return (
+      <Empty title={`No match so far: ${described(filters)}.`}>
+        <Further value={value} filters={filters} />
+        {clear}
+      </Empty>
+    );
+  }
+  if (filters.before || filters.after) {
+    return (
+      <Empty title="No more jobs.">
+        <a href={href("/jobs", { ...Object.fromEntries(place.value.query), ...FROM_START })}>Go to the first page</a>
+      </Empty>
+    );
+  }
+  if (isNarrowed(filters)) return <Empty title={`No job fits: ${described(filters)}.`}>{clear}</Empty>;
+  if (filters.status) return <Empty title={`No job is ${filters.status}.`} />;
+  return (
+    <Empty
+      title="Nothing was enqueued yet."
+      commands={[`towpath jobs enqueue mail '{"to": "ann@example.com"}'`, 'app.jobs.enqueue("mail", {"to": "ann@example.com"})']}
+    >
+      <p>Jobs appear here as soon as a program, or one of these lines, enqueues them.</p>
+    </Empty>
+  );
+}
