@@ -1,15 +1,22 @@
 """Sessions and upkeep: crashes are noticed, outages forgiven, old things forgotten."""
 
+import asyncio
 import contextlib
 import logging
+import os
+import socket
 import sqlite3
+import threading
+from datetime import timedelta
+from importlib.metadata import version
 
 import pytest
 
 from tests.conftest import eventually
 from towpath import App, State
-from towpath.errors import DatabaseBusy, LeaseLost
+from towpath.errors import DatabaseBusy, LeaseLost, NotFound
 from towpath.store.sessions import adopt_orphans
+from towpath.worker import Worker
 
 
 def silence(app, clock, seconds):
@@ -253,7 +260,74 @@ def test_a_beat_tells_which_jobs_are_to_stop(app):
 
     app.jobs.cancel(one.job)
 
-    assert app.sessions.beat(session) == [(one.job.seq, one.epoch)]
+    assert app.sessions.beat(session).cancelled == [(one.job.seq, one.epoch)]
+
+
+def test_a_worker_that_is_asked_to_stop_learns_it_with_its_next_beat(app):
+    session = app.sessions.start("web-1")
+    assert not app.sessions.beat(session).stopping
+
+    app.sessions.stop(session)
+    [found] = app.sessions.list()
+    assert found.stopping
+
+    assert app.sessions.beat(session).stopping
+    app.sessions.end(session)
+    with pytest.raises(NotFound, match="its worker may have ended"):
+        app.sessions.stop(session)
+
+
+def test_a_session_tells_where_its_worker_runs_and_what_it_holds(app):
+    jobs = app.jobs.enqueue_many("mail", range(4))
+    session = app.sessions.start("web-1", ["mail"], concurrency=7)
+    app.jobs.reserve("mail", limit=3, session=session)
+
+    [found] = app.sessions.list()
+    place = found.place
+
+    assert (place.host, place.pid, place.concurrency) == (socket.gethostname(), os.getpid(), 7)
+    assert place.version == version("towpath")
+    held = app.sessions.jobs(most=2)
+    assert [brief.id for brief in held[session]] == [job.id for job in jobs[:2]]
+
+
+def test_leases_without_a_session_and_a_name_are_counted_by_topic(app, clock):
+    app.jobs.enqueue_many("mail", range(3), ttr=60)
+    app.jobs.reserve("mail", limit=2)
+    app.jobs.reserve("mail", worker="node-7")
+
+    [unnamed] = app.sessions.unnamed()
+
+    assert (unnamed.topic, unnamed.leases) == ("mail", 2)
+    assert unnamed.oldest_until == clock.now + timedelta(seconds=60)
+
+
+def test_a_worker_that_is_asked_to_stop_ends_its_jobs_and_takes_no_more(make_app):
+    """P3 of the dashboard: gently, by its heartbeat."""
+    app = make_app(beat_every=0.1)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    @app.task()
+    def slow() -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    running = slow.enqueue()
+    worker = Worker(app, topics=["slow"], concurrency=1, grace=60)
+    thread = threading.Thread(target=lambda: asyncio.run(worker.arun()))
+    thread.start()
+    assert begun.wait(60)
+    waiting = slow.enqueue()
+    [session] = app.sessions.list()
+    app.sessions.stop(session.session)
+    eventually(worker._stopping.is_set)
+    goes_on.set()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert app.jobs.get(running.id).state is State.COMPLETED
+    assert app.jobs.get(waiting.id).state is State.READY
+    assert app.sessions.list() == []
 
 
 def test_finished_jobs_are_forgotten_after_their_retention(app, clock):

@@ -180,7 +180,7 @@ def test_bytes_that_are_text_can_be_read_and_searched(app, towpath):
     app.queue("raw").put(b"\x00\xff")
 
     shown = towpath("jobs", "list").stdout
-    assert '"order":7' in shown
+    assert '"order": 7' in shown
     assert "hunter2" not in shown
     assert "plain \\x1b[31m words" in shown
     assert "2 bytes, in base64: AP8=" in shown

@@ -96,6 +96,21 @@ def test_sigterm_lets_what_runs_end(app, start):
     assert "has stopped" in worker.stderr.read()
 
 
+def test_a_worker_that_is_asked_to_stop_lets_what_runs_end(app, towpath, start):
+    """P3 of the dashboard"""
+    job = app.jobs.enqueue("slow", {})
+    worker = start("--name", "web-1")
+    eventually(lambda: app.jobs.get(job.id).state == "reserved")
+
+    [found] = towpath.json("workers", "--stop", "web-1")["workers"]
+
+    assert found["stopping"]
+    assert worker.wait(60) == 0
+    assert returned(app, job) == "slept"
+    assert "was asked to stop" in worker.stderr.read()
+    assert "known: none" in towpath.process("workers", "--stop", "web-1", code=1).stderr
+
+
 def test_a_second_signal_gives_back_at_once_and_the_end_is_good(app, start, tmp_path):
     job = app.jobs.enqueue("endless", {})
     worker = start("--grace", "10m")

@@ -51,6 +51,7 @@ NEEDS = {
     "POST /api/schedules/{name}/resume": "manage",
     "POST /api/schedules/{name}/run": "manage and enqueue",
     "GET /api/workers": "manage",
+    "POST /api/workers/{session}/stop": "superuser",
     "POST /api/passes": "subscribe",
     "GET /api/channels": "manage",
     "GET /api/channels/{name}": "subscribe",
@@ -158,7 +159,7 @@ class World:
         id = self.user if "records" in route.path else self.job
         values = {
             "id": id, "number": 1, "topic": "mail", "name": "daily", "collection": "users",
-            "consumer": "mailer", "subscription": 1, "saga": 1, "letter": 1,
+            "consumer": "mailer", "session": 1, "subscription": 1, "saga": 1, "letter": 1,
         }  # fmt: skip
         operation = self.known[route.path][route.method.lower()]
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

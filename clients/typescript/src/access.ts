@@ -8,6 +8,7 @@ import type {
   Key,
   NewKey,
   WorkerInfo,
+  WorkerOverview,
 } from "./types.ts";
 
 /** The rules that allow requests. */
@@ -60,6 +61,16 @@ export class Workers {
   }
 
   async list(options: CallOptions = {}): Promise<WorkerInfo[]> {
-    return (await this.#transport.get<{ items: WorkerInfo[] }>("/api/workers", options)).items;
+    return (await this.overview(options)).items;
+  }
+
+  /** The workers, and the leases of clients that have neither a session nor a name. */
+  overview(options: CallOptions = {}): Promise<WorkerOverview> {
+    return this.#transport.get("/api/workers", options);
+  }
+
+  /** Ask a worker to stop, by its session: it ends its jobs and takes no more. */
+  async stop(session: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.post(path`/api/workers/${session}/stop`, options);
   }
 }

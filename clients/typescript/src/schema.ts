@@ -615,12 +615,32 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the workers and when each was last heard from
+         * Read the workers, when each was last heard from, and what it runs
          * @description Workers with a session come first, then workers that reserve by name without one. These are listed for an hour after their last request and while they hold a lease, and count as live while they hold one.
          */
         get: operations["list_workers"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workers/{session}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask a worker to stop: at its next heartbeat it ends its jobs and takes no more
+         * @description What supervises the process may start another one.
+         */
+        post: operations["stop_worker"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2169,11 +2189,12 @@ export interface components {
             timeout?: number | null;
         };
         /**
-         * WorkerList
-         * @description A list.
+         * Workers
+         * @description The workers, and what clients hold that are not known by a name.
          */
-        WorkerList: {
+        Workers: {
             items: components["schemas"]["Worker"][];
+            unnamed: components["schemas"]["Unnamed"][];
         };
         /**
          * Worker
@@ -2187,7 +2208,22 @@ export interface components {
             beatAt: string;
             silent: number;
             live: boolean;
+            stopping: boolean;
+            host: string | null;
+            pid: number | null;
+            concurrency: number | null;
+            version: string | null;
             leases: number;
+            jobs: components["schemas"]["JobBrief"][];
+        };
+        /**
+         * Unnamed
+         * @description The leases of clients that have neither a session nor a name, in one topic.
+         */
+        Unnamed: {
+            topic: string;
+            leases: number;
+            oldestUntil: string | null;
         };
         /**
          * PassInput
@@ -6298,13 +6334,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the workers and when each was last heard from */
+            /** @description Read the workers, when each was last heard from, and what it runs */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WorkerList"];
+                    "application/json": components["schemas"]["Workers"];
                 };
             };
             /** @description invalid */
@@ -6336,6 +6372,80 @@ export interface operations {
             };
             /** @description database_unavailable */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    stop_worker: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ask a worker to stop: at its next heartbeat it ends its jobs and takes no more */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -110,6 +110,8 @@ export type LeaseShown = Schemas["Lease"];
 
 export type Topic = Schemas["Topic"];
 export type WorkerInfo = Schemas["Worker"];
+/** The workers, and the leases of clients that have neither a session nor a name. */
+export type WorkerOverview = Schemas["Workers"];
 export type Schedule = Schemas["Schedule"];
 export type NewSchedule = Schemas["ScheduleInput"];
 

@@ -5,6 +5,30 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 
+class WorkerPlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a worker runs, as it says itself."""
+
+    host: str | None = None
+    pid: int | None = None
+    concurrency: int | None = None  # jobs that it runs at once
+    version: str | None = None  # of Towpath
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """The answer to a beat."""
+
+    cancelled: list[tuple[int, int]]  # number and epoch of the jobs that were asked to stop
+    stopping: bool  # the worker itself was asked to stop
+
+
+class UnnamedLeases(Struct, frozen=True, kw_only=True):
+    """The leases of clients that have neither a session nor a name, in one topic."""
+
+    topic: str
+    leases: int
+    oldest_until: datetime | None  # when the first of them ends
+
+
 class Session(Struct, frozen=True, kw_only=True):
     """A worker's sign of life, as it was when it was read."""
 
@@ -15,6 +39,8 @@ class Session(Struct, frozen=True, kw_only=True):
     beat_at: datetime
     silent: timedelta  # since its last beat
     leases: int
+    stopping: bool = False  # it was asked to stop
+    place: WorkerPlace = WorkerPlace()
 
 
 class RemoteWorker(Struct, frozen=True, kw_only=True):
@@ -26,4 +52,6 @@ class RemoteWorker(Struct, frozen=True, kw_only=True):
     beat_at: datetime  # when it last asked for jobs, got one or touched one
     silent: timedelta  # since then
     leases: int
+    stopping: bool = False  # cannot be asked to stop
+    place: WorkerPlace = WorkerPlace()
     session: None = None

@@ -21,6 +21,7 @@ from towpath.server import (
     topics,
     webhooks,
     work,
+    workers,
 )
 from towpath.server.bodies import Receive, Scope, Send
 from towpath.server.dashboard import (
@@ -47,7 +48,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     work.routes,
     topics.routes,
     topics.schedules,
-    topics.workers,
+    workers.routes,
     channels.routes,
     consumers.routes,
     webhooks.routes,

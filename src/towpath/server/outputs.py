@@ -9,12 +9,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
-from towpath.app.sessions import is_live
 from towpath.model.event import Event, EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.pages import JobBrief
 from towpath.model.schedule import Schedule
-from towpath.model.sessions import RemoteWorker, Session
 from towpath.model.states import State, Status
 from towpath.server.inputs import NULL, Encoding
 
@@ -308,19 +306,6 @@ class ScheduleShown(ResponseBody):
     error: str | None
 
 
-class WorkerShown(ResponseBody):
-    """A worker: with a session, or known by its requests and leases."""
-
-    session: str | None  # a string, as JavaScript cannot hold the number; null: no session
-    worker: str
-    topics: list[str]
-    started_at: datetime
-    beat_at: datetime  # its last heartbeat or request
-    silent: float
-    live: bool
-    leases: int
-
-
 class Kicked(ResponseBody):
     """How many jobs became ready."""
 
@@ -470,20 +455,6 @@ def schedule_shown(schedule: Schedule) -> ScheduleShown:
         next_at=schedule.next_at,
         last_at=schedule.last_at,
         error=schedule.error,
-    )
-
-
-def worker_shown(worker: Session | RemoteWorker, dead_after: float) -> WorkerShown:
-    """Return the JSON form of a worker."""
-    return WorkerShown(
-        session=None if worker.session is None else str(worker.session),
-        worker=worker.worker,
-        topics=list(worker.topics),
-        started_at=worker.started_at,
-        beat_at=worker.beat_at,
-        silent=worker.silent.total_seconds(),
-        live=is_live(worker, dead_after),
-        leases=worker.leases,
     )
 
 

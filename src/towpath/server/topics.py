@@ -1,4 +1,4 @@
-"""Topics, schedules and workers over HTTP."""
+"""Topics and schedules over HTTP."""
 
 import contextlib
 from typing import Any, Final
@@ -15,19 +15,16 @@ from towpath.server.outputs import (
     Purged,
     ScheduleShown,
     TopicShown,
-    WorkerShown,
     job_shown,
     schedule_shown,
     shown,
     stored,
-    worker_shown,
 )
 from towpath.server.request import Request
 from towpath.server.routes import Routes
 
 routes: Final = Routes("topics")
 schedules: Final = Routes("schedules")
-workers: Final = Routes("workers")
 
 
 @routes.get("/api/topics")
@@ -152,21 +149,6 @@ async def run_schedule(request: Request, name: Text) -> JobShown:
     job = await request.app.schedules.arun(schedule.name)
     await request.acted("schedule.run", schedule=name, job=job.id, topic=job.topic)
     return job_shown(job)
-
-
-@workers.get("/api/workers")
-async def list_workers(request: Request) -> Items[WorkerShown]:
-    """Read the workers and when each was last heard from.
-
-    Workers with a session come first, then workers that reserve by name without one. These are
-    listed for an hour after their last request and while they hold a lease, and count as live
-    while they hold one.
-    """
-    request.require("manage")
-    dead_after = request.app.settings.dead_after
-    known = [worker_shown(each, dead_after) for each in await request.app.sessions.alist()]
-    remote = [worker_shown(each, dead_after) for each in await request.app.sessions.aremote()]
-    return Items(items=known + remote)
 
 
 async def _schedule(request: Request, name: str) -> Schedule:

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from towpath.errors import LeaseLost
+from towpath.errors import LeaseLost, NotFound
 from towpath.model.instants import as_datetime, as_timedelta
 from towpath.model.job import FailureKind
-from towpath.model.sessions import RemoteWorker, Session
+from towpath.model.sessions import Beat, RemoteWorker, Session, UnnamedLeases, WorkerPlace
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
 from towpath.store import jobs, lifecycle
@@ -21,8 +21,10 @@ from towpath.store.rows import known_options
 
 LEASES_AT_ONCE: Final = 1_000
 _topics: Final = msgspec.json.Decoder(tuple[str, ...])
+_place: Final = msgspec.json.Decoder(WorkerPlace)
 
 PRUNE_AT_ONCE: Final = 1_000
+MOST_SESSION: Final = 2**63  # what a column can hold
 REMEMBERED: Final = 3_600_000_000  # microseconds that a silent worker without a session is listed
 
 
@@ -40,14 +42,38 @@ class FencedLease(NamedTuple):
     epoch: int
 
 
+class BeatRow(NamedTuple):
+    """A session that has beaten, and when it was asked to stop."""
+
+    id: int
+    stop_at: int | None
+
+
+class HeldJob(NamedTuple):
+    """A job that a session holds."""
+
+    session: int
+    seq: int
+
+
+class UnnamedRow(NamedTuple):
+    """The leases of clients that have neither a session nor a name."""
+
+    topic: str
+    leases: int
+    until: int | None
+
+
 class SessionRow(NamedTuple):
     """A session, and how many leases it holds."""
 
     id: int
     worker: str
     topics: str
+    about: str | None
     started_at: int
     beat_at: int
+    stop_at: int | None
     now: int
     leases: int
 
@@ -92,10 +118,13 @@ class sql(Statements):
     """The statements of sessions.sql."""
 
     start = rows(int)
-    beat = rows(int)
+    beat = rows(BeatRow)
+    ask_to_stop = rows(int)
     mark_started = no_rows()
     cancelled_of = rows(FencedLease)
     list_sessions = rows(SessionRow)
+    held_by = rows(HeldJob)
+    unnamed_leases = rows(UnnamedRow)
     hear = no_rows()
     list_remote = rows(RemoteRow)
     prune_remote = rows(str)
@@ -106,11 +135,12 @@ class sql(Statements):
     orphans = rows(SessionLease)
 
 
-def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
+def start(session: int, worker: str, topics: Sequence[str], place: WorkerPlace) -> Operation[int]:
     """Begin a session."""
+    about = msgspec.json.encode(place).decode()
 
     def steps() -> Steps[int]:
-        if (yield from sql.start(session=session, worker=worker, topics=list(topics))):
+        if (yield from sql.start(session=session, worker=worker, topics=list(topics), about=about)):
             fields = {"worker": worker, "session": session, "topics": topics}
             yield from lifecycle.post([LifecycleEvent("worker.started", fields)])
         return session
@@ -118,21 +148,62 @@ def start(session: int, worker: str, topics: Sequence[str]) -> Operation[int]:
     return Operation("start_session", steps)
 
 
-def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[list[tuple[int, int]]]:
+def beat(session: int, started: Sequence[tuple[int, int]]) -> Operation[Beat]:
     """Say that the session lives and which of its leases have started.
 
-    Returns the leases whose jobs were asked to stop. A session that was called dead is told so.
+    A session that was called dead is told so.
     """
 
-    def steps() -> Steps[list[tuple[int, int]]]:
-        if not (yield from sql.beat(session=session)):
+    def steps() -> Steps[Beat]:
+        found = yield from sql.beat(session=session)
+        if not found:
             msg = f"session {session} was called dead and its leases were taken back"
             raise LeaseLost(msg)
         if started:
             yield sql.mark_started([{"seq": seq, "epoch": epoch} for seq, epoch in started])
-        return list((yield from sql.cancelled_of(session=session)))
+        cancelled = yield from sql.cancelled_of(session=session)
+        return Beat(cancelled=list(cancelled), stopping=found[0].stop_at is not None)
 
     return Operation("beat", steps)
+
+
+def ask_to_stop(session: int) -> Operation[None]:
+    """Let the next beat of a session answer that its worker should stop."""
+
+    def steps() -> Steps[None]:
+        if session >= MOST_SESSION or not (yield from sql.ask_to_stop(session=session)):
+            msg = f"there is no session {session}; its worker may have ended"
+            raise NotFound(msg)
+
+    return Operation("ask_to_stop", steps, autocommit=True)
+
+
+def held(most: int) -> Operation[dict[int, list[int]]]:
+    """Read the numbers of the first jobs that each session holds."""
+
+    def steps() -> Steps[dict[int, list[int]]]:
+        found: dict[int, list[int]] = {}
+        for row in (yield from sql.held_by(most=most)):
+            found.setdefault(row.session, []).append(row.seq)
+        return found
+
+    return Operation("held_by_sessions", steps, Mode.SCAN, autocommit=True)
+
+
+def unnamed() -> Operation[list[UnnamedLeases]]:
+    """Count the leases of clients that have neither a session nor a name."""
+
+    def steps() -> Steps[list[UnnamedLeases]]:
+        return [
+            UnnamedLeases(
+                topic=row.topic,
+                leases=row.leases,
+                oldest_until=None if row.until is None else as_datetime(row.until),
+            )
+            for row in (yield from sql.unnamed_leases())
+        ]
+
+    return Operation("unnamed_leases", steps, Mode.SCAN, autocommit=True)
 
 
 def cancelled(session: int) -> Operation[list[tuple[int, int]]]:
@@ -168,11 +239,20 @@ def list_sessions() -> Operation[list[Session]]:
                 beat_at=as_datetime(row.beat_at),
                 silent=as_timedelta(max(0, row.now - row.beat_at)),
                 leases=row.leases,
+                stopping=row.stop_at is not None,
+                place=_place_from(row.about),
             )
             for row in (yield from sql.list_sessions())
         ]
 
     return Operation("list_sessions", steps, Mode.SCAN, autocommit=True)
+
+
+def _place_from(about: str | None) -> WorkerPlace:
+    try:
+        return WorkerPlace() if about is None else _place.decode(about)
+    except msgspec.DecodeError:  # of a newer version
+        return WorkerPlace()
 
 
 def hear(worker: str, topics: Sequence[str]) -> Operation[None]:
@@ -225,7 +305,7 @@ def probe_write(session: int) -> Operation[int]:
     """Begin a session and end it; return when. Where that fails, no session can beat either."""
 
     def steps() -> Steps[int]:
-        yield sql.start(session=session, worker="", topics=[])
+        yield sql.start(session=session, worker="", topics=[], about=None)
         yield sql.end_session(session=session, beats=None)
         return (yield from jobs.clock())
 

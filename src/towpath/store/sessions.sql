@@ -1,12 +1,16 @@
 -- Sessions: which workers live, and what becomes of the leases of dead ones.
 
 -- name: start
-insert into towpath.session (id, worker, topics, started_at, beat_at)
-values (:session, :worker, :topics, {now}, {now})
+insert into towpath.session (id, worker, topics, about, started_at, beat_at)
+values (:session, :worker, :topics, :about, {now}, {now})
 on conflict do nothing returning id;
 
 -- name: beat
-update towpath.session set beat_at = {now}, beats = beats + 1 where id = :session returning id;
+update towpath.session set beat_at = {now}, beats = beats + 1 where id = :session
+returning id, stop_at;
+
+-- name: ask_to_stop
+update towpath.session set stop_at = coalesce(stop_at, {now}) where id = :session returning id;
 
 -- name: mark_started [sqlite]
 update towpath.lease set started = true where seq = :seq and epoch = :epoch and not started;
@@ -22,9 +26,21 @@ update towpath.lease l set started = true from item i
 select seq, epoch from towpath.lease where session = :session and cancelled;
 
 -- name: list_sessions
-select s.id, s.worker, s.topics, s.started_at, s.beat_at, {now} as now,
+select s.id, s.worker, s.topics, s.about, s.started_at, s.beat_at, s.stop_at, {now} as now,
        (select count(*) from towpath.lease l where l.session = s.id) as leases
   from towpath.session s order by s.started_at, s.id;
+
+-- The first jobs that each session holds.
+-- name: held_by
+select session, seq from (
+    select session, seq, row_number() over (partition by session order by seq) as nth
+      from towpath.lease where session is not null) as held
+ where nth <= cast(:most as bigint) order by session, seq;
+
+-- Leases without a session and without a name.
+-- name: unnamed_leases
+select topic, count(*) as leases, min(until) as until from towpath.lease
+ where session is null and worker is null group by topic order by topic;
 
 -- name: hear
 insert into towpath.remote_worker (worker, topics, started_at, heard_at)

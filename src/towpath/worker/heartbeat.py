@@ -28,6 +28,7 @@ class Heartbeat:
         *,
         started: Callable[[], Iterable[Lease]],
         on_cancel: Callable[[list[tuple[int, int]]], object],
+        on_stop: Callable[[], object],
         on_death: Callable[[], object],
     ) -> None:
         self._app = app
@@ -35,6 +36,7 @@ class Heartbeat:
         self._watchdog = watchdog
         self._started = started
         self._on_cancel = on_cancel
+        self._on_stop = on_stop
         self._on_death = on_death
         self._stopping = Event()
         self._thread = Thread(target=self._beat, name="towpath-heartbeat", daemon=True)
@@ -55,7 +57,10 @@ class Heartbeat:
             try:
                 if beats:
                     beat_at = time.monotonic() + every
-                    cancelled = self._app.sessions.beat(self._session, started)
+                    answer = self._app.sessions.beat(self._session, started)
+                    cancelled = answer.cancelled
+                    if answer.stopping:
+                        self._on_stop()
                 else:
                     cancelled = self._app.sessions.cancelled(self._session) if started else []
             except LeaseLost:

@@ -121,6 +121,14 @@ class Worker:
         )  # fmt: skip
         self._stopping.set()  # at once: a second signal may come in the same tick
 
+    def _stop_asked(self) -> None:
+        if not self._stopping.is_set():
+            log.warning(
+                "this worker was asked to stop: %d running jobs have %g s to end",
+                len(self._runs), self._grace,
+            )  # fmt: skip
+            self._stopping.set()
+
     def stop_now(self) -> None:
         """Give all jobs back at once."""
         self._grace = 0
@@ -180,6 +188,7 @@ class Worker:
             self._watchdog,
             started=self._started,
             on_cancel=lambda keys: self._call(self._cancel, keys),
+            on_stop=lambda: self._call(self._stop_asked),
             on_death=lambda: self._call(dead.set),
         )
         fetching = asyncio.create_task(self._fetch(outbox, session))
@@ -213,7 +222,9 @@ class Worker:
 
     async def _begin(self) -> int:
         await self._app.schedules.adeclare()
-        return await self._app.sessions.astart(self.name, self._topics)
+        return await self._app.sessions.astart(
+            self.name, self._topics, concurrency=self._concurrency
+        )
 
     async def _started_session(self) -> int | None:
         self._watchdog.waits_for(SESSION)
