@@ -440,7 +440,8 @@ def test_a_connection_that_fell_silent_holds_up_no_other(make_app, colour, proxy
 
     Here the proxy cuts it after a moment.
     """
-    app = colour(make_app(lanes=2))
+    # The lane must not give the connection up before the proxy cuts it.
+    app = colour(make_app(lanes=2, connect_timeout=120))
     app.topics.list()
     with ThreadPoolExecutor(4) as threads:
         proxy.swallow(ENQUEUE)
