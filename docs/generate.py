@@ -14,6 +14,7 @@ from source import Named, alias, class_fields, doc, enum_remarks, parameters, si
 from towpath import App, errors
 from towpath.app.access import AccessChanges, AccessVerbs
 from towpath.app.accounts import Accounts
+from towpath.app.bulk import BulkActs, Choice
 from towpath.app.checks import EnqueueOptions, Filters
 from towpath.app.context import Words
 from towpath.app.dead_letters import DeadLetters
@@ -332,6 +333,7 @@ DOORS = {
     "app.webhooks.dead_letters": DeadLetters,
     "app.schedules": Schedules,
     "app.limits": Limits,
+    "app.bulk": BulkActs,
     "app.sessions": Sessions,
     "app.accounts": Accounts,
     "app.keys": Keys,
@@ -352,6 +354,7 @@ OPTIONS: dict[str, dict[str, type]] = {
         "Filters of `preview` and `replay`": ReplayFilter,
     },
     "app.access": {"Changes of `set`": AccessChanges},
+    "app.bulk": {"Which jobs": Choice},
 }
 CLASSES = {
     "The app": ["towpath.App"],
@@ -441,6 +444,9 @@ RECORDS = [
     "towpath.model.sessions.Session",
     "towpath.model.sessions.RemoteWorker",
     "towpath.model.limits.LimitInUse",
+    "towpath.model.bulk.Bulk",
+    "towpath.model.bulk.BulkPreview",
+    "towpath.model.bulk.JobChoice",
     "towpath.model.accounts.Account",
     "towpath.model.keys.ApiKey",
     "towpath.model.access.Access",

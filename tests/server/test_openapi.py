@@ -150,6 +150,8 @@ CHECKS = [
 ]
 BEYOND_SCHEMAS = {
     "list_jobs": "filters that exclude or need each other; which times can be",
+    "preview_bulk": "ids or a filter with at least one part; states that a verb is not for",
+    "begin_bulk": "likewise",
     "read_events": "a cursor of another channel",
     "attach": "likewise",
     "ack": "likewise",

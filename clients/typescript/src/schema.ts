@@ -307,6 +307,81 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/bulk/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Count the jobs that a bulk act would cover, and show ten of them
+         * @description A filter finds only jobs in states that the verb is for. At most 50,000 of these are looked at; if there are more, `exact` is false.
+         */
+        post: operations["preview_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/bulk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List bulk acts, the newest first; ended ones are kept for 30 days */
+        get: operations["list_bulk"];
+        put?: never;
+        /**
+         * Requeue, kick, cancel or delete many jobs, after a delay in which it can be stopped
+         * @description It covers jobs up to the number `upTo`. Upkeep carries it out, 1,000 jobs at a time. A job that is refused stays as it is, and is reported.
+         */
+        post: operations["begin_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/bulk/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a bulk act, and how far it is */
+        get: operations["get_bulk"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/bulk/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a bulk act where it is; before it begins, that undoes it. One that has ended stays so */
+        post: operations["stop_bulk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/reserve": {
         parameters: {
             query?: never;
@@ -1951,6 +2026,135 @@ export interface components {
             method: string;
             path: string;
             body: Record<string, never> | null;
+        };
+        /**
+         * BulkQuestion
+         * @description A verb, and the jobs that it is for: ids, or a filter with at least one part.
+         */
+        BulkQuestion: {
+            /** @enum {unknown} */
+            verb: "cancel" | "delete" | "kick" | "requeue";
+            /** @default null */
+            ids?: string[] | null;
+            /** @default null */
+            filter?: components["schemas"]["BulkFilter"] | null;
+        };
+        /**
+         * BulkFilter
+         * @description The ids or the filter of a bulk act.
+         */
+        BulkFilter: {
+            /** @default null */
+            ids?: string[] | null;
+            /** @default null */
+            topic?: string | null;
+            /** @default null */
+            state?: components["schemas"]["State"] | null;
+            /** @default null */
+            status?: components["schemas"]["Status"] | null;
+            /** @default null */
+            key?: string | null;
+            /** @default null */
+            text?: string | null;
+            /** @default null */
+            error?: string | null;
+            /** @default null */
+            since?: string | null;
+            /** @default null */
+            until?: string | null;
+        };
+        /**
+         * BulkPreview
+         * @description What a bulk act would do if it began now.
+         */
+        BulkPreview: {
+            count: number;
+            exact: boolean;
+            sample: components["schemas"]["BulkSample"][];
+            upTo: number;
+            refused: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * BulkSample
+         * @description A job that a bulk act would cover.
+         */
+        BulkSample: {
+            /** Format: uuid */
+            id: string;
+            seq: number;
+            topic: string;
+            status: components["schemas"]["Status"];
+            state: components["schemas"]["State"];
+            key: string | null;
+            createdAt: string;
+            lastError: string | null;
+        };
+        /**
+         * BulkInput
+         * @description A bulk act to begin.
+         */
+        BulkInput: {
+            /** @enum {unknown} */
+            verb: "cancel" | "delete" | "kick" | "requeue";
+            /** @default null */
+            ids?: string[] | null;
+            /** @default null */
+            filter?: components["schemas"]["BulkFilter"] | null;
+            upTo: number;
+            /** @default 10 */
+            delay?: number;
+        };
+        /**
+         * Bulk
+         * @description A bulk act, and how far it is.
+         */
+        Bulk: {
+            /** Format: uuid */
+            id: string;
+            verb: components["schemas"]["BulkVerb"];
+            filter: components["schemas"]["BulkFilter"];
+            upTo: number;
+            by: string;
+            createdAt: string;
+            beginsAt: string;
+            endedAt: string | null;
+            state: components["schemas"]["BulkState"];
+            count: number;
+            exact: boolean;
+            looked: number;
+            done: number;
+            refused: components["schemas"]["BulkRefused"][];
+            refusedCount: number;
+        };
+        /**
+         * BulkVerb
+         * @description What is done to each job.
+         * @enum {unknown}
+         */
+        BulkVerb: "cancel" | "delete" | "kick" | "requeue";
+        /**
+         * BulkState
+         * @description How far a bulk act is.
+         * @enum {unknown}
+         */
+        BulkState: "done" | "running" | "stopped" | "waiting";
+        /**
+         * BulkRefused
+         * @description A job that a bulk act left as it was.
+         */
+        BulkRefused: {
+            /** Format: uuid */
+            id: string;
+            code: string;
+        };
+        /**
+         * BulkList
+         * @description A list.
+         */
+        BulkList: {
+            items: components["schemas"]["Bulk"][];
         };
         /**
          * Wanted
@@ -4494,6 +4698,418 @@ export interface operations {
             };
             /** @description database_unavailable */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    preview_bulk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "verb": "requeue",
+                 *       "filter": {
+                 *         "topic": "mail",
+                 *         "status": "failed"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkQuestion"];
+            };
+        };
+        responses: {
+            /** @description Count the jobs that a bulk act would cover, and show ten of them */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkPreview"];
+                };
+            };
+            /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_bulk: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description List bulk acts, the newest first; ended ones are kept for 30 days */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    begin_bulk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "verb": "requeue",
+                 *       "filter": {
+                 *         "topic": "mail",
+                 *         "status": "failed"
+                 *       },
+                 *       "upTo": 4711
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkInput"];
+            };
+        };
+        responses: {
+            /** @description Requeue, kick, cancel or delete many jobs, after a delay in which it can be stopped */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bulk"];
+                };
+            };
+            /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_bulk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read a bulk act, and how far it is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bulk"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    stop_bulk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description End a bulk act where it is; before it begins, that undoes it. One that has ended stays so */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Bulk"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -16,6 +16,7 @@ from towpath.app.access import AccessVerbs
 from towpath.app.accounts import Accounts
 from towpath.app.acting import Acting
 from towpath.app.acts import Acts
+from towpath.app.bulk import BulkActs
 from towpath.app.checks import EnqueueOptions
 from towpath.app.checkup import Check
 from towpath.app.connect import open_database, without_driver, without_password
@@ -122,6 +123,7 @@ class App:
         self.topics = Topics(self)
         self.events = Events(self, self._wakeups)
         self.acts = Acts(self)
+        self.bulk = BulkActs(self)
         self.durable_streams = DurableStreams(self)
         self.webhooks = Webhooks(self)
         self.queues = Queues(self)

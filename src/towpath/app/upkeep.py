@@ -22,6 +22,7 @@ from towpath.model.sessions import Session
 from towpath.operation import Answer, Operation
 from towpath.store import (
     accounts,
+    bulk,
     channels,
     dependencies,
     events,
@@ -57,6 +58,8 @@ MOST_BATCHES: Final = 100  # of one kind in one round
 MOST_ERROR: Final = 1_000  # characters
 CHANNELS_AT_ONCE: Final = 100
 MOST_OF_CHANNEL: Final = 20  # batches of one channel in one round
+BULK_TIME: Final = 0.5  # seconds of a round of upkeep
+BULK_AT_ONCE: Final = 4  # bulk acts that go on in turn
 NEVER: Final = float("inf")
 
 
@@ -108,6 +111,7 @@ class Upkeep:
             self._check_clock(now)
         self._fire()
         self._come_due()
+        self._carry_on_bulk()
         self._free()
         self._do(dependencies.tell_all())
         self._watch_sessions()
@@ -205,6 +209,14 @@ class Upkeep:
         if names:
             self._repeat(lambda: self._do(reserving.promote(names)))
             self._repeat(lambda: self._do(reserving.rescue(names)))
+
+    def _carry_on_bulk(self) -> None:
+        """Do rounds of the bulk acts that have begun, in turn, for a part of this round's time."""
+        until = time.monotonic() + BULK_TIME
+        while due := self._do(bulk.due()):
+            done = [self._do(bulk.carry_on(each.id, each.epoch)) for each in due[:BULK_AT_ONCE]]
+            if not any(done) or time.monotonic() >= until:
+                return
 
     def _free(self) -> None:
         """Unblock jobs that a limit allows but no worker has unblocked: some keys per round."""
@@ -320,6 +332,7 @@ class Upkeep:
             self._repeat(lambda: self._do(accounts.prune_tokens()))
             self._repeat(lambda: self._do(logins.prune()))
             self._repeat(lambda: self._do(sessions.prune_remote()))
+            self._do(bulk.forget())
             self._pruned_at = now
         if self._app.settings.topic_cleanup and (
             now >= self._topics_kept_until or (seldom and self._are_many_topics())

@@ -12,6 +12,7 @@ from typing import Any, Final
 from towpath import App
 from towpath.server import (
     accounts,
+    bulk,
     channels,
     consumers,
     job_details,
@@ -45,6 +46,7 @@ from towpath.server.streams import METHODS, PATH, StreamEndpoint
 GROUPS: Final[tuple[Routes, ...]] = (
     jobs.routes,
     job_details.routes,
+    bulk.routes,
     work.routes,
     topics.routes,
     topics.schedules,

@@ -12,6 +12,7 @@ import msgspec
 
 from towpath.errors import TowpathError
 from towpath.server.accounts import AccessChange, KeyInput, Login, NewRecord, RecordChange
+from towpath.server.bulk import BulkInput, BulkQuestion
 from towpath.server.channels import EventsInput, PassInput
 from towpath.server.consumers import AckInput, AttachInput, LimitsInput, MoveInput
 from towpath.server.errors import status_of
@@ -78,6 +79,8 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
         "events": [{"type": "text", "payload": "Dear Ada"}],
     },
     JobChangeInput: {"priority": 10},
+    BulkQuestion: {"verb": "requeue", "filter": {"topic": "mail", "status": "failed"}},
+    BulkInput: {"verb": "requeue", "filter": {"topic": "mail", "status": "failed"}, "upTo": 4711},
     Kick: {"limit": 100},
     Pause: {"duration": 3600},
     ScheduleInput: {"topic": "report", "cron": "0 6 * * 1", "tz": "Europe/Berlin"},

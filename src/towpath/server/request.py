@@ -395,6 +395,13 @@ class Request:
         rule = "webhook" if verb == "webhooks" else verb
         return Refusal(403, "forbidden", f"the {rule}_rule does not allow this")
 
+    @property
+    def person(self) -> dict[str, str]:
+        """The account of the caller, as acts name it."""
+        auth = self.caller.auth
+        name = auth.get("name") or auth["email"]
+        return {"collection": auth["collectionName"], "id": auth["id"], "name": name}
+
     async def acted(self, what: str, *, count: int = 1, **about: object) -> None:
         """Post what a person did, once it is done; requests with an API key are no acts.
 
@@ -402,10 +409,7 @@ class Request:
         """
         if self.caller.kind not in {"superuser", "user"}:
             return
-        auth = self.caller.auth
-        who = {"collection": auth["collectionName"], "id": auth["id"]}
-        who["name"] = auth.get("name") or auth["email"]
-        fields = {**about, "who": who, "count": count, "from": self.client}
+        fields = {**about, "who": self.person, "count": count, "from": self.client}
         try:
             await self.app.acts.anote(what, fields)
         except TowpathError:

@@ -45,10 +45,12 @@ create table towpath.bulk (
     looked     bigint not null default 0,
     done       bigint not null default 0,
     refused    bigint not null default 0,
+    counted    bigint not null, -- how many it would cover when it was made, as far as was counted
+    exact      boolean not null,
     verb       text   not null,
     state      text   not null, -- waiting, running, done or stopped
     by         text   not null, -- the caller
-    filter     text   not null, -- as JSON
+    choice     text   not null, -- which jobs, as JSON
     refusals   text   not null default '[]' -- the first of them, as JSON
 ) {without_rowid};
 create index towpath_bulk_next on towpath.bulk (begins_at) where ended_at is null;
