@@ -1,6 +1,7 @@
 """`towpath webhooks`, on a file and on a server: what people and programs are told."""
 
 import json
+import socket
 
 import pytest
 
@@ -193,6 +194,31 @@ def test_mistakes_are_one_line(app, hooks, towpath):
 def test_a_key_is_made(hooks, told):
     assert len(hooks("key").stdout.strip()) == 44
     assert told("key")["key"] != told("key")["key"]
+
+
+@pytest.mark.parametrize("words", [("webhooks", "run"), ("serve", "--port", 0)])
+def test_what_delivers_logs_lines_of_json_with_the_five_fields(app, hooks, towpath, words):
+    """WH-12: as a process of its own, whose handlers are not those of these tests."""
+    towpath.environment |= {
+        "TOWPATH_WEBHOOK_ALLOW": "127.0.0.0/8",
+        "TOWPATH_WEBHOOK_HTTP": "true",
+    }
+    with socket.socket() as unheard:  # nothing listens here
+        unheard.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unheard.getsockname()[1]}/"
+        hooks("create", "orders", url, "--waits")
+        app.events.publish("orders", 1)
+        process = towpath.start(*words, "--log-format", "json")
+        with process:
+            lines = map(json.loads, process.stderr)
+            said = []
+            while "failed for good" not in (said[-1]["message"] if said else ""):
+                said.append(next(lines))
+            process.kill()
+
+    assert any("may call these networks" in each["message"] for each in said)
+    assert said[-1]["error_code"] == "connect_failed"
+    assert said[-1].keys() >= {"saga_id", "job_id", "lease_expiration", "worker_id"}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The log of a command: lines on stderr, unless the app has configured logging itself."""
 
+import argparse
 import json
 import logging
 from datetime import UTC, datetime
@@ -28,10 +29,22 @@ class JsonLines(logging.Formatter):
         return json.dumps(shown, ensure_ascii=False)
 
 
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that run until a signal."""
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="default info; an app's own configuration of logging stands",
+    )
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="default text")
+
+
 def configure_logging(level: str = "info", form: str = "text") -> None:
     """Log to stderr. Call it after the app is imported, as the app's own configuration stands."""
     root = logging.getLogger()
-    if root.handlers or logging.getLogger("towpath").handlers:
+    own = [*root.handlers, *logging.getLogger("towpath").handlers]
+    if any(not isinstance(each, logging.NullHandler) for each in own):  # `open_app` adds one
         return
     handler = logging.StreamHandler()
     as_text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")

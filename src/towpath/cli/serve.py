@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from towpath import App
 from towpath.cli.apps import AppName, add_common, duration, load_app, open_app
+from towpath.cli.logs import add_log_options, configure_logging
 from towpath.cli.output import Output, Refused, text
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         type=address,
         help="also serve beanstalkd's protocol here; it has no passwords",
     )
+    add_log_options(parser)
     add_common(parser)
     parser.set_defaults(run=run)
 
@@ -128,8 +130,8 @@ def run(given: argparse.Namespace) -> None:
     from towpath.model.instants import microseconds  # noqa: PLC0415 - as above
     from towpath.worker import Worker  # noqa: PLC0415 - as above
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     app = _app(given)
+    configure_logging(given.log_level, given.log_format)
     grace = microseconds(given.grace) / 1e6
     has_worker = bool(app.tasks) and not given.no_worker
     worker = Worker(app, concurrency=given.concurrency, grace=grace) if has_worker else None

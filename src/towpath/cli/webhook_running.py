@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from towpath.cli.apps import duration, open_app
-from towpath.cli.logs import FORMATS, LEVELS, configure_logging
+from towpath.cli.logs import add_log_options, configure_logging
 from towpath.cli.output import Output, text
 
 PARTS: Final = ("router", "orchestrator", "worker", "cleaner", "replayer")
@@ -36,8 +36,7 @@ def define_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", metavar="NAME", help="of the worker (default: its host, its process)"
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default info")
-    parser.add_argument("--log-format", choices=FORMATS, default="text", help="default text")
+    add_log_options(parser)
 
 
 def define_roles(parser: argparse.ArgumentParser) -> None:

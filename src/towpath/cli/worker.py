@@ -11,7 +11,7 @@ from typing import Final
 from towpath import App
 from towpath.app.connect import without_driver
 from towpath.cli.apps import NO_APP, duration, find_app, load_app
-from towpath.cli.logs import FORMATS, LEVELS, configure_logging
+from towpath.cli.logs import add_log_options, configure_logging
 from towpath.cli.output import Output, Refused, text
 from towpath.cli.processes import CHILD, SAME_SIGNAL, run_processes
 from towpath.cli.reload import reload
@@ -76,13 +76,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database", metavar="URL", help="work on this database instead of the app's own"
     )
-    parser.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        default="info",
-        help="default info; an app's own configuration of logging stands",
-    )
-    parser.add_argument("--log-format", choices=FORMATS, default="text", help="default text")
+    add_log_options(parser)
     parser.add_argument("--reload", action="store_true", help="restart when a .py file changes")
     parser.add_argument("--json", action="store_true", help="print the start message as JSON")
     parser.set_defaults(run=run)
