@@ -17,6 +17,7 @@ from towpath import App
 from towpath.model.sagas import Role
 from towpath.model.sealing import SealingKeys, new_key
 from towpath.server.metrics import Metrics
+from towpath.store import dead_letters
 from towpath.store.roles import role_name
 
 PROGRAM = [sys.executable, "-m", "towpath"]
@@ -94,7 +95,9 @@ def test_metrics_count_webhooks_without_a_label_for_each(hooks):
 
     assert 'towpath_webhook_subscriptions{state="failing"} 1' in text
     assert 'towpath_webhook_attempts{status="pending"} 1' in text
-    assert "towpath_webhook_dead_letters_total 1" in text
+    assert "towpath_webhook_dead_letters 1" in text
+    hooks.run(dead_letters.delete(hooks.letters()[0].id))
+    assert "towpath_webhook_dead_letters 0" in asyncio.run(Metrics().text(hooks.app))
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

@@ -62,8 +62,8 @@ METRICS: Final = {
     "towpath_webhook_attempts": Metric(
         "gauge", ("status",), "Webhook attempts that wait for a worker, or that a worker makes."
     ),
-    "towpath_webhook_dead_letters_total": Metric(
-        "counter", (), "Webhooks that have failed for good, since the tables were created."
+    "towpath_webhook_dead_letters": Metric(
+        "gauge", (), "Webhooks that have failed for good and are kept."
     ),
     "towpath_http_requests_total": Metric(
         "counter", ("path", "method", "status"), "Requests answered by this process."
@@ -224,7 +224,7 @@ async def _webhooks_text(app: App) -> list[str]:
     name = "towpath_webhook_attempts"
     lines += _head(name)
     lines += [_line(name, each, value=getattr(counts, each)) for each in ("pending", "leased")]
-    name = "towpath_webhook_dead_letters_total"
+    name = "towpath_webhook_dead_letters"
     return [*lines, *_head(name), _line(name, value=counts.dead_letters)]
 
 

@@ -21,14 +21,13 @@ select c.name as channel, c.head - r.acked as lag, {now} - e.at as behind
  where r.name = :consumer and e.at < {now} - cast(:patience as bigint)
  order by c.name limit :limit;
 
--- Numbers of dead letters are never used again, so the highest counts them all.
 -- name: counts
 select count(*) as subscriptions, coalesce(sum(case when u.paused then 1 else 0 end), 0) as paused,
        coalesce(sum(case when h.failures > 0 and h.stopped_at is null then 1 else 0 end), 0) as failing,
        coalesce(sum(case when h.stopped_at is not null then 1 else 0 end), 0) as stopped,
        (select count(*) from towpath.webhook_delivery_jobs where status = 'Pending') as pending,
        (select count(*) from towpath.webhook_delivery_jobs where status = 'Leased') as leased,
-       (select coalesce(max(id), 0) from towpath.dead_letters) as dead_letters
+       (select count(*) from towpath.dead_letters) as dead_letters
   from towpath.subscriptions u join towpath.subscription_health h on h.subscription_id = u.id
  where u.deleted_at is null;
 
