@@ -74,6 +74,20 @@ def test_an_event_of_a_transaction_is_delivered_if_that_commits(kit):
     assert [each.payload for each in receiver.requests] == ["rope"]
 
 
+@pytest.mark.parametrize("payload", [{"order": 7}, [1, 2], "text", None])
+def test_a_receiver_in_memory_knows_the_payload_with_and_without_an_envelope(kit, payload):
+    receivers = {
+        body: kit.receiver(f"https://receiver.example/{body}") for body in ("envelope", "payload")
+    }
+    for body, receiver in receivers.items():
+        subscribe(kit.app, receiver.url, body=body)
+    kit.app.events.publish("orders", payload)
+    kit.deliver()
+
+    for receiver in receivers.values():
+        assert [each.payload for each in receiver.requests] == [payload]
+
+
 def test_a_failed_attempt_is_made_again_and_the_last_one_leaves_a_dead_letter(kit):
     """WH-6, WH-7, WH-8"""
     receiver = kit.receiver()

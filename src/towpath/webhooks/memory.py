@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from towpath.model.targets import TargetUrl
 from towpath.webhooks.posting import Reply
 
 NO_CONTENT: Final = 204
+ENVELOPE: Final = frozenset({"type", "timestamp", "data"})
 
 
 class ReceivedRequest(Struct, frozen=True):
@@ -25,8 +26,13 @@ class ReceivedRequest(Struct, frozen=True):
 
     @property
     def payload(self) -> Any:
-        """The payload of the event, out of its envelope."""
-        return json.loads(self.body)["data"]
+        """The payload of the event: out of its envelope, or the body itself."""
+        kind = self.headers["content-type"]
+        if kind != "application/json":
+            return self.body.decode() if kind.startswith("text/") else self.body
+        found: Any = json.loads(self.body)
+        is_envelope = isinstance(found, dict) and ENVELOPE.issubset(cast("dict[str, Any]", found))
+        return cast("Any", found["data"] if is_envelope else found)
 
     def verified(self, secret: str) -> Received:
         """Return what was received if the secret has signed it; else raise InvalidSignature."""
