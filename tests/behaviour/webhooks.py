@@ -137,7 +137,7 @@ class Webhooks:
 
     def requeue(self, letter, actor="op"):
         [answer] = self.run(dead_letters.requeue([Requeue(letter, actor)]))
-        return answered(answer)
+        return answered(answer).id
 
     def cancel(self, saga):
         [answer] = self.run(sagas.cancel([saga]))

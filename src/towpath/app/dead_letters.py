@@ -8,7 +8,7 @@ from towpath.errors import Invalid
 from towpath.model.payload import clean_text
 from towpath.model.subscriptions import DeadLetter, Saga
 from towpath.operation import answered
-from towpath.store import dead_letters, sagas
+from towpath.store import dead_letters
 from towpath.store.dead_letters import Requeue
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class DeadLetters:
         """Deliver the event of a dead letter again, by a new saga; `actor` is noted with it.
 
         Conflict if its subscription was deleted, or if an earlier requeue is still under way. It
-        also works when the event itself is forgotten.
+        also works when the event itself is forgotten. If its subscription is paused or stopped, the
+        saga is Held, until `resume` or `enable`.
         """
         requeue = Requeue(_number(letter), _actor(actor))
-        saga = answered((await self._app.arun(dead_letters.requeue([requeue])))[0])
-        return await self._app.arun(sagas.get(saga))
+        return answered((await self._app.arun(dead_letters.requeue([requeue])))[0])
 
     async def adelete(self, letter: int) -> bool:
-        """Forget a dead letter; say whether there was one."""
+        """Forget a dead letter and its requeues; say whether there was one."""
         return await self._app.arun(dead_letters.delete(_number(letter)))
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
@@ -76,14 +76,14 @@ class DeadLetters:
         """Deliver the event of a dead letter again, by a new saga; `actor` is noted with it.
 
         Conflict if its subscription was deleted, or if an earlier requeue is still under way. It
-        also works when the event itself is forgotten.
+        also works when the event itself is forgotten. If its subscription is paused or stopped, the
+        saga is Held, until `resume` or `enable`.
         """
         requeue = Requeue(_number(letter), _actor(actor))
-        saga = answered(self._app.run(dead_letters.requeue([requeue]))[0])
-        return self._app.run(sagas.get(saga))
+        return answered(self._app.run(dead_letters.requeue([requeue]))[0])
 
     def delete(self, letter: int) -> bool:
-        """Forget a dead letter; say whether there was one."""
+        """Forget a dead letter and its requeues; say whether there was one."""
         return self._app.run(dead_letters.delete(_number(letter)))
 
 

@@ -229,11 +229,17 @@ def _shown(letter: DeadLetter, app: App) -> list[Any]:
 
 def requeue(given: argparse.Namespace) -> None:
     """Deliver dead letters again."""
-    _each(given, lambda app, letter: f"saga {_requeued(app, letter)} delivers it again")
 
+    def requeued(app: App, letter: int) -> str:
+        saga = app.webhooks.dead_letters.requeue(letter, actor=ACTOR)
+        if saga.status is SagaStatus.HELD:
+            return (
+                f"saga {saga.id} is Held: subscription {saga.subscription} is paused or stopped; "
+                "resume or enable it"
+            )
+        return f"saga {saga.id} delivers it again"
 
-def _requeued(app: App, letter: int) -> int:
-    return app.webhooks.dead_letters.requeue(letter, actor=ACTOR).id
+    _each(given, requeued)
 
 
 def forget(given: argparse.Namespace) -> None:

@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from towpath.errors import Conflict, NotFound
 from towpath.model.instants import FOREVER, as_datetime
-from towpath.model.subscriptions import DeadLetter
+from towpath.model.sagas import SagaStatus
+from towpath.model.subscriptions import DeadLetter, Saga
 from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps
-from towpath.statement import Statements, rows
+from towpath.statement import Statements, no_rows, rows
 from towpath.store.rows import uuid_from
 from towpath.store.sagas import SAGAS
 
@@ -71,12 +72,29 @@ class RequeuedRow(NamedTuple):
     nth: int
     saga: int | None
     problem: str | None
+    event: Any
+    type: str | None
+    subscription_id: int
+    replay_of: int
+    at: int
+    held: bool | int
 
-
-class MadeBefore(NamedTuple):
-    """The newest saga that was made of a dead letter a moment ago."""
-
-    saga: int | None
+    def made(self, saga: int) -> Saga:
+        """Return the new saga. It is not read: an operator may not."""
+        return Saga(
+            id=saga,
+            event=uuid_from(self.event),
+            type=self.type,
+            subscription=self.subscription_id,
+            status=SagaStatus.HELD if self.held else SagaStatus.PENDING,
+            attempts=0,
+            next_attempt_at=None if self.held else as_datetime(self.at),
+            created_at=as_datetime(self.at),
+            finished_at=None,
+            replay_of=self.replay_of,
+            cancel_requested=False,
+            last_error=None,
+        )
 
 
 class sql(Statements):
@@ -86,23 +104,29 @@ class sql(Statements):
     list = rows(DeadLetterRow)
     list_of = rows(DeadLetterRow)
     requeue = rows(RequeuedRow)
-    requeued = rows(MadeBefore)
+    requeued = rows(RequeuedRow)
     delete = rows(int)
+    delete_requeues = no_rows()
 
 
-def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[int]]]:
-    """Deliver dead letters again; answer with their new sagas."""
+def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[Saga]]]:
+    """Deliver dead letters again; answer with their new sagas.
 
-    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[int]]]]:
+    One of a paused or stopped subscription is Held, as the orchestrator is about to note.
+    """
+
+    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[Saga]]]]:
         made = (yield from _made_before(requeues)) if again else {}
         items = [
             {"nth": nth, "letter": each.letter, "actor": each.actor}
             for nth, each in enumerate(requeues)
             if nth not in made
         ]
-        answers: dict[int, Answer[int]] = dict(made)
+        answers: dict[int, Answer[Saga]] = dict(made)
         for row in (yield from sql.requeue(items)) if items else ():
-            answers[row.nth] = row.saga or _refusal(requeues[row.nth], row.problem)
+            answers[row.nth] = (
+                _refusal(requeues[row.nth], row.problem) if row.saga is None else row.made(row.saga)
+            )
         return Changed([answers[nth] for nth in range(len(requeues))], others=[SAGAS])
 
     return Operation(
@@ -115,14 +139,16 @@ def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[int]]]:
     )
 
 
-def _made_before(requeues: Sequence[Requeue]) -> Steps[dict[int, Answer[int]]]:
+def _made_before(requeues: Sequence[Requeue]) -> Steps[dict[int, Answer[Saga]]]:
     """Find the sagas that were made before an answer was lost."""
-    made: dict[int, Answer[int]] = {}
+    made: dict[int, Answer[Saga]] = {}
     for nth, each in enumerate(requeues):
         elapsed = int((time.monotonic() - each.began + SLACK) * 1e6)
-        [found] = yield from sql.requeued(letter=each.letter, actor=each.actor, elapsed=elapsed)
-        if found.saga is not None:
-            made[nth] = found.saga
+        for found in (
+            yield from sql.requeued(nth=nth, letter=each.letter, actor=each.actor, elapsed=elapsed)
+        ):
+            if found.saga is not None:
+                made[nth] = found.made(found.saga)
     return made
 
 
@@ -165,12 +191,13 @@ def list_letters(
 
 
 def delete(letter: int) -> Operation[bool]:
-    """Forget a dead letter; say whether there was one."""
+    """Forget a dead letter, and that it was requeued; say whether there was one."""
 
     def steps() -> Steps[bool]:
+        yield sql.delete_requeues(letter=letter)
         return bool((yield from sql.delete(letter=letter)))
 
-    return Operation("delete_dead_letter", steps, autocommit=True)
+    return Operation("delete_dead_letter", steps)
 
 
 def _missing(letter: int) -> NotFound:

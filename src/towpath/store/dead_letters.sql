@@ -22,7 +22,8 @@ select d.id, d.saga_id, d.subscription_id, d.event, d.type, d.at, d.failed_at, d
 -- The operator of PostgreSQL may do no more than call this function, which is a part of the tables.
 -- Health rows are held in one order.
 -- name: requeue [sqlite]
-select d.id as letter, d.saga_id, d.event_id, d.subscription_id, u.id is not null as is_there,
+select d.id as letter, d.saga_id, d.event_id, d.event, d.type, d.subscription_id,
+       u.id is not null as is_there, u.paused,
        (select s.id from towpath.sagas s
          where s.subscription_id = d.subscription_id and s.event_id = d.event_id
            and s.finished_at is null) as live
@@ -51,20 +52,37 @@ select :nth as nth,
          where s.subscription_id = @subscription_id and s.event_id = @event_id
            and s.finished_at is null and @live is null) as saga,
        case when @letter is null then 'missing' when not @is_there then 'deleted'
-            when @live is not null then 'live' end as problem;
+            when @live is not null then 'live' end as problem,
+       @event as event, @type as type, @subscription_id as subscription_id, @saga_id as replay_of,
+       :now as at,
+       coalesce(@paused, false) or (select h.stopped_at from towpath.subscription_health h
+                                     where h.subscription_id = @subscription_id) is not null as held;
 
 -- name: requeue [postgres]
-select i.nth, r.saga, r.problem
-  from (select i.*, d.subscription_id
+select i.nth, r.saga, r.problem, i.event, i.type, i.subscription_id, i.saga_id as replay_of, {now} as at,
+       coalesce((select u.paused from towpath.subscriptions u where u.id = i.subscription_id), false)
+       or (select h.stopped_at from towpath.subscription_health h
+            where h.subscription_id = i.subscription_id) is not null as held
+  from (select i.*, d.subscription_id, d.saga_id, d.event, d.type
           from json_to_recordset(cast(:items as json)) as i(nth integer, letter bigint, actor text)
           left join lateral (
-               select d.subscription_id from towpath.dead_letters d where d.id = i.letter offset 0) d on true
+               select d.subscription_id, d.saga_id, d.event, d.type
+                 from towpath.dead_letters d where d.id = i.letter offset 0) d on true
          order by d.subscription_id, i.nth offset 0) i
  cross join lateral towpath.requeue_dead_letter(i.letter, i.actor, {now}) r;
 
 -- name: requeued
-select max(r.saga_id) as saga from towpath.dead_letter_requeues r
- where r.dead_letter_id = :letter and r.actor = :actor and r.at >= {now} - cast(:elapsed as bigint);
+select cast(:nth as integer) as nth, r.saga_id as saga, null as problem, d.event, d.type, d.subscription_id,
+       d.saga_id as replay_of, r.at,
+       coalesce((select u.paused from towpath.subscriptions u where u.id = d.subscription_id), false)
+       or (select h.stopped_at from towpath.subscription_health h
+            where h.subscription_id = d.subscription_id) is not null as held
+  from towpath.dead_letter_requeues r join towpath.dead_letters d on d.id = r.dead_letter_id
+ where r.dead_letter_id = :letter and r.actor = :actor and r.at >= {now} - cast(:elapsed as bigint)
+ order by r.saga_id desc limit 1;
+
+-- name: delete_requeues
+delete from towpath.dead_letter_requeues where dead_letter_id = :letter;
 
 -- name: delete
 delete from towpath.dead_letters where id = :letter returning id;

@@ -64,6 +64,9 @@ GRANTS: Final[Mapping[Role, Mapping[str, str]]] = {
     Role.OPERATOR: {
         "dead_letters": "select",
         "dead_letter_requeues": "select",
+        # Whether what is requeued is held.
+        "subscriptions": "select (id, paused)",
+        "subscription_health": "select (subscription_id, stopped_at)",
     },
 }
 
