@@ -107,6 +107,31 @@ def requeue(hooks, saga):
         hooks.requeue(letter.id)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update towpath.webhook_events set payload = '2'",
+        "update towpath.dead_letter_requeues set actor = 'another'",
+        """
+insert into towpath.dead_letters (saga_id, event_id, subscription_id, failed_at, channel, seq, at,
+                                  event, encoding, payload_snapshot)
+select s.id, s.event_id, s.subscription_id, 0, 0, 0, 0, e.event, 'json', '1'
+  from towpath.sagas s join towpath.webhook_events e on e.id = s.event_id
+ where s.status = 'Pending'""",
+    ],
+    ids=["an event", "a requeue", "a letter of a living saga"],
+)
+def test_what_never_changes_is_refused_to_the_owner_too(hooks, change):
+    hooks.create(waits="[]")
+    hooks.publish(1)
+    hooks.deliver(FAILED)
+    hooks.requeue(hooks.letters()[0].id)
+
+    with pytest.raises((DatabaseError, UndoneError)):
+        hooks.sql(change)
+    assert len(hooks.letters()) == 1
+
+
 ACTIONS = {
     SagaAction.START: start,
     SagaAction.COMPLETE: attempt(DONE),

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.behaviour.webhooks import FAILED, Webhooks, selection
+from tests.cli.conftest import Towpath
 from tests.conftest import Clock, new_place
 from towpath import App, store
 from towpath.errors import DatabaseDenied, TowpathError
@@ -35,7 +36,7 @@ from towpath.store.roles import ROLES, role_name
 
 MODULES = (
     "advancing", "dead_letters", "deliveries", "replaying", "roles", "routing", "sagas",
-    "subscriptions", "webhook_upkeep",
+    "subscriptions", "webhook_facts", "webhook_upkeep",
 )  # fmt: skip
 MANAGERS = {  # what no restricted role may run
     "create_subscription", "update_subscription", "reseal_subscription", "sealed",
@@ -46,6 +47,8 @@ MANAGERS = {  # what no restricted role may run
     "end_deleted_subscriptions", "wake_forgotten", "make_roles", "move_webhooks",
     "prune_webhook_events",
     "find_subscriptions", "last_of_replay", "candidates_of_replay", "replay_sagas",
+    "late_deliveries", "stopped_subscriptions", "unrouted_channels", "count_webhooks",
+    "restricted_role",
 }  # fmt: skip
 REPLAY = Replay(
     subscription=1,
@@ -116,6 +119,8 @@ BY_ITS_OWN_RIGHTS = {  # what a role could do on PostgreSQL, as its own work nee
     Role.ORCHESTRATOR: READS_SAGAS | {"is_claimable", "health_of_subscriptions", "wake_forgotten"},
     Role.CLEANER: {"is_claimable", "list_attempts", "decline_deliveries"},
 }
+TAKE_BACK = "update webhook_delivery_jobs set status = 'Pending', lease_until = null where id = 1"
+CANCEL = "update webhook_delivery_jobs set status = 'Cancelled', finished_at = 1 where id = 2"
 FORBIDDEN = {
     Role.WORKER: [
         "update sagas set status = 'Completed'",
@@ -127,6 +132,8 @@ FORBIDDEN = {
         "update webhook_delivery_jobs set applied_at = 1",
         "update webhook_delivery_jobs set lease_losses = 0",
         "update webhook_delivery_jobs set saga_id = 1",
+        TAKE_BACK,
+        CANCEL,
         "insert into dead_letters default values",
         "select * from dead_letters",
         "update subscriptions set url = 'https://evil.example/'",
@@ -147,6 +154,8 @@ FORBIDDEN = {
         "insert into sagas default values",
         "update webhook_delivery_jobs set response_status = 200",
         "update webhook_delivery_jobs set lease_token = 1",
+        TAKE_BACK,
+        CANCEL,
         "delete from webhook_delivery_jobs",
         "delete from dead_letters",
         "update dead_letters set payload_snapshot = ''",
@@ -176,6 +185,7 @@ FORBIDDEN = {
         "select * from webhook_events",
         "update webhook_delivery_jobs set response_status = 200",
         "update webhook_delivery_jobs set applied_at = 1",
+        CANCEL,
         "insert into webhook_delivery_jobs default values",
         "delete from webhook_delivery_jobs",
         "insert into dead_letters default values",
@@ -272,8 +282,30 @@ def test_a_delivery_takes_all_roles_and_each_does_its_own_part(parts):
     [letter] = operator.run(dead_letters.list_letters(10))
     assert operator.run(dead_letters.get(letter.id)).body == "1"
     [saga] = operator.run(dead_letters.requeue([Requeue(letter.id, "op")]))
-    assert isinstance(saga, int)
+    assert saga == parts.app.webhooks.sagas.get(saga.id)
     manager.check()
+
+
+@pytest.mark.parametrize("parts", ["postgres"], indirect=True)
+def test_the_operator_requeues_by_the_verb_and_by_the_command(parts, tmp_path):
+    """WH-9, also to a subscription that is paused."""
+    hooks = Webhooks(parts.app)
+    paused = hooks.create(waits="[]").id
+    hooks.publish(1, 2)
+    hooks.deliver(FAILED)
+    hooks.deliver(FAILED)
+    first, second = reversed(hooks.letters())
+    login = parts.logins[Role.OPERATOR]
+
+    made = login.webhooks.dead_letters.requeue(first.id, actor="op")
+    assert made == parts.app.webhooks.sagas.get(made.id)
+    hooks.run(subscriptions.pause(paused))
+    schema = parts.app.settings.schema
+    towpath = Towpath(tmp_path, TOWPATH_DATABASE=login.url, TOWPATH_SCHEMA=schema)
+    said = towpath("webhooks", "requeue", second.id)
+    assert f"saga {made.id + 1} is Held: subscription {paused} is paused or stopped" in said.stdout
+    hooks.advance()
+    assert hooks.statuses()[-2:] == ["Held", "Held"]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -309,6 +341,11 @@ def test_a_role_has_no_rights_beyond_its_work(parts, role):
     """Check 34."""
     app = parts.logins[role]
     assert sum(map(len, FORBIDDEN.values())) >= 25
+    hooks = Webhooks(parts.app)
+    hooks.create()
+    hooks.publish(1, 2)
+    hooks.advance()
+    assert len(hooks.claim(1)) == 1
     with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute(f"set search_path = {app.settings.schema}")
         for text in FORBIDDEN[role]:

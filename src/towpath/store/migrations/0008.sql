@@ -62,3 +62,45 @@ create index towpath_channel_limited on towpath.channel (id) where job is null a
 -- `late` of a delivery job now says that its receiver was not prompt the last time.
 alter table towpath.subscription_health add column at_once bigint not null default 1; -- deliveries together
 alter table towpath.subscription_health add column prompt boolean not null default false; -- the last time
+
+-- When a Held saga was to be tried, so that it is not tried earlier after its release.
+alter table towpath.sagas add column due_at bigint;
+
+-- Only the cleaner takes a lease back, and only the manager cancels a delivery job. The worker may write the
+-- same columns for its own work, so a transition is for those that may write a column which belongs to it alone.
+/* postgres */ create function towpath.refuse_to_others() returns trigger language plpgsql as $$
+begin
+    if not has_column_privilege(tg_relid, tg_argv[0], 'update') then
+        raise exception 'permission denied: only the % makes a % delivery job %', tg_argv[1], old.status, new.status
+              using errcode = 'insufficient_privilege';
+    end if;
+    return new;
+end $$;
+/* postgres */ create trigger job_returns before update on towpath.webhook_delivery_jobs for each row
+when (old.status = 'Leased' and new.status = 'Pending')
+execute function towpath.refuse_to_others('lease_losses', 'cleaner');
+/* postgres */ create trigger job_is_cancelled before update on towpath.webhook_delivery_jobs for each row
+when (old.status = 'Pending' and new.status = 'Cancelled')
+execute function towpath.refuse_to_others('cancel_requested', 'manager');
+
+-- An event that is sent and the note of a requeue never change; a dead letter is that of a dead saga.
+/* postgres */ create trigger event_moves before update on towpath.webhook_events for each row
+execute function towpath.refuse_transition();
+/* sqlite */ create trigger towpath.event_moves before update on towpath.webhook_events for each row
+begin select raise(abort, 'an event that is sent never changes'); end;
+/* postgres */ create trigger requeue_moves before update on towpath.dead_letter_requeues for each row
+execute function towpath.refuse_beginning();
+/* sqlite */ create trigger towpath.requeue_moves before update on towpath.dead_letter_requeues for each row
+begin select raise(abort, 'the note of a requeue never changes'); end;
+/* postgres */ create function towpath.refuse_letter_of_living_saga() returns trigger language plpgsql as $$
+begin
+    if not exists (select from towpath.sagas s where s.id = new.saga_id and s.status = 'DeadLettered') then
+        raise exception 'saga % is not dead', new.saga_id using errcode = 'check_violation';
+    end if;
+    return new;
+end $$;
+/* postgres */ create trigger letter_of_saga before insert on towpath.dead_letters for each row
+execute function towpath.refuse_letter_of_living_saga();
+/* sqlite */ create trigger towpath.letter_of_saga before insert on towpath.dead_letters for each row
+when not exists (select 1 from towpath.sagas s where s.id = new.saga_id and s.status = 'DeadLettered')
+begin select raise(abort, 'a dead letter is that of a dead saga'); end;
