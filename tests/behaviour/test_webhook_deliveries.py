@@ -178,6 +178,57 @@ def test_a_410_stops_the_subscription_and_enable_starts_it_again(hooks):
     hooks.check()
 
 
+def test_a_release_leaves_a_retry_for_its_time_and_brings_back_the_others_in_order(hooks, clock):
+    """Checks 32 and 35: the receiver has asked for an hour."""
+    id = hooks.create().id
+    hooks.publish("asked")
+    hooks.deliver(AttemptOutcome.answered(503, retry_after=3_600 * SECOND))
+    due = hooks.sagas()[0].next_attempt_at
+    hooks.publish("overdue")
+    hooks.deliver(FAILED)
+    for change in (subscriptions.pause, subscriptions.resume, subscriptions.pause):
+        hooks.run(change(id))
+        hooks.advance()
+    assert hooks.statuses() == ["Held", "Held"]
+    clock.advance(60)
+    hooks.publish("new")
+    hooks.run(subscriptions.resume(id))
+
+    made = [hooks.deliver(), hooks.deliver(), hooks.deliver()]
+    assert [each.payload for [each] in made[:2]] == ['"overdue"', '"new"']
+    assert made[2] == []
+    assert hooks.sagas()[-1].next_attempt_at == due
+    clock.advance(3_600)
+    assert [each.payload for each in hooks.deliver()] == ['"asked"']
+    hooks.check()
+
+
+def test_a_dead_letter_is_deleted_with_the_notes_of_its_requeues(hooks):
+    hooks.create(waits="[]")
+    hooks.publish()
+    hooks.deliver(FAILED)
+    [letter] = hooks.letters()
+    hooks.requeue(letter.id)
+
+    assert hooks.run(dead_letters.delete(letter.id))
+    assert not hooks.run(dead_letters.delete(letter.id))
+    assert hooks.sql("select count(*) from towpath.dead_letter_requeues") == [(0,)]
+
+
+def test_a_requeue_to_a_stopped_subscription_is_held_and_says_so(hooks):
+    id = hooks.create().id
+    hooks.publish()
+    hooks.deliver(GONE)
+    [letter] = hooks.letters()
+
+    saga = hooks.app.webhooks.dead_letters.requeue(letter.id)
+    assert (saga.status, saga.next_attempt_at) == ("Held", None)
+    hooks.advance()
+    assert hooks.app.webhooks.sagas.get(saga.id).status == "Held"
+    hooks.run(subscriptions.enable(id))
+    assert len(hooks.deliver()) == 1
+
+
 def test_a_paused_subscription_holds_its_sagas_and_releases_them_in_order(hooks, clock):
     """Check 35."""
     id = hooks.create(concurrency=2).id

@@ -18,7 +18,7 @@ from towpath import App, NewEvent
 from towpath.cli.logs import JsonLines
 from towpath.model.sagas import SagaStatus
 from towpath.model.sealing import new_key
-from towpath.store import deliveries, events, sagas
+from towpath.store import deliveries, events, sagas, subscriptions
 from towpath.store.event_rows import EventBody
 from towpath.store.events import Append
 from towpath.webhooks import worker
@@ -267,8 +267,29 @@ async def test_each_line_of_json_about_an_attempt_has_the_five_fields(place, cap
     for line in (begins, made, dead):
         assert line.keys() >= FIVE
         assert (line["saga_id"], line["job_id"], line["worker_id"]) == (1, job, "one")
+    for line in (begins, made):
         assert datetime.fromisoformat(line["lease_expiration"])
+    assert dead["lease_expiration"] is None  # its lease was over when the worker reported
     assert [line["error_code"] for line in (begins, made, dead)] == [None, "http_500", "http_500"]
+
+
+@in_loop
+async def test_a_saga_that_was_held_for_too_long_is_logged(place, caplog):
+    """WH-12"""
+    url, needed = place
+    clock = Clock()
+    async with App(url, clock=clock, **needed) as app:
+        made = subscribe(app, URL)
+        app.run(subscriptions.pause(made.id))
+        async with running(app, Gated()):
+            await app.events.apublish("orders", 1)
+            await until(lambda: statuses(app) == [SagaStatus.HELD])
+            clock.advance("8d")
+            await until(lambda: statuses(app) == [SagaStatus.DEAD_LETTERED])
+    [told] = [each for each in caplog.records if "held for too long" in each.getMessage()]
+
+    assert vars(told).keys() >= FIVE
+    assert (told.saga_id, told.error_code) == (1, "subscription_stopped")
 
 
 @in_loop

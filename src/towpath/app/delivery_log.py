@@ -16,7 +16,7 @@ def tell(
     message: str,
     *,
     saga: int,
-    job: int,
+    job: int | None = None,
     error: str | None = None,
     until: int | None = None,  # when the lease ends, or has ended
     worker: str | None = None,

@@ -163,7 +163,6 @@ class AppliedOutcome(Struct, frozen=True):
     status: SagaStatus
     error_code: str | None
     worker: str | None
-    ended_at: int  # the attempt, and with it its lease
 
 
 class Advanced(Struct, frozen=True, kw_only=True):
@@ -173,6 +172,7 @@ class Advanced(Struct, frozen=True, kw_only=True):
     more: bool = False  # there may be more to do now
     started: int = 0
     applied: Sequence[AppliedOutcome] = ()
+    expired: Sequence[int] = ()  # sagas that were held for too long
     notices: Sequence[Notice] = ()
 
 
@@ -298,7 +298,7 @@ def advance(after: int = 0, hold: int = HOLD) -> Operation[Advanced]:
             (id := row.subscription_id): Advancing(row, standings[id], ended[id]) for row in healths
         }
         applied = yield from _applied(reported, held)
-        yield from _held_back([each for each in held.values() if each.is_held], hold)
+        expired = yield from _held_back([each for each in held.values() if each.is_held], hold)
         yield from _released([e for e in held.values() if e.is_active and e.vitals.holds])
         started = yield from _started([each for each in held.values() if each.is_active])
         yield sql.note([each.as_note() for each in held.values()])
@@ -312,6 +312,7 @@ def advance(after: int = 0, hold: int = HOLD) -> Operation[Advanced]:
             or any(each.is_unfinished for each in held.values()),
             started=started,
             applied=applied,
+            expired=expired,
             notices=notices,
         )
         return Changed(advanced, others=[DELIVERIES] if started else [])
@@ -348,16 +349,15 @@ def _applied(
             decision.status,
             row.error_code,
             row.worker_id,
-            row.finished_at,
         )
         for row, decision in decisions
     ]
 
 
-def _held_back(held: Sequence[Advancing], hold: int) -> Steps[None]:
+def _held_back(held: Sequence[Advancing], hold: int) -> Steps[list[int]]:
     """Hold what waits for paused and stopped subscriptions, and give up what is held too long."""
     if not held:
-        return
+        return []
     items = owners(each.standing.id for each in held)
     moved = Counter((yield from sql.hold_sagas(items, limit=MOVED_AT_ONCE, hold=hold)))
     letters = yield from sql.expire(items, limit=MOVED_AT_ONCE, error=SUBSCRIPTION_STOPPED)
@@ -367,6 +367,7 @@ def _held_back(held: Sequence[Advancing], hold: int) -> Steps[None]:
         each.vitals.holds = bool(each.vitals.holds or moved[id])
         each.is_unfinished = max(moved[id], given_up[id]) >= MOVED_AT_ONCE
     _tell_of(letters, {each.standing.id: each for each in held})
+    return [letter.saga_id for letter in letters]
 
 
 def _released(held: Sequence[Advancing]) -> Steps[None]:

@@ -116,7 +116,8 @@ returning id, saga_id, subscription_id, event, type, final_error_code;
 
 -- name: hold_sagas [sqlite]
 update towpath.sagas
-   set held_from = status, status = 'Held', held_at = :now, next_attempt_at = :now + :hold
+   set held_from = status, status = 'Held', held_at = :now, next_attempt_at = :now + :hold,
+       due_at = next_attempt_at
  where id in (select id from (select id from towpath.sagas
                                where subscription_id = :subscription and status = 'PendingRetry'
                                order by next_attempt_at, id limit :limit)
@@ -128,7 +129,8 @@ returning subscription_id;
 
 -- name: hold_sagas [postgres]
 update towpath.sagas
-   set held_from = status, status = 'Held', held_at = {now}, next_attempt_at = {now} + cast(:hold as bigint)
+   set held_from = status, status = 'Held', held_at = {now}, next_attempt_at = {now} + cast(:hold as bigint),
+       due_at = next_attempt_at
  where id = any(array(
        select t.id from {items i(subscription bigint)} cross join lateral (
            (select s.id from towpath.sagas s
@@ -140,10 +142,13 @@ update towpath.sagas
              order by s.next_attempt_at, s.id limit cast(:limit as bigint))) t))
 returning subscription_id;
 
--- Due since it was made: what was published later, while some are held yet, does not overtake.
+-- Due since it was made: what was published later, while some are held yet, does not overtake. A retry that
+-- was to come later yet still does: the receiver may have asked for that.
 -- name: release [sqlite]
 update towpath.sagas
-   set status = held_from, held_from = null, held_at = null, next_attempt_at = min(created_at, :now)
+   set status = held_from, held_from = null, held_at = null, due_at = null,
+       next_attempt_at = case when held_from = 'PendingRetry' and due_at > :now then due_at
+                              else min(created_at, :now) end
  where id in (select id from towpath.sagas
                where subscription_id = :subscription and status = 'Held'
                order by next_attempt_at, id limit :limit)
@@ -151,7 +156,9 @@ returning subscription_id;
 
 -- name: release [postgres]
 update towpath.sagas
-   set status = held_from, held_from = null, held_at = null, next_attempt_at = least(created_at, {now})
+   set status = held_from, held_from = null, held_at = null, due_at = null,
+       next_attempt_at = case when held_from = 'PendingRetry' and due_at > {now} then due_at
+                              else least(created_at, {now}) end
  where id = any(array(
        select t.id from {items i(subscription bigint)} cross join lateral (
            select s.id from towpath.sagas s

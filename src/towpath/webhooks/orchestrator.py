@@ -6,6 +6,7 @@ from typing import Final
 from towpath.app.acting import Acting
 from towpath.app.delivery_log import tell
 from towpath.app.ringing import Ringing
+from towpath.model.deliveries import SUBSCRIPTION_STOPPED
 from towpath.model.sagas import Role, SagaStatus
 from towpath.operation import Wakeup
 from towpath.store import advancing
@@ -13,6 +14,7 @@ from towpath.store.advancing import AppliedOutcome
 from towpath.store.sagas import SAGAS
 from towpath.webhooks.part import Part
 
+HELD_TOO_LONG: Final = "a delivery has failed for good, as it was held for too long"
 PAUSE: Final = 0.05  # seconds to the next look where nothing was done: another one may be at it
 
 
@@ -37,6 +39,8 @@ class Orchestrator(Part):
         self._after = advanced.upto
         for each in advanced.applied:
             _tell(each)
+        for saga in advanced.expired:
+            tell(logging.WARNING, HELD_TOO_LONG, saga=saga, error=SUBSCRIPTION_STOPPED)
         did = advanced.more or advanced.started or advanced.applied or advanced.notices
         return 0 if did else PAUSE
 
@@ -49,6 +53,5 @@ def _tell(each: AppliedOutcome) -> None:
         saga=each.saga,
         job=each.job,
         error=each.error_code,
-        until=each.ended_at,
         worker=each.worker,
     )
