@@ -1,5 +1,6 @@
 import { Access, Keys, Workers } from "./access.ts";
 import { Accounts } from "./accounts.ts";
+import { Invalid } from "./errors.ts";
 import { Events } from "./events.ts";
 import { Jobs } from "./jobs.ts";
 import type { WebSocketClass } from "./lines.ts";
@@ -7,7 +8,7 @@ import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
 import { Topics } from "./topics.ts";
 import { type CallOptions, type Token, Transport, type TransportOptions, path } from "./transport.ts";
-import type { AccountRecord, Login, Me } from "./types.ts";
+import type { AccountRecord, Login, Me, Remedy } from "./types.ts";
 import { Webhooks } from "./webhooks.ts";
 import { Worker, type WorkerOptions } from "./worker.ts";
 
@@ -99,6 +100,15 @@ export class Towpath {
     const me = await this.#transport.get<Me>("/api/me", options);
     this.#record = me.record;
     return me;
+  }
+
+  /** Do what a remedy says: one of those that `jobs.why` gives with its reasons. */
+  async apply(remedy: Remedy, options: CallOptions = {}): Promise<void> {
+    if (!remedy.path.startsWith("/api/")) {
+      throw new Invalid(`${remedy.path} is not a call of this server`, { code: "invalid" });
+    }
+    const { method, path, body } = remedy;
+    await this.#transport.send(method, path, { ...options, body: body ?? undefined });
   }
 
   /** Exchange the token for a new one, which lives longer. */

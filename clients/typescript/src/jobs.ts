@@ -1,3 +1,4 @@
+import { Invalid } from "./errors.ts";
 import type { Events } from "./events.ts";
 import { newId, newToken } from "./ids.ts";
 import { Lease } from "./lease.ts";
@@ -28,6 +29,8 @@ import type {
 export interface EnqueueOptions extends JobOptions, CallOptions {
   /** A second enqueue with it, by the same caller to the same topic, returns the first job. */
   idempotencyKey?: string | undefined;
+  /** The payload as JSON text, instead of a value: it is stored to the last digit. */
+  payloadText?: string | undefined;
 }
 
 export interface ListOptions extends CallOptions {
@@ -92,10 +95,11 @@ export class Jobs {
     payload?: Payload,
     options: EnqueueOptions = {},
   ): Promise<Job<Payload>> {
-    const { signal, idempotencyKey, ...rest } = options;
+    const { signal, idempotencyKey, payloadText, ...rest } = options;
     const body = asStored({ ...rest, topic, payload }, idempotencyKey === undefined);
     const headers = { "Idempotency-Key": idempotencyKey };
-    const call = { body, headers, signal, repeatable: true };
+    const asWritten = payloadText === undefined ? {} : { payload: checked(payloadText) };
+    const call = { body, asWritten, headers, signal, repeatable: true };
     return decoded(await this.#transport.post<Job<Payload>>("/api/jobs/enqueue", call));
   }
 
@@ -268,6 +272,17 @@ function asStored(job: NewJob, named: boolean): object {
   const times = { runAt: instant(runAt), expiresAt: instant(expiresAt) };
   const body = { ...rest, ...encoded(payload), ...times };
   return named ? { ...body, id: job.id ?? newId() } : body;
+}
+
+/** JSON text; anything else could change the other fields of the request. */
+function checked(text: string): string {
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    const message = `the payload is not JSON: ${(error as Error).message}`;
+    throw new Invalid(message, { code: "invalid", cause: error });
+  }
+  return text;
 }
 
 /** Text for a Date. JSON would make null of an invalid one, and the job would run at once. */

@@ -24,6 +24,8 @@ export interface CallOptions {
 export interface Call extends CallOptions {
   query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   body?: unknown;
+  /** Fields of the body that are JSON already, and are sent as they are. */
+  asWritten?: Record<string, string> | undefined;
   headers?: Record<string, string | undefined>;
   /** Whether the call may be sent twice: a GET may, some only if the first had no effect. */
   repeatable?: boolean | "without effect";
@@ -101,7 +103,7 @@ export class Transport {
     }
     if (call.body === undefined) return { method, headers };
     headers.set("Content-Type", "application/json");
-    return { method, headers, body: JSON.stringify(call.body) };
+    return { method, headers, body: bodyOf(call) };
   }
 
   async #attempt(url: string, request: RequestInit): Promise<unknown> {
@@ -238,6 +240,12 @@ function checkedBase(url: string): string {
     throw new Invalid(message, { code: "invalid_url" });
   }
   return base.origin + base.pathname.replace(/\/+$/, "");
+}
+
+function bodyOf({ body, asWritten = {} }: Call): string {
+  const text = JSON.stringify(body);
+  const fields = Object.entries(asWritten).map(([name, json]) => `${JSON.stringify(name)}:${json}`);
+  return fields.length ? `{${[text.slice(1, -1), ...fields].filter(Boolean).join(",")}}` : text;
 }
 
 function queryOf(query: Call["query"] = {}): string {

@@ -362,3 +362,25 @@ test("a failed job tells its tries, and why it failed", async () => {
   assert.equal(reason?.code, "failed");
   assert.equal(reason.remedies[0]?.path, `/api/jobs/${id}/requeue`);
 });
+
+test("a payload of text is stored to the last digit, and cannot become another field", async () => {
+  const payloadText = '{"big": 12345678901234567890, "price": 1.10}';
+  const { id } = await towpath.jobs.enqueue(newTopic(), undefined, { payloadText, priority: 3 });
+
+  assert.equal(await towpath.jobs.payload(id), payloadText);
+  assert.equal((await towpath.jobs.get(id)).priority, 3);
+  const bad = towpath.jobs.enqueue(newTopic(), undefined, { payloadText: '1, "topic": "other"' });
+  await assert.rejects(bad, Invalid);
+});
+
+test("a remedy is applied as it is told", async () => {
+  const id = await failed(newTopic());
+  const [reason] = await towpath.jobs.why(id);
+  const remedy = reason?.remedies.find(({ label }) => label === "Re-queue");
+  assert.ok(remedy);
+
+  await towpath.apply(remedy);
+
+  assert.equal((await towpath.jobs.get(id)).state, "ready");
+  await assert.rejects(towpath.apply({ ...remedy, path: "//elsewhere.example/api/" }), Invalid);
+});
