@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 
+import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { matched } from "./router.ts";
 
@@ -19,6 +20,7 @@ export interface Page {
 export const PAGES: readonly Page[] = [
   { path: "/", title: "Jobs", under: "/jobs", show: Jobs },
   { path: "/jobs", title: "Jobs", under: "/jobs", show: Jobs },
+  { path: "/jobs/{id}", title: "Job", under: "/jobs", show: Job },
 ];
 
 /** The side bar, in its order; a page that does not exist yet is left out. */

@@ -20,7 +20,7 @@ export interface Item {
 }
 
 const SPACE = /[ \t\r\n]*/y;
-const TEXT = /"(?:[^"\\]|\\[^])*"/y;
+const TEXT = /"[^"\\]*(?:\\[^][^"\\]*)*"/y;
 const NUMBER = /-?[0-9][0-9.eE+-]*/y;
 const WORD = /true|false|null|NaN|-?Infinity/y;
 
@@ -109,3 +109,52 @@ export function openAtFirst(root: Node, budget: number): Set<Node> {
 
 /** So many items of a node are shown at once. */
 export const AT_ONCE = 100;
+
+const TOKENS = /"[^"\\]*(?:\\[^][^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const DEEPEST = 40; // levels that are still indented
+
+/** JSON without spaces between its values, which stay as they are written. */
+export function compact(text: string): string {
+  return (text.match(TOKENS) ?? []).join("");
+}
+
+/** JSON with a line for each value, which stay as they are written. */
+export function pretty(text: string): string {
+  const tokens = text.match(TOKENS) ?? [];
+  const lines: string[] = [];
+  let depth = 0;
+  let line = "";
+  const next = () => {
+    lines.push(line);
+    line = "  ".repeat(Math.min(depth, DEEPEST));
+  };
+  for (const [nth, token] of tokens.entries()) {
+    const after = tokens[nth + 1];
+    if (token === "{" || token === "[") {
+      line += token;
+      if (after === "}" || after === "]") continue;
+      depth += 1;
+      next();
+    } else if (token === "}" || token === "]") {
+      const before = tokens[nth - 1];
+      if (before !== "{" && before !== "[") {
+        depth -= 1;
+        next();
+      }
+      line += token;
+    } else if (token === ",") {
+      line += token;
+      next();
+    } else line += token === ":" ? ": " : token;
+  }
+  return [...lines, line].join("\n");
+}
+
+/** How many values are the mark of a hidden one. */
+export function hiddenIn(text: string): number {
+  const tokens = text.match(TOKENS) ?? [];
+  const isHidden = (token: string, nth: number) => token === HIDDEN && tokens[nth - 1] === ":";
+  return text.trim() === "•••" ? 1 : tokens.filter(isHidden).length;
+}
+
+const HIDDEN = '"•••"'; // as the server writes it

@@ -10,7 +10,7 @@ import { after, afterEach } from "node:test";
 
 import type { BrowserContext, Page } from "playwright-core";
 
-import { type Job, Towpath } from "../../../clients/typescript/src/index.ts";
+import { type Job, type Lease, Towpath } from "../../../clients/typescript/src/index.ts";
 import { launch } from "../chromium.ts";
 import { given } from "../page.ts";
 
@@ -131,6 +131,43 @@ export async function failedJob(topic: string, error: string, payload: unknown =
   assert.equal(lease?.job.id, job.id);
   await lease?.fail(error);
   return towpath.jobs.get(job.id);
+}
+
+/** An error with a traceback, as a worker in Python reports it. */
+export function pythonError(message: string, line: number): Error {
+  const error = new Error(message);
+  error.name = "SMTPServerDisconnected";
+  error.stack = `${error}\nTraceback (most recent call last):\n  File "mail.py", line ${line}, in send_mail\n    server.sendmail(sender, to, text)\n${error}`;
+  return error;
+}
+
+/** A job that has failed for good after so many tries, each with a traceback of its own. */
+export async function triedJob(topic: string, payload: unknown, tries = 3): Promise<Job> {
+  const job = await towpath.jobs.enqueue(topic, payload, { maxRetries: tries, backoff: 0 });
+  for (let nth = 1; nth <= tries; nth += 1) {
+    const [lease] = await towpath.jobs.reserve([topic], { timeout: 30, worker: `web-${nth}` });
+    assert.equal(lease?.job.id, job.id);
+    await lease?.fail(pythonError(`Connection ${nth} unexpectedly closed`, 40 + nth));
+  }
+  return towpath.jobs.get(job.id);
+}
+
+/** A running job with progress, log lines and a stream; the lease is still held. */
+export async function speakingJob(topic: string): Promise<Lease> {
+  await towpath.jobs.enqueue(topic, { question: "What is a towpath?" }, { ttr: 3600 });
+  const [lease] = await towpath.jobs.reserve([topic], { worker: "gpu-1" });
+  assert.ok(lease);
+  await lease.say({
+    progress: 0.62,
+    message: "page 31 of 50",
+    lines: Array.from({ length: 12 }, (_, nth) => `page ${nth + 20} took ${nth * 7 + 12} ms`),
+    events: [
+      { type: "text", payload: "A towpath is a road or trail on the bank of a canal. " },
+      { type: "text", payload: "Horses walked on it and pulled the boats. " },
+      { type: "source", payload: { title: "Canals of Europe", page: 12 } },
+    ],
+  });
+  return lease;
 }
 
 async function loggedIn() {

@@ -3,7 +3,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
-import { THEMES, WIDTHS, failedJob, jobOfEachState, open, towpath } from "./here.ts";
+import { THEMES, WIDTHS, failedJob, jobOfEachState, open, speakingJob, towpath, triedJob } from "./here.ts";
 
 /** The pages, by the names of their pictures; a new page is a line here. */
 const PAGES: Record<string, string> = {
@@ -14,6 +14,7 @@ const PAGES: Record<string, string> = {
   setup: "/setup",
   "not-found": "/elsewhere",
 };
+const HOSTILE = { "<b>name</b>": "javascript:alert(1)", "\u202eright to left": "\u001b[31mred", word: "w".repeat(300) };
 const TALLEST = 1_400; // pixels of a picture
 const OPEN = new Set(["login", "setup"]); // pages for browsers without a login
 
@@ -25,7 +26,19 @@ await towpath.jobs.enqueueMany(
   Array.from({ length: 60 }, (_, nth) => ({ topic: "reports", payload: { report: nth, big: "x".repeat(nth * 20) } })),
 );
 for (const topic of ["mail_digest", "pdf_embed", "check_pay"]) await jobOfEachState(topic);
-await failedJob("hostile", `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`);
+const hostile = await failedJob("hostile", `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`, HOSTILE);
+const payload = { userId: 4711, email: "ann@example.com", apiToken: "hunter2", tags: ["news", "daily"], options: { retry: true } };
+const tried = await triedJob("mail", payload);
+for (let nth = 0; nth < 2; nth += 1) await triedJob("mail", payload, 1);
+const speaking = await speakingJob("answers");
+const waiting = await towpath.jobs.enqueue("mail", payload, { delay: 3600, key: "ann", limit: { key: "mailer", concurrency: 5 } });
+Object.assign(PAGES, {
+  "job-failed": `/jobs/${tried.id}`,
+  "job-running": `/jobs/${speaking.job.id}`,
+  "job-delayed": `/jobs/${waiting.id}`,
+  "job-hostile": `/jobs/${hostile.id}`,
+  "job-gone": "/jobs/0199c1de-7d52-7c7f-b0f4-4f5a25678903",
+});
 
 for (const [name, path] of Object.entries(PAGES)) {
   if (chosen.length && !chosen.includes(name)) continue;

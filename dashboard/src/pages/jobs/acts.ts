@@ -35,7 +35,7 @@ export function labelOf(verb: Verb, job: Pick<JobBrief, "status">): string {
 }
 
 /** Do it; returns the job as it is then, null if it is gone, undefined if it was refused. */
-export async function run(verb: Verb, job: JobBrief): Promise<Job | null | undefined> {
+export async function run(verb: Verb, job: Pick<JobBrief, "id" | "status" | "state">): Promise<Job | null | undefined> {
   let after: Job | null = null;
   const isDone = await act(`${labelOf(verb, job)} of job ${short(job.id)}`, async () => {
     after = await send(verb, job.id);
@@ -75,6 +75,6 @@ async function send(verb: Verb, id: string): Promise<Job | null> {
   return null;
 }
 
-function undo(job: JobBrief) {
+function undo(job: Pick<JobBrief, "id">) {
   return { label: "Undo", run: () => act("Undo", () => api.jobs.requeue(job.id)) };
 }
