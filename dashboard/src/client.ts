@@ -18,9 +18,9 @@ export function serverTime(): number {
   return Date.now() + ahead.peek();
 }
 
-/** Whether the server refused a call because the login has ended. */
+/** Whether the server refused a call because the login has ended; a closed API says so otherwise. */
 export function isLoggedOut(error: unknown): boolean {
-  return error instanceof Unauthorized;
+  return error instanceof Unauthorized || codeOf(error) === "http_disabled";
 }
 
 /** An error as a sentence for a person. */

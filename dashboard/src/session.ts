@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 
-import { type Me, api, isLoggedOut } from "./client.ts";
+import { Forbidden, type Me, api, isLoggedOut } from "./client.ts";
 
 /** `ended`: there was a login; the page stays as it is until there is one again. */
 export type Session = "unknown" | "in" | "out" | "ended" | "unreachable";
@@ -22,7 +22,8 @@ export async function ask(): Promise<void> {
     session.value = "in";
   } catch (error) {
     trouble.value = error;
-    session.value = isLoggedOut(error) ? "out" : "unreachable";
+    // An account that is no superuser may log in as one.
+    session.value = isLoggedOut(error) || error instanceof Forbidden ? "out" : "unreachable";
   }
 }
 

@@ -1,7 +1,7 @@
 /** Buttons, which wait for what they began: a double click sends one request. */
 
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export type Kind = "plain" | "primary" | "quiet" | "danger" | "quiet danger";
 
@@ -51,15 +51,24 @@ export function Button({ onClick, kind = "plain", children, label, submits, pres
 /** A button whose act cannot be undone: it asks in its own place before it acts. */
 export function Confirmed({ onClick, children, label, question, kind = "quiet danger" }: Given & { question: string }) {
   const [isAsking, ask] = useState(false);
+  const place = useRef<HTMLSpanElement>(null);
+  const wasAsking = useRef(false);
+  useLayoutEffect(() => {
+    // The button that had the focus is gone: its successor gets it.
+    if (isAsking || wasAsking.current) place.current?.querySelector("button")?.focus();
+    wasAsking.current = isAsking;
+  }, [isAsking]);
   if (!isAsking) {
     return (
-      <Button kind={kind} onClick={() => ask(true)} {...(label === undefined ? {} : { label })}>
-        {children}
-      </Button>
+      <span ref={place}>
+        <Button kind={kind} onClick={() => ask(true)} {...(label === undefined ? {} : { label })}>
+          {children}
+        </Button>
+      </span>
     );
   }
   return (
-    <span class="confirm" role="group" aria-label={question}>
+    <span class="confirm" role="group" aria-label={question} ref={place}>
       <span>{question}</span>
       <Button
         kind="danger"
@@ -70,7 +79,6 @@ export function Confirmed({ onClick, children, label, question, kind = "quiet da
       >
         {children}
       </Button>
-      <span ref={(made) => made?.parentElement?.querySelector("button")?.focus()} />
       <Button onClick={() => ask(false)}>Keep</Button>
     </span>
   );

@@ -205,7 +205,9 @@ test("acts of a row: cancel with undo, run now, stop, delete after a question", 
   assert.equal((await towpath.jobs.get(jobs["processing"]?.id ?? "")).cancelRequested, true);
 
   await of("failed").locator("button:text-is('Delete')").click();
+  assert.equal(await page.evaluate("document.activeElement.closest('.confirm') !== null"), true);
   await of("failed").locator("button:text-is('Keep')").click();
+  assert.equal(await page.evaluate("document.activeElement.textContent"), "Delete");
   await of("failed").locator("button:text-is('Delete')").click();
   assert.deepEqual(await violations(page), []);
   await of("failed").locator(".confirm button:text-is('Delete')").click();

@@ -1,6 +1,6 @@
 /** The tabs and the form above the list. Every choice is a change of the address. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { useAsk } from "../../asking.ts";
 import { type Status, api } from "../../client.ts";
@@ -67,7 +67,8 @@ export function FilterBar({ filters }: { filters: Filters }) {
   const names = (topics.value ?? []).map(({ topic }) => topic);
   if (filters.topic && !names.includes(filters.topic)) names.unshift(filters.topic);
   const text = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  // Before the browser paints, so that nothing is overwritten that is typed afterwards.
+  useLayoutEffect(() => {
     if (text.current) text.current.value = filters.text ?? "";
   }, [filters.text]);
   const set = (changes: Query) => filter({ ...FROM_START, ...changes });

@@ -1,6 +1,6 @@
 /** One job of the list. */
 
-import type { JobBrief } from "../../client.ts";
+import { type JobBrief, serverTime } from "../../client.ts";
 import { Button, Confirmed } from "../../parts/Button.tsx";
 import { Mark, markOf } from "../../parts/Mark.tsx";
 import { Time } from "../../parts/Time.tsx";
@@ -43,7 +43,7 @@ export function JobRow({ row, isFitting, isChosen, choose, run }: Given) {
         {isGone ? <span class="mark cancelled">gone</span> : <Mark of={markOf(job)} />}
       </td>
       <td class="num">
-        <Time at={job.runAt} as="clock" />
+        {isReadyBefore(job) ? "now" : <Time at={job.runAt} as="clock" />}
       </td>
       <td class="num retries">
         {job.retries} / {job.maxRetries}
@@ -54,6 +54,11 @@ export function JobRow({ row, isFitting, isChosen, choose, run }: Given) {
       <td class="acts">{isGone ? null : <Acts job={job} run={run} />}</td>
     </tr>
   );
+}
+
+/** Whether a job was made ready before its time, which stays the planned one. */
+function isReadyBefore({ state, runAt }: JobBrief): boolean {
+  return state === "ready" && new Date(runAt).getTime() > serverTime();
 }
 
 /** The progress of a running job, else the last error, else the beginning of the payload. */
