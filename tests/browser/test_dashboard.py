@@ -4,6 +4,7 @@ Every `tests/browser/dashboard/*.test.ts` runs here. `python -m tests.browser.te
 writes pictures of all pages.
 """
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 
 import hatch_build
+from tests.browser.mounted import EMAIL, PASSWORD
 from tests.clients.node import install, installed, run
 from tests.clients.serving import serving, with_superuser
 
 HERE = Path(__file__).parent
 TESTS = sorted(path.name for path in (HERE / "dashboard").glob("*.test.ts"))
 WITH_LINK = "setup.test.ts"  # it makes the first superuser by the link
+MOUNTED = "mounted.test.ts"
 
 
 def install_packages():
@@ -35,7 +38,12 @@ def test_the_tests_of_the_dashboard_typecheck():
     run(installed("typescript", "bin/tsc"), "--project", HERE)
 
 
-@pytest.mark.parametrize("name", [name for name in TESTS if name != WITH_LINK])
+def test_the_parts_of_the_dashboard_that_need_no_page():
+    """J2, J3: exact digits, large values; numbers and times in words."""
+    run("--test", "dashboard/parts/*.test.ts", cwd=HERE)
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if name not in {WITH_LINK, MOUNTED}])
 def test_the_dashboard(durable_place, tmp_path, name):
     """US6: each file says which line."""
     with serving(durable_place, tmp_path) as started:
@@ -47,6 +55,25 @@ def test_the_first_superuser_is_made_in_the_dashboard(durable_place, tmp_path):
     with serving(durable_place, tmp_path) as started:
         given = {"TOWPATH_URL": started["url"], "TOWPATH_SETUP": started["setup"]}
         run("--test", f"dashboard/{WITH_LINK}", cwd=HERE, **given)
+
+
+@pytest.mark.one_database
+def test_a_mounted_dashboard(tmp_path):
+    """S4"""
+    command = [sys.executable, "-m", "tests.browser.mounted"]
+    with subprocess.Popen(
+        [*command, f"sqlite:///{tmp_path}/app.db"],
+        cwd=hatch_build.ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            url = process.stdout.readline().strip()
+            given = {"URL": url, "EMAIL": EMAIL, "PASSWORD": PASSWORD}
+            environment = {f"TOWPATH_{name}": value for name, value in given.items()}
+            run("--test", f"dashboard/{MOUNTED}", cwd=HERE, **environment)
+        finally:
+            process.terminate()
 
 
 def screenshots(folder: str, *names: str) -> None:

@@ -122,7 +122,8 @@ def address(text: str) -> tuple[str, int]:
 def run(given: argparse.Namespace) -> None:
     """Serve until a signal."""
     try:
-        from towpath.server.serving import Listening, Serving  # noqa: PLC0415 - an extra
+        from towpath.server.dashboard import built_dashboard  # noqa: PLC0415 - an extra
+        from towpath.server.serving import Listening, Serving  # noqa: PLC0415 - as above
     except ImportError as error:
         msg = f"serving needs {error.name}; run pip install 'towpath[server]'"
         raise Refused(msg, "extra_missing", 1) from error
@@ -150,6 +151,8 @@ def run(given: argparse.Namespace) -> None:
         lines = [f"Towpath on {found.url}", f"  database    {app.database}"]
         if worker:
             lines.append(f"  tasks       {', '.join(app.tasks)}")
+        if built_dashboard():
+            lines.append(f"  dashboard   {found.url}/")
         lines.append(f"  API         {found.url}/api/docs")
         if found.beanstalkd:
             lines.append(f"  beanstalkd  {found.beanstalkd}")

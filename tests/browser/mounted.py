@@ -1,0 +1,32 @@
+"""An application with Towpath mounted in it: `python -m tests.browser.mounted DATABASE`.
+
+It prints the address of Towpath and serves until it is ended.
+"""
+
+import socket
+import sys
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from towpath import App
+from towpath.server import Api
+
+EMAIL: Final = "root@example.com"
+PASSWORD: Final = "correct horse"
+
+
+def main(database: str) -> None:
+    """Serve until a signal."""
+    app = App(database)
+    app.accounts.create("_superusers", EMAIL, PASSWORD)
+    web = Starlette(routes=[Mount("/queue", Api(app))])
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}/queue", flush=True)  # noqa: T201 - its caller reads it
+    uvicorn.Server(uvicorn.Config(web, log_level="warning")).run([listening])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
