@@ -143,6 +143,7 @@ MAY_COMMIT_MORE_THAN_ONCE = {
     "complete",  # the first statement ends the leases; upkeep tells the jobs that wait, if need be
     "settle",  # likewise
     "touch",  # the first statement extends the leases; the others only read
+    "fold",  # each statement moves whole counts
     "drop_deleted",  # each statement deletes some events that no reader can see
     "report_deliveries",  # the first statement notes the outcomes; the other only reads
     "reserve",  # returns at once what a statement has leased; brings due jobs into line before

@@ -1,6 +1,7 @@
 """Looking: lists, peeks, failures and statistics."""
 
 import asyncio
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from towpath.errors import Invalid, NotFound
 from towpath.operation import Operation
 from towpath.statement import Statement
 from towpath.store import leases
-from towpath.store.stats import MOST_MINUTES
+from towpath.store.stats import KEPT_DAYS, KEPT_MINUTES, MOST_MINUTES
 
 
 def one_of_each(app):
@@ -316,11 +317,13 @@ def query(app, text, **params):
     return app.run(Operation("of a test", steps))
 
 
-def test_outcomes_older_than_can_be_asked_for_are_only_summed_up(app, clock):
+def test_old_outcomes_are_told_by_the_hour_then_by_the_day_and_then_summed_up(app, clock):
+    """The totals never change, and old outcomes take few rows."""
     app.jobs.enqueue_many("mail", range(2))
     for lease in app.jobs.reserve("mail", limit=2):
         clock.advance(60)
         app.jobs.complete(lease)
+    app.upkeep.run()
     query(
         app,
         "insert into towpath.minute (minute, topic, completed, failed, duration)"
@@ -328,20 +331,74 @@ def test_outcomes_older_than_can_be_asked_for_are_only_summed_up(app, clock):
         " select cast(:latest as bigint) - i, 'mail', 2, 1, 0 from n",
         latest=clock() // 60_000_000 - 10,
     )
-    app.upkeep.run()
     before = app.jobs.stats_topic("mail")
     assert (before.completed, before.failed_total) == (5_002, 2_500)
-    clock.advance((MOST_MINUTES - 1) * 60)
-    app.upkeep.run()
-    kept = app.jobs.throughput("mail", minutes=MOST_MINUTES)
-    assert [minute.completed for minute in kept] == [1, 1]
 
+    def counted(minutes, step):
+        history = app.jobs.history("mail", minutes=minutes, step=step)
+        return sum(point.completed for point in history.points)
+
+    assert counted(2_880, 300) == 5_002
+    for passed, minutes, step, most in (
+        (KEPT_MINUTES + 60, MOST_MINUTES, 3_600, 45),
+        (MOST_MINUTES, KEPT_DAYS, 86_400, 4),
+        (KEPT_DAYS, KEPT_DAYS, 86_400, 1),
+    ):
+        clock.advance(passed * 60)
+        app.upkeep.run()
+        assert app.jobs.stats_topic("mail") == before
+        assert app.jobs.stats().completed == 5_002
+        assert counted(minutes, step) == (0 if most == 1 else 5_002)
+        rows = query(app, "select 1 from towpath.minute union all select 1 from towpath.period")
+        assert len(rows) <= most
+
+
+def test_the_history_has_each_step_and_what_was_ready(app, clock):
+    clock.advance(60 - clock() / 1e6 % 60)
+    app.jobs.enqueue_many("mail", range(3), max_retries=1)
+    app.jobs.enqueue("post")
+    app.upkeep.run()
+    started = clock.now
+    clock.advance(120)
+    app.jobs.complete(*app.jobs.reserve("mail"))
+    app.jobs.fail(*app.jobs.reserve("mail"), "no")
+    app.upkeep.run()
+
+    history = app.jobs.history(minutes=4, step=60)
+
+    points = [(each.completed, each.failed, each.ready) for each in history.points]
+    assert points == [(0, 0, None), (0, 0, 4), (0, 0, None), (1, 1, 2)]
+    assert [each.oldest_at for each in history.points] == [None, started, None, started]
+    assert (history.step, history.start) == (60, started - timedelta(seconds=60))
+    of_mail = app.jobs.history("mail", minutes=2, step=60).points[-1]
+    assert (of_mail.completed, of_mail.failed, of_mail.ready) == (1, 1, 1)
+    by_topic = app.jobs.history(minutes=4, step=60, by_topic=True)
+    ready = {name: [each.ready for each in points] for name, points in by_topic.topics.items()}
+    assert ready == {"mail": [None, 3, None, 1], "post": [None, 1, None, 1]}
+    assert by_topic.points == []
+    clock.advance("3d")
+    app.upkeep.run()
+    assert len(query(app, "select 1 from towpath.depth where topic = ''")) == 1
+
+
+def test_a_topic_that_is_empty_again_has_no_depth(app, clock):
+    app.jobs.enqueue("mail")
+    app.upkeep.run()
     clock.advance(60)
+    app.jobs.complete(*app.jobs.reserve("mail"))
     app.upkeep.run()
 
-    assert app.jobs.stats_topic("mail") == before
-    assert app.jobs.throughput(minutes=MOST_MINUTES) == kept[1:]
-    assert len(query(app, "select 1 from towpath.minute")) == 2
+    assert [each.ready for each in app.jobs.history("mail", minutes=2).points] == [1, 0]
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize(
+    "bad", [{"step": 7}, {"minutes": 0}, {"minutes": 2_881}, {"minutes": 1_501},
+            {"minutes": MOST_MINUTES + 1, "step": 3_600}, {"minutes": 400 * 1440 + 1}],
+)  # fmt: skip
+def test_a_history_that_is_not_known_so_finely_is_refused(app, bad):
+    with pytest.raises(Invalid):
+        app.jobs.history(**bad)
 
 
 def test_old_outcomes_of_a_topic_that_is_gone_are_forgotten(make_app, colour, clock):
@@ -351,10 +408,11 @@ def test_old_outcomes_of_a_topic_that_is_gone_are_forgotten(make_app, colour, cl
     app.upkeep.run()
     assert app.topics.list() == []
 
-    clock.advance((MOST_MINUTES + 1) * 60)
-    app.upkeep.run()
+    for _ in range(2):
+        clock.advance((KEPT_DAYS + 1) * 60)
+        app.upkeep.run()
 
-    assert query(app, "select 1 from towpath.minute") == []
+    assert query(app, "select 1 from towpath.minute union all select 1 from towpath.period") == []
 
 
 @pytest.mark.parametrize("minutes", [0, -1, MOST_MINUTES + 1, 1.5, "60", None])

@@ -149,6 +149,7 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 BEYOND_SCHEMAS = {
+    "throughput": "how far back which steps are known",
     "list_jobs": "filters that exclude or need each other; which times can be",
     "preview_bulk": "ids or a filter with at least one part; states that a verb is not for",
     "begin_bulk": "likewise",

@@ -29,6 +29,7 @@ export {
   Jobs,
   type BodyOptions,
   type EnqueueOptions,
+  type HistoryOptions,
   type ListOptions,
   type ReserveOptions,
 } from "./jobs.ts";

@@ -6,7 +6,9 @@ import { decoded, encoded } from "./payloads.ts";
 import { JobStream, type StreamOptions } from "./stream.ts";
 import { type CallOptions, type Transport, path } from "./transport.ts";
 import type {
+  Durations,
   Failure,
+  History,
   Instant,
   Job,
   JobBrief,
@@ -19,6 +21,7 @@ import type {
   Minute,
   NewJob,
   Reason,
+  RecentFailures,
   Run,
   State,
   Stats,
@@ -66,6 +69,16 @@ export interface BodyOptions extends CallOptions {
   part?: "payload" | "result" | undefined;
   /** Also the values that the server hides. */
   reveal?: boolean | undefined;
+}
+
+export interface HistoryOptions {
+  topic?: string | undefined;
+  /** So many minutes back; default 60. */
+  minutes?: number | undefined;
+  /** Seconds; default 60. At most 1,500 steps are told. */
+  step?: 60 | 300 | 900 | 3600 | 21600 | 86400 | undefined;
+  /** Tell them for each topic. */
+  by?: "topic" | undefined;
 }
 
 export interface ReserveOptions extends CallOptions {
@@ -209,6 +222,32 @@ export class Jobs {
   ): Promise<Minute[]> {
     const { signal, ...query } = options;
     return this.#items("/api/jobs/throughput", { query, signal });
+  }
+
+  /**
+   * Outcomes by steps of so many seconds, and what was ready at the end of each; no step is left out.
+   *
+   * They are known by the minute for 2 days, by the hour for 32 days, by the day for 400 days.
+   */
+  history(options: CallOptions & HistoryOptions = {}): Promise<History> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/jobs/throughput", { query: { step: 60, ...query }, signal });
+  }
+
+  /** The failed jobs of the last minutes, by the first lines of their errors. */
+  recentFailures(
+    options: CallOptions & { topic?: string | undefined; minutes?: number | undefined } = {},
+  ): Promise<RecentFailures> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/failures", { query, signal });
+  }
+
+  /** How long the newest completed jobs ran, and waited: 2,000 at most. */
+  durations(
+    options: CallOptions & { topic?: string | undefined; limit?: number | undefined } = {},
+  ): Promise<Durations> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/jobs/durations", { query, signal });
   }
 
   /** The failed tries of a job, oldest first. */

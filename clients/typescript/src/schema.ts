@@ -61,40 +61,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/jobs/stats": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Count all jobs */
-        get: operations["stats"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/jobs/throughput": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Count the outcomes of each of the last minutes */
-        get: operations["throughput"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/jobs/numbered/{number}": {
         parameters: {
             query?: never;
@@ -382,6 +348,77 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Count all jobs, up to 100,000 of each state; `exact` says whether there are more */
+        get: operations["stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/throughput": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the outcomes of the last minutes
+         * @description Without `step`, minutes without any are left out. With it, each step is there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32 days, and by the day for 400 days. `by=topic` tells them for each topic.
+         */
+        get: operations["throughput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Group the failed jobs of the last minutes by the first lines of their errors */
+        get: operations["recent_failures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/durations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read how long the newest completed jobs ran, and waited for their only run */
+        get: operations["durations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/reserve": {
         parameters: {
             query?: never;
@@ -507,23 +544,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/topics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Count the jobs of each topic that the caller may manage */
-        get: operations["list_topics"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/topics/{topic}/pause": {
         parameters: {
             query?: never;
@@ -589,6 +609,43 @@ export interface paths {
         put?: never;
         /** Delete the pending and failed jobs of a topic */
         post: operations["purge_topic"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/topics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the jobs of each topic that the caller may manage
+         * @description All topics together are counted up to 100,000 jobs of each state; `exact` says whether a topic may have more.
+         */
+        get: operations["list_topics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/topics/{topic}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Count the jobs of a topic, and read its limits and the arguments of its task */
+        get: operations["get_topic"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1731,46 +1788,6 @@ export interface components {
             size: number;
         };
         /**
-         * Stats
-         * @description Counts of all jobs.
-         */
-        Stats: {
-            pending: number;
-            processing: number;
-            /** @description Jobs that have completed since the tables were created. */
-            completed: number;
-            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
-            failed: number;
-            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
-            failedTotal: number;
-            cancelled: number;
-            ready: number;
-            delayed: number;
-            blocked: number;
-            reserved: number;
-            buried: number;
-            topics: number;
-            successRate: number | null;
-            avgExecutionTime: number | null;
-        };
-        /**
-         * MinuteList
-         * @description A list.
-         */
-        MinuteList: {
-            items: components["schemas"]["Minute"][];
-        };
-        /**
-         * Minute
-         * @description The outcomes of one minute.
-         */
-        Minute: {
-            at: string;
-            completed: number;
-            failed: number;
-            avgExecutionTime: number | null;
-        };
-        /**
          * JobChangeInput
          * @description Changes of a pending job: its priority, its time, or both.
          */
@@ -2157,6 +2174,116 @@ export interface components {
             items: components["schemas"]["Bulk"][];
         };
         /**
+         * Stats
+         * @description Counts of all jobs.
+         */
+        Stats: {
+            pending: number;
+            processing: number;
+            /** @description Jobs that have completed since the tables were created. */
+            completed: number;
+            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
+            failed: number;
+            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
+            failedTotal: number;
+            cancelled: number;
+            ready: number;
+            delayed: number;
+            blocked: number;
+            reserved: number;
+            buried: number;
+            topics: number;
+            successRate: number | null;
+            avgExecutionTime: number | null;
+            at: string;
+            exact: boolean;
+            /** @default null */
+            completedNow?: components["schemas"]["Total"] | null;
+        };
+        /**
+         * Throughput
+         * @description The outcomes of the last minutes, oldest first.
+         */
+        Throughput: {
+            from: string | null;
+            step: number;
+            items: components["schemas"]["Minute"][];
+            topics: {
+                [key: string]: components["schemas"]["TopicHistory"];
+            } | null;
+        };
+        /**
+         * Minute
+         * @description The outcomes of one step, and what was ready at its end, where that was noted.
+         */
+        Minute: {
+            at: string;
+            completed: number;
+            failed: number;
+            avgExecutionTime: number | null;
+            ready: number | null;
+            oldestAt: string | null;
+        };
+        /**
+         * TopicHistory
+         * @description The outcomes of a topic in each step, and what was ready at its end.
+         */
+        TopicHistory: {
+            completed: number[];
+            failed: number[];
+            avgExecutionTime: (number | null)[];
+            ready: (number | null)[];
+            oldestAt: (string | null)[];
+        };
+        /**
+         * RecentFailures
+         * @description Failed jobs by their errors, the most frequent error first.
+         */
+        RecentFailures: {
+            groups: components["schemas"]["FailureGroup"][];
+            items: components["schemas"]["JobBrief"][];
+            lookedAt: number;
+        };
+        /**
+         * FailureGroup
+         * @description Jobs that failed alike.
+         */
+        FailureGroup: {
+            error: string;
+            count: number;
+            topics: string[];
+            lastAt: string;
+            /** Format: uuid */
+            sample: string;
+        };
+        /**
+         * Durations
+         * @description How long the newest completed jobs took, the newest first.
+         */
+        Durations: {
+            items: components["schemas"]["Took"][];
+            p50: components["schemas"]["Percentile"];
+            p95: components["schemas"]["Percentile"];
+            p99: components["schemas"]["Percentile"];
+        };
+        /**
+         * Took
+         * @description How long a completed job ran, and waited for its only run.
+         */
+        Took: {
+            finishedAt: string;
+            durationMs: number | null;
+            waitMs: number | null;
+        };
+        /**
+         * Percentile
+         * @description So long it took at most, for this share of the jobs.
+         */
+        Percentile: {
+            durationMs: number | null;
+            waitMs: number | null;
+        };
+        /**
          * Wanted
          * @description The jobs that a worker wants, and how long it waits for one.
          */
@@ -2282,34 +2409,6 @@ export interface components {
             cancelRequested: boolean;
         };
         /**
-         * TopicList
-         * @description A list.
-         */
-        TopicList: {
-            items: components["schemas"]["Topic"][];
-        };
-        /**
-         * Topic
-         * @description Counts of one topic.
-         */
-        Topic: {
-            topic: string;
-            ready: number;
-            delayed: number;
-            blocked: number;
-            reserved: number;
-            buried: number;
-            oldestAt: string | null;
-            paused: boolean;
-            /** @description Jobs that have completed since the tables were created. */
-            completed: number;
-            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
-            failed: number;
-            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
-            failedTotal: number;
-            avgExecutionTime: number | null;
-        };
-        /**
          * Pause
          * @description How long to pause a topic; without a duration, until it is resumed.
          */
@@ -2340,6 +2439,90 @@ export interface components {
          */
         Purged: {
             purged: number;
+        };
+        /**
+         * TopicList
+         * @description A list.
+         */
+        TopicList: {
+            items: components["schemas"]["Topic"][];
+        };
+        /**
+         * Topic
+         * @description Counts of one topic.
+         */
+        Topic: {
+            topic: string;
+            ready: number;
+            delayed: number;
+            blocked: number;
+            reserved: number;
+            buried: number;
+            exact: boolean;
+            oldestAt: string | null;
+            paused: boolean;
+            pausedUntil: string | null;
+            /** @description Jobs that have completed since the tables were created. */
+            completed: number;
+            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
+            failed: number;
+            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
+            failedTotal: number;
+            avgExecutionTime: number | null;
+            rate: components["schemas"]["Rate"];
+            workers: number;
+            waiting: number;
+            emptyInS: number | null;
+        };
+        /**
+         * Rate
+         * @description Outcomes per minute, on average of the last five.
+         */
+        Rate: {
+            completed: number;
+            failed: number;
+        };
+        /**
+         * TopicDetail
+         * @description One topic in full.
+         */
+        TopicDetail: {
+            topic: string;
+            ready: number;
+            delayed: number;
+            blocked: number;
+            reserved: number;
+            buried: number;
+            exact: boolean;
+            oldestAt: string | null;
+            paused: boolean;
+            pausedUntil: string | null;
+            /** @description Jobs that have completed since the tables were created. */
+            completed: number;
+            /** @description Jobs whose status is failed now, as the list with `status=failed` shows. */
+            failed: number;
+            /** @description Jobs that have failed for good since the tables were created. A job that was requeued, kicked or deleted afterwards counts; one that was buried without an error does not. */
+            failedTotal: number;
+            avgExecutionTime: number | null;
+            rate: components["schemas"]["Rate"];
+            workers: number;
+            waiting: number;
+            emptyInS: number | null;
+            arguments: Record<string, never> | null;
+            tasks: string[];
+            limits: components["schemas"]["TopicLimit"][];
+        };
+        /**
+         * TopicLimit
+         * @description A limit that jobs of a topic have, and how far it is used.
+         */
+        TopicLimit: {
+            key: string;
+            concurrency: number | null;
+            rate: number | null;
+            burst: number;
+            running: number;
+            blocked: number;
         };
         /**
          * ScheduleList
@@ -3473,121 +3656,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobPage"] | components["schemas"]["BriefPage"];
-                };
-            };
-            /** @description invalid */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description login_required, invalid_token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description forbidden, http_disabled, csrf_refused */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description database_unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
-    stats: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Count all jobs */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Stats"];
-                };
-            };
-            /** @description invalid */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description login_required, invalid_token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description forbidden, http_disabled, csrf_refused */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description database_unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
-    throughput: {
-        parameters: {
-            query?: {
-                topic?: string;
-                minutes?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Count the outcomes of each of the last minutes */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["MinuteList"];
                 };
             };
             /** @description invalid */
@@ -5119,6 +5187,241 @@ export interface operations {
             };
         };
     };
+    stats: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Count all jobs, up to 100,000 of each state; `exact` says whether there are more */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    throughput: {
+        parameters: {
+            query?: {
+                topic?: string;
+                minutes?: number;
+                step?: 60 | 300 | 900 | 3600 | 21600 | 86400;
+                by?: "topic";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Count the outcomes of the last minutes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Throughput"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    recent_failures: {
+        parameters: {
+            query?: {
+                topic?: string;
+                minutes?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Group the failed jobs of the last minutes by the first lines of their errors */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecentFailures"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    durations: {
+        parameters: {
+            query?: {
+                topic?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read how long the newest completed jobs ran, and waited for their only run */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Durations"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     reserve: {
         parameters: {
             query?: never;
@@ -5969,62 +6272,6 @@ export interface operations {
             };
         };
     };
-    list_topics: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Count the jobs of each topic that the caller may manage */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TopicList"];
-                };
-            };
-            /** @description invalid */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description login_required, invalid_token */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description forbidden, http_disabled, csrf_refused */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description database_unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
     pause_topic: {
         parameters: {
             query?: never;
@@ -6388,6 +6635,129 @@ export interface operations {
             };
             /** @description database_full */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_topics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Count the jobs of each topic that the caller may manage */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopicList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_topic: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topic: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Count the jobs of a topic, and read its limits and the arguments of its task */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopicDetail"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,5 +1,5 @@
 import { type CallOptions, type Transport, path } from "./transport.ts";
-import type { Topic } from "./types.ts";
+import type { Topic, TopicDetail } from "./types.ts";
 
 /** The verbs of topics. */
 export class Topics {
@@ -12,6 +12,11 @@ export class Topics {
   /** Read the counts of every topic. */
   async list(options: CallOptions = {}): Promise<Topic[]> {
     return (await this.#transport.get<{ items: Topic[] }>("/api/topics", options)).items;
+  }
+
+  /** Read the counts of a topic, its limits, and the arguments of its task. */
+  get(topic: string, options: CallOptions = {}): Promise<TopicDetail> {
+    return this.#transport.get(path`/api/topics/${topic}`, options);
   }
 
   /** Hand out no job of this topic for so many seconds, or until it is resumed. */
@@ -38,7 +43,7 @@ export class Topics {
     return done.kicked;
   }
 
-  /** Delete every job of the topic that is not running; returns how many. */
+  /** Delete the pending and failed jobs of the topic; returns how many. */
   async purge(topic: string, options: CallOptions = {}): Promise<number> {
     const done = await this.#transport.post<{ purged: number }>(
       path`/api/topics/${topic}/purge`,

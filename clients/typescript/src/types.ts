@@ -74,6 +74,12 @@ export interface JobPage<T> extends Page<T> {
 
 export type Stats = Schemas["Stats"];
 export type Minute = Schemas["Minute"];
+/** Outcomes by steps, without gaps. */
+export type History = Schemas["Throughput"];
+/** Failed jobs by their errors. */
+export type RecentFailures = Schemas["RecentFailures"];
+/** How long completed jobs ran and waited. */
+export type Durations = Schemas["Durations"];
 export type Failure = Schemas["Failure"];
 export type FailureKind = Schemas["FailureKind"];
 export type LogLine = Schemas["Line"];
@@ -109,6 +115,8 @@ export type Touched = Schemas["TouchedLease"];
 export type LeaseShown = Schemas["Lease"];
 
 export type Topic = Schemas["Topic"];
+/** A topic with its limits, and the arguments of its task. */
+export type TopicDetail = Schemas["TopicDetail"];
 export type WorkerInfo = Schemas["Worker"];
 /** The workers, and the leases of clients that have neither a session nor a name. */
 export type WorkerOverview = Schemas["Workers"];

@@ -22,15 +22,17 @@ from towpath.model.pages import Order
 from towpath.model.payload import clean_text, encode
 from towpath.model.runs import Runs
 from towpath.model.states import State, Status
+from towpath.model.stats import History
 from towpath.model.topics import checked
 from towpath.model.unique import Unique
 from towpath.names import about_unknown
+from towpath.operation import Operation
 from towpath.settings import Settings
-from towpath.store import listing, lookup
+from towpath.store import listing, lookup, stats
 from towpath.store.admin import JobChange
 from towpath.store.jobs import NewJob
 from towpath.store.retention import Finished
-from towpath.store.stats import MOST_MINUTES
+from towpath.store.stats import KEPT_DAYS, KEPT_MINUTES, MOST_MINUTES, MOST_STEPS
 
 PRIORITY: Final = 50
 MOST_KEY: Final = 255
@@ -40,6 +42,9 @@ NO_TIMEOUT: Final = 10.0**9  # seconds
 
 STATUSES: Final[Mapping[str, Status | State]] = {each: each for each in (*Status, *State)}
 """What a list of jobs can be filtered by; a status and a state of one name are the same jobs."""
+
+STEPS: Final = (60, 300, 900, 3_600, 21_600, 86_400)
+"""The steps of a history, in seconds."""
 
 ORDERS: Final = [*map(str, Order)]
 
@@ -126,6 +131,12 @@ def page(given: Filters) -> listing.Page:
         if len(asked.states) != 1 or not asked.states <= listing.LINES.keys():
             msg = f"order 'next' needs one of the states {', '.join(listing.LINES)}"
             raise Invalid(msg)
+    return asked
+
+
+def plain(asked: listing.Page) -> listing.Page:
+    """Return a page of which tickets alone tell the count; raise Invalid for another one."""
+    _refuse_beside(asked, (*_FILTERS[2:], "ids", "before", "after"), "a count")
     return asked
 
 
@@ -483,6 +494,25 @@ def past_minutes(minutes: int) -> int:
         msg = f"minutes {minutes} is more than {MOST_MINUTES}; older outcomes are kept as sums only"
         raise Invalid(msg)
     return minutes
+
+
+def history_of(topic: str | None, minutes: int, step: int, *, by_topic: bool) -> Operation[History]:
+    """Check what a history is asked for; return what reads it."""
+    if step not in STEPS:
+        msg = f"unknown step {step!r}; known steps in seconds: {', '.join(map(str, STEPS))}"
+        raise Invalid(msg)
+    if at_least_one(minutes, "minutes") > KEPT_DAYS:
+        msg = f"minutes {minutes} is more than {KEPT_DAYS}; older outcomes are kept as sums only"
+        raise Invalid(msg)
+    shortest = 60 if minutes <= KEPT_MINUTES else 3_600 if minutes <= MOST_MINUTES else 86_400
+    shortest = max(shortest, next(each for each in STEPS if minutes * 60 <= each * MOST_STEPS))
+    if step < shortest:
+        msg = f"step {step} is too short for {minutes} minutes; use a step of {shortest} seconds"
+        raise Invalid(msg)
+    width = step // 60
+    return stats.history(
+        None if topic is None else checked(topic), minutes, width, by_topic=by_topic
+    )
 
 
 def seconds(timeout: float | None) -> float:

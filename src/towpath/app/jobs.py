@@ -14,10 +14,12 @@ from towpath.app.checks import (
     at_least_one,
     change_of,
     finished_of,
+    history_of,
     job_id,
     page,
     past_minutes,
     peekable,
+    plain,
     seconds,
     seq_of,
     worker_of,
@@ -31,11 +33,12 @@ from towpath.model.channels import stream_of
 from towpath.model.event import Event, StreamEnd
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease, LogLine, Said
-from towpath.model.pages import JobBrief, Listed
+from towpath.model.pages import JobBrief, Listed, Total
 from towpath.model.reasons import Reason, Surroundings, reasons
+from towpath.model.recent import RecentFailures, Took
 from towpath.model.runs import Run
 from towpath.model.states import State
-from towpath.model.stats import Minute, Stats, TopicStats
+from towpath.model.stats import History, Minute, Stats, TopicStats
 from towpath.model.topics import all_checked, checked
 from towpath.model.tries import Try
 from towpath.operation import Operation, answered
@@ -45,6 +48,7 @@ from towpath.store import (
     job_output,
     listing,
     lookup,
+    recent,
     retention,
     runs,
     streams,
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("towpath")
 
 PURGE_AT_ONCE: Final = 1_000
+MOST_SHOWN: Final = 20  # failed jobs beside their groups
 
 
 class Jobs:
@@ -240,21 +245,59 @@ class Jobs:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
         return await self._app.arun(lookup.peek(checked(topic), peekable(state)))
 
-    async def astats(self) -> Stats:
-        """Count every job."""
-        return await self._app.arun(counts.overall())
+    async def astats(self, most: int | None = None) -> Stats:
+        """Count every job; with `most`, up to so many of each state."""
+        return await self._app.arun(counts.overall(counts.NO_BOUND if most is None else most))
 
-    async def astats_topic(self, topic: str) -> TopicStats:
-        """Count the jobs of one topic."""
-        return (await self._app.arun(counts.by_topic(checked(topic))))[0]
+    async def acount(self, **filters: Unpack[Filters]) -> Total:
+        """Count the jobs of a topic and a status, up to 100,000 of each state."""
+        return await self._app.arun(listing.count(plain(page(filters))))
+
+    async def astats_topic(self, topic: str, most: int | None = None) -> TopicStats:
+        """Count the jobs of one topic; with `most`, up to so many of each state."""
+        bound = counts.NO_BOUND if most is None else most
+        return (await self._app.arun(counts.by_topic(checked(topic), bound)))[0]
 
     async def astats_waiting(self) -> dict[str, int]:
         """Count the callers of this process that wait in `reserve`, by topic."""
         return self._room.waiting()
 
     async def athroughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
-        """Count the outcomes of each of the last minutes, up to 32 days back."""
+        """Count the outcomes of each of the last minutes, up to 32 days back.
+
+        Those of more than two days ago are told by the hour.
+        """
         return await self._app.arun(_throughput(topic, minutes))
+
+    async def ahistory(
+        self,
+        topic: str | None = None,
+        *,
+        minutes: int = 60,
+        step: int = 60,
+        by_topic: bool = False,
+    ) -> History:
+        """Count the outcomes of each step of so many seconds, and what was ready at its end.
+
+        Steps without any are there, too. Outcomes are known by the minute for 2 days, by the hour
+        for 32 days, by the day for 400 days.
+        """
+        return await self._app.arun(history_of(topic, minutes, step, by_topic=by_topic))
+
+    async def arecent_failures(
+        self, topic: str | None = None, *, minutes: int = 60
+    ) -> RecentFailures:
+        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them."""
+        asked = None if topic is None else checked(topic)
+        found = await self._app.arun(recent.failures(asked, at_least_one(minutes, "minutes")))
+        newest = listing.briefs(found.numbers[:MOST_SHOWN], self._app.settings.redact)
+        briefs = await self._app.arun(newest)
+        return RecentFailures(groups=found.groups, items=briefs, looked_at=found.looked_at)
+
+    async def atook(self, topic: str | None = None, limit: int = recent.MOST_TOOK) -> list[Took]:
+        """Read how long the newest completed jobs took, up to 2,000, the newest first."""
+        most = min(at_least_one(limit, "limit"), recent.MOST_TOOK)
+        return await self._app.arun(recent.took(None if topic is None else checked(topic), most))
 
     async def arequeue(self, job: JobRef) -> Job:
         """Make a failed or cancelled job ready again; its retries and crashes restart at 0."""
@@ -528,21 +571,52 @@ class Jobs:
         """Read the next ready, delayed or buried job of a topic, without taking it."""
         return self._app.run(lookup.peek(checked(topic), peekable(state)))
 
-    def stats(self) -> Stats:
-        """Count every job."""
-        return self._app.run(counts.overall())
+    def stats(self, most: int | None = None) -> Stats:
+        """Count every job; with `most`, up to so many of each state."""
+        return self._app.run(counts.overall(counts.NO_BOUND if most is None else most))
 
-    def stats_topic(self, topic: str) -> TopicStats:
-        """Count the jobs of one topic."""
-        return self._app.run(counts.by_topic(checked(topic)))[0]
+    def count(self, **filters: Unpack[Filters]) -> Total:
+        """Count the jobs of a topic and a status, up to 100,000 of each state."""
+        return self._app.run(listing.count(plain(page(filters))))
+
+    def stats_topic(self, topic: str, most: int | None = None) -> TopicStats:
+        """Count the jobs of one topic; with `most`, up to so many of each state."""
+        bound = counts.NO_BOUND if most is None else most
+        return self._app.run(counts.by_topic(checked(topic), bound))[0]
 
     def stats_waiting(self) -> dict[str, int]:
         """Count the callers of this process that wait in `reserve`, by topic."""
         return self._room.waiting()
 
     def throughput(self, topic: str | None = None, minutes: int = 60) -> list[Minute]:
-        """Count the outcomes of each of the last minutes, up to 32 days back."""
+        """Count the outcomes of each of the last minutes, up to 32 days back.
+
+        Those of more than two days ago are told by the hour.
+        """
         return self._app.run(_throughput(topic, minutes))
+
+    def history(
+        self, topic: str | None = None, *, minutes: int = 60, step: int = 60, by_topic: bool = False
+    ) -> History:
+        """Count the outcomes of each step of so many seconds, and what was ready at its end.
+
+        Steps without any are there, too. Outcomes are known by the minute for 2 days, by the hour
+        for 32 days, by the day for 400 days.
+        """
+        return self._app.run(history_of(topic, minutes, step, by_topic=by_topic))
+
+    def recent_failures(self, topic: str | None = None, *, minutes: int = 60) -> RecentFailures:
+        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them."""
+        asked = None if topic is None else checked(topic)
+        found = self._app.run(recent.failures(asked, at_least_one(minutes, "minutes")))
+        newest = listing.briefs(found.numbers[:MOST_SHOWN], self._app.settings.redact)
+        briefs = self._app.run(newest)
+        return RecentFailures(groups=found.groups, items=briefs, looked_at=found.looked_at)
+
+    def took(self, topic: str | None = None, limit: int = recent.MOST_TOOK) -> list[Took]:
+        """Read how long the newest completed jobs took, up to 2,000, the newest first."""
+        most = min(at_least_one(limit, "limit"), recent.MOST_TOOK)
+        return self._app.run(recent.took(None if topic is None else checked(topic), most))
 
     def requeue(self, job: JobRef) -> Job:
         """Make a failed or cancelled job ready again; its retries and crashes restart at 0."""

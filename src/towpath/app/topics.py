@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from towpath.model.instants import Duration, microseconds
-from towpath.model.stats import Histogram, TopicStats
+from towpath.model.limits import LimitInUse
+from towpath.model.stats import Histogram, Rate, TopicStats
 from towpath.model.topics import checked
+from towpath.store import limits, topics
 from towpath.store import stats as counts
-from towpath.store import topics
 
 if TYPE_CHECKING:
     from towpath.app.app import App
@@ -33,9 +34,22 @@ class Topics:
         """Allow reservations of this topic again."""
         await self._app.arun(topics.resume(checked(topic)))
 
-    async def astats(self) -> list[TopicStats]:
-        """Count the jobs of each topic."""
-        return await self._app.arun(counts.by_topic())
+    async def astats(self, most: int | None = None) -> list[TopicStats]:
+        """Count the jobs of each topic; with `most`, so many of each state, of all topics."""
+        return await self._app.arun(
+            counts.by_topic(None, counts.NO_BOUND if most is None else most)
+        )
+
+    async def arates(self) -> dict[str, Rate]:
+        """Count how many jobs of each topic end in a minute, on average of the last five."""
+        return await self._app.arun(counts.rates())
+
+    async def alimits(self, topic: str) -> list[LimitInUse]:
+        """Read the limits that jobs of this topic have: of the first thousand in each state."""
+        keys = await self._app.arun(topics.limit_keys(checked(topic)))
+        if not keys:
+            return []
+        return [each for each in await self._app.arun(limits.list_limits()) if each.key in keys]
 
     async def ahistograms(self) -> list[Histogram]:
         """Count the run times and the waiting times of each topic's completed jobs.
@@ -63,9 +77,20 @@ class Topics:
         """Allow reservations of this topic again."""
         self._app.run(topics.resume(checked(topic)))
 
-    def stats(self) -> list[TopicStats]:
-        """Count the jobs of each topic."""
-        return self._app.run(counts.by_topic())
+    def stats(self, most: int | None = None) -> list[TopicStats]:
+        """Count the jobs of each topic; with `most`, so many of each state, of all topics."""
+        return self._app.run(counts.by_topic(None, counts.NO_BOUND if most is None else most))
+
+    def rates(self) -> dict[str, Rate]:
+        """Count how many jobs of each topic end in a minute, on average of the last five."""
+        return self._app.run(counts.rates())
+
+    def limits(self, topic: str) -> list[LimitInUse]:
+        """Read the limits that jobs of this topic have: of the first thousand in each state."""
+        keys = self._app.run(topics.limit_keys(checked(topic)))
+        if not keys:
+            return []
+        return [each for each in self._app.run(limits.list_limits()) if each.key in keys]
 
     def histograms(self) -> list[Histogram]:
         """Count the run times and the waiting times of each topic's completed jobs.

@@ -81,6 +81,7 @@ class Upkeep:
         self._unavailable = False  # the database cannot be reached in this round
         self._clock: int | None = None  # the database's clock in the last round
         self._set_back = True  # the clock may have been set back, and times are not all moved yet
+        self._noted_in = 0  # the minute in which the depths of topics were noted
         self._pruned_at = 0
         self._topics_kept_until = 0
         self._fires_at = NEVER  # when the next schedule is due, as far as is known
@@ -123,6 +124,7 @@ class Upkeep:
         self._repeat(lambda: self._do(channels.drop_deleted()))
         self._trim()  # after the deleted channels are gone, which it would visit
         if now is not None:
+            self._note_depths(now)
             self._webhooks.run(now)
             self._prune(now)
 
@@ -321,12 +323,20 @@ class Upkeep:
             log.error("schedule %r could not fire: %s", schedule.name, text)
             self._do(schedules.report(schedule, text))
 
+    def _note_depths(self, now: int) -> None:
+        """Note once a minute how many jobs are ready, unless another process has."""
+        if now // stats.MINUTE != self._noted_in:
+            self._noted_in = now // stats.MINUTE
+            if depths := self._do(stats.depths()):
+                self._do(stats.note_depths(depths))
+
     def _prune(self, now: int) -> None:
         """Delete old rows and empty topics, but seldom, as the queries read many rows."""
         seldom = now - self._pruned_at >= PRUNE_EVERY
         if seldom:
             self._repeat(lambda: self._do(retention.prune()))
-            self._repeat(lambda: self._do(stats.sum_up()))
+            self._repeat(lambda: self._do(stats.fold()))
+            self._repeat(lambda: self._do(stats.forget_depths()))
             self._do(stats.forget_histograms())
             self._repeat(lambda: self._do(limits.forget_unused()))
             self._repeat(lambda: self._do(accounts.prune_tokens()))

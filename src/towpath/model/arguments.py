@@ -53,6 +53,16 @@ class Signature:
             msg = f"{self.name} has an annotation that cannot be stored as JSON: {error}"
             raise InvalidArguments(msg) from error
 
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of the arguments; None if a type of theirs has none."""
+        try:
+            schema = msgspec.json.schema(self._arguments.type)
+        except TypeError:
+            return None
+        parts: dict[str, Any] = schema.pop("$defs")
+        return {**parts.pop("arguments"), **({"$defs": parts} if parts else {})}
+
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], most: int) -> str:
         """Return arguments as they are stored; raise InvalidArguments if the call is wrong."""
         try:

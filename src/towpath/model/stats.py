@@ -14,8 +14,10 @@ class TopicStats(Struct, frozen=True, kw_only=True):
     blocked: int
     reserved: int
     buried: int
+    exact: bool = True  # if not, there may be more ready, delayed, blocked and buried ones
     oldest_at: datetime | None  # when its oldest ready job was due, by the first of each priority
     paused: bool
+    paused_until: datetime | None = None  # None: it is not paused, or until it is resumed
     completed: int  # since the tables were made
     failed_total: int  # failed for good since the tables were made; kicked and deleted ones count
     avg_duration_ms: float | None
@@ -41,6 +43,7 @@ class Histogram(Struct, frozen=True, kw_only=True):
 class Stats(Struct, frozen=True, kw_only=True):
     """The whole database in numbers."""
 
+    at: datetime  # when it was counted
     topics: int
     ready: int
     delayed: int
@@ -48,6 +51,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     reserved: int
     buried: int
     cancelled: int
+    exact: bool = True  # if not, there may be more of each state
     completed: int  # since the tables were made
     failed_total: int  # failed for good since the tables were made; kicked and deleted ones count
     success_rate: float | None  # completed / (completed + failed_total)
@@ -70,9 +74,29 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Minute(Struct, frozen=True, kw_only=True):
-    """One minute of outcomes."""
+    """One minute of outcomes; in a history, one step."""
 
     at: str
     completed: int
     failed: int
     avg_duration_ms: float | None
+    ready: int | None = None  # at its end; None if that was not noted
+    oldest_at: datetime | None = None  # when the oldest of these was due
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The outcomes of the last steps, each of the same length, without gaps."""
+
+    start: datetime  # of the first step
+    step: int  # seconds
+    points: list[Minute]  # of all topics, or of the one that was asked for
+    topics: dict[str, list[Minute]]  # by topic, if that was asked for
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """How many jobs of a topic end in a minute, on average of the last five."""
+
+    completed: float = 0
+    failed: float = 0
+    ready: int | None = None  # how many were ready at the first count of that time
+    over: float = 0  # seconds since that count

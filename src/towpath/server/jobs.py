@@ -3,11 +3,10 @@
 import contextlib
 import re
 from collections.abc import Generator, Iterable, Mapping
-from typing import Annotated, Any, Final, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
 
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import Invalid, NotFound
@@ -22,7 +21,6 @@ from towpath.server.inputs import (
     JobChangeInput,
     JobInput,
     NewJobs,
-    Topic,
 )
 from towpath.server.listing import ListInput, jobs_for
 from towpath.server.outputs import (
@@ -32,14 +30,11 @@ from towpath.server.outputs import (
     JobPage,
     JobShown,
     LineShown,
-    MinuteShown,
     RunShown,
-    StatsShown,
     StreamShown,
     all_shown,
     job_shown,
     outlined,
-    shown,
     stream_shown,
 )
 from towpath.server.request import Request
@@ -50,13 +45,6 @@ routes: Final = Routes("jobs")
 MOST_BULK: Final = 16 * 2**20  # bytes of a request with many jobs
 IDEMPOTENCY_KEY: Final = re.compile(rb"[!-~]{1,255}")
 ENQUEUE_ERRORS: Final = ("job_exists", "max_jobs_reached", "max_topics_reached", "not_found")
-
-
-class Span(Input):
-    """The minutes to count."""
-
-    topic: Topic | None = None
-    minutes: Annotated[int, Meta(ge=1, le=32 * 24 * 60)] = 60
 
 
 class After(Input):
@@ -193,20 +181,6 @@ async def list_jobs(request: Request, query: ListInput) -> JobPage | BriefPage:
     order `next` is that of reservation: for the states ready, delayed and buried, by `topic` only.
     """
     return await jobs_for(request, query)
-
-
-@routes.get("/api/jobs/stats")
-async def stats(request: Request) -> StatsShown:
-    """Count all jobs."""
-    request.require("manage")
-    return shown(StatsShown, await request.app.jobs.astats())
-
-
-@routes.get("/api/jobs/throughput")
-async def throughput(request: Request, query: Span) -> Items[MinuteShown]:
-    """Count the outcomes of each of the last minutes."""
-    request.require("manage", query.topic)
-    return all_shown(MinuteShown, await request.app.jobs.athroughput(query.topic, query.minutes))
 
 
 @routes.get("/api/jobs/numbered/{number}")

@@ -206,32 +206,9 @@ class StatsShown(ResponseBody):
     topics: int
     success_rate: SuccessRate | None
     avg_duration_ms: float | None = field(name="avgExecutionTime")
-
-
-class MinuteShown(ResponseBody):
-    """The outcomes of one minute."""
-
-    at: str
-    completed: int
-    failed: int
-    avg_duration_ms: float | None = field(name="avgExecutionTime")
-
-
-class TopicShown(ResponseBody):
-    """Counts of one topic."""
-
-    topic: str
-    ready: int
-    delayed: int
-    blocked: int
-    reserved: int
-    buried: int
-    oldest_at: datetime | None
-    paused: bool
-    completed: CompletedTotal
-    failed: FailedNow
-    failed_total: FailedTotal
-    avg_duration_ms: float | None = field(name="avgExecutionTime")
+    at: datetime  # when they were counted
+    exact: bool  # if not, there may be more of each state
+    completed_now: TotalShown | None = None  # jobs that the list with `status=completed` holds
 
 
 class FailureShown(ResponseBody):

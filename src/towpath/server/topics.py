@@ -14,10 +14,8 @@ from towpath.server.outputs import (
     Kicked,
     Purged,
     ScheduleShown,
-    TopicShown,
     job_shown,
     schedule_shown,
-    shown,
     stored,
 )
 from towpath.server.request import Request
@@ -25,17 +23,6 @@ from towpath.server.routes import Routes
 
 routes: Final = Routes("topics")
 schedules: Final = Routes("schedules")
-
-
-@routes.get("/api/topics")
-async def list_topics(request: Request) -> Items[TopicShown]:
-    """Count the jobs of each topic that the caller may manage."""
-    found = [
-        topic for topic in await request.app.topics.astats() if request.may("manage", topic.topic)
-    ]
-    if not found:
-        request.require_some("manage")
-    return Items(items=[shown(TopicShown, topic) for topic in found])
 
 
 @routes.post("/api/topics/{topic}/pause", status=204)

@@ -1,23 +1,32 @@
 -- Live tables are counted; what has finished comes from the tally, whose size does not grow with it.
 
+-- With :most, each count ends at so many rows.
 -- name: by_topic
 select t.name as topic,
-       (select count(*) from towpath.ready r where r.topic = t.name) as ready,
-       (select count(*) from towpath.delayed d where d.topic = t.name) as delayed,
-       (select count(*) from towpath.blocked w where w.topic = t.name) as blocked,
+       (select count(*) from (select 1 from towpath.ready r where r.topic = t.name
+                               limit cast(:most as bigint)) as c) as ready,
+       (select count(*) from (select 1 from towpath.delayed d where d.topic = t.name
+                               limit cast(:most as bigint)) as c) as delayed,
+       (select count(*) from (select 1 from towpath.blocked w where w.topic = t.name
+                               limit cast(:most as bigint)) as c) as blocked,
        coalesce(l.leases, 0) as reserved,
-       (select count(*) from towpath.buried b where b.topic = t.name) as buried,
-       t.paused_until > {now} as paused,
+       (select count(*) from (select 1 from towpath.buried b where b.topic = t.name
+                               limit cast(:most as bigint)) as c) as buried,
+       t.paused_until > {now} as paused, t.paused_until,
        coalesce(o.completed, 0) as completed, coalesce(o.failed, 0) as failed,
        coalesce(o.duration, 0) as duration,
        coalesce(o.retried, 0) as retried, coalesce(o.crashed, 0) as crashed
   from towpath.topic t
-  left join (select topic, count(*) as leases from towpath.lease group by topic) l
-    on l.topic = t.name
+  left join (select topic, count(*) as leases from (
+                 select topic from towpath.lease limit cast(:most_leases as bigint)) as c
+              group by topic) l on l.topic = t.name
   left join (select topic, sum(completed) as completed, sum(failed) as failed,
                     sum(duration) as duration, sum(retried) as retried, sum(crashed) as crashed
                from (select topic, completed, failed, duration, retried, crashed
                        from towpath.minute
+                     union all
+                     select topic, completed, failed, duration, retried, crashed
+                       from towpath.period
                      union all
                      select topic, completed, failed, duration, retried, crashed
                        from towpath.tally
@@ -44,22 +53,72 @@ select l.topic, min((select j.run_at from towpath.job j where j.seq = (
   from line l where l.priority is not null group by l.topic;
 
 -- name: count_cancelled
-select count(*) from towpath.done where cancelled;
+select count(*) from (
+    select 1 from towpath.done where cancelled limit cast(:most as bigint)) as found;
 
--- name: throughput
-select minute, sum(completed) as completed, sum(failed) as failed, sum(duration) as duration from (
-    select minute, completed, failed, duration from towpath.minute
-     where minute >= {now} / 60000000 - cast(:minutes as bigint)
+-- name: count_topics
+select count(*) from towpath.topic;
+
+-- Steps of :width minutes from :first on. Old outcomes are known by the hour or by the day, and
+-- count in the step in which these begin. An empty topic stands for all.
+-- name: outcomes
+select (minute / cast(:width as bigint)) * cast(:width as bigint) as minute,
+       case when cast(:by_topic as boolean) then topic else '' end as topic,
+       sum(completed) as completed, sum(failed) as failed, sum(duration) as duration from (
+    select minute, topic, completed, failed, duration from towpath.minute
+     where minute > 0 and minute >= cast(:first as bigint)
        and (cast(:topic as text) is null or topic = :topic)
     union all
-    select at / 60000000, completed, failed, duration from towpath.tally
-     where at >= {now} - cast(:minutes as bigint) * 60000000
+    select minute, topic, completed, failed, duration from towpath.period
+     where step in (60, 1440) and minute > cast(:first as bigint) - 60
        and (cast(:topic as text) is null or topic = :topic)
     union all
-    select minute, completed, 0, duration from towpath.histogram
-     where minute > 0 and minute >= {now} / 60000000 - cast(:minutes as bigint)
+    select at / 60000000, topic, completed, failed, duration from towpath.tally
+     where at >= cast(:first as bigint) * 60000000
+       and (cast(:topic as text) is null or topic = :topic)
+    union all
+    select minute, topic, completed, 0, duration from towpath.histogram
+     where minute > 0 and minute >= cast(:first as bigint)
        and (cast(:topic as text) is null or topic = :topic)) as counted
- group by minute having sum(completed) + sum(failed) > 0 order by minute;
+ group by 1, 2 having sum(completed) + sum(failed) > 0 order by 1, 2;
+
+-- The last that was noted in each step.
+-- name: depths
+select (d.minute / cast(:width as bigint)) * cast(:width as bigint) as minute, d.minute as noted,
+       d.topic, d.ready, d.oldest
+  from towpath.depth d
+ where d.minute >= cast(:first as bigint)
+   and (d.topic = '' or cast(:by_topic as boolean) or d.topic = :topic)
+   and d.minute in (select max(n.minute) from towpath.depth n
+                     where n.minute >= cast(:first as bigint) and n.topic = ''
+                     group by n.minute / cast(:width as bigint))
+ order by d.minute, d.topic;
+
+-- name: noted_depth
+select minute from towpath.depth where minute = {now} / 60000000 and topic = '';
+
+-- name: count_ready
+select t.name as topic, (select count(*) from towpath.ready r where r.topic = t.name) as ready
+  from towpath.topic t;
+
+-- name: note_depths [sqlite]
+insert into towpath.depth (minute, ready, oldest, topic)
+values (:now / 60000000, :ready, :oldest, :topic) on conflict (minute, topic) do nothing;
+
+-- name: note_depths [postgres]
+insert into towpath.depth (minute, ready, oldest, topic)
+select {now} / 60000000, i.ready, i.oldest, i.topic
+  from json_to_recordset(cast(:items as json)) as i(ready bigint, oldest bigint, topic text)
+on conflict (minute, topic) do nothing;
+
+-- name: forget_depths
+delete from towpath.depth where (minute, topic) in (
+    select minute, topic from towpath.depth
+     where minute < {now} / 60000000 - cast(:kept as bigint) order by minute limit cast(:limit as bigint))
+returning minute;
+
+-- name: now
+select {now} as now;
 
 -- name: histograms
 select topic, run_bucket, wait_bucket, sum(completed) as completed, sum(duration) as duration,
@@ -108,11 +167,86 @@ on conflict (minute, topic) do update
        retried = minute.retried + excluded.retried,
        crashed = minute.crashed + excluded.crashed;
 
--- The sum of a topic's old minutes is its minute 0.
--- name: sum_up [sqlite]
+-- Minutes become hours, hours become days: each time whole ones. A day that is too old to be asked
+-- for becomes part of its topic's sum, which is minute 0.
+-- name: fold_minutes [sqlite]
 delete from towpath.minute where (minute, topic) in (
     select minute, topic from towpath.minute
-     where minute > 0 and minute < :now / 60000000 - :kept order by minute, topic limit :limit)
+     where minute > 0 and minute < (:now / 60000000 - :kept) / 60 * 60
+     order by minute, topic limit :limit)
+returning minute, topic, completed, failed, duration, retried, crashed;
+insert into towpath.period (step, minute, topic, completed, failed, duration, retried, crashed)
+select 60, @minute / 60 * 60, @topic, @completed, @failed, @duration, @retried, @crashed where true
+on conflict (step, minute, topic) do update
+   set completed = completed + excluded.completed,
+       failed = failed + excluded.failed,
+       duration = duration + excluded.duration,
+       retried = retried + excluded.retried,
+       crashed = crashed + excluded.crashed;
+select @minute;
+
+-- name: fold_minutes [postgres]
+with picked as materialized (
+    select minute, topic from towpath.minute
+     where minute > 0 and minute < ({now} / 60000000 - cast(:kept as bigint)) / 60 * 60
+     order by minute, topic limit cast(:limit as bigint) for update skip locked),
+gone as (
+    delete from towpath.minute m using picked p
+     where m.minute = p.minute and m.topic = p.topic returning m.*),
+folded as (
+    insert into towpath.period (step, minute, topic, completed, failed, duration, retried, crashed)
+    select 60, minute / 60 * 60, topic, sum(completed), sum(failed), sum(duration), sum(retried),
+           sum(crashed)
+      from gone group by 2, 3 order by 2, 3
+    on conflict (step, minute, topic) do update
+       set completed = period.completed + excluded.completed,
+           failed = period.failed + excluded.failed,
+           duration = period.duration + excluded.duration,
+           retried = period.retried + excluded.retried,
+           crashed = period.crashed + excluded.crashed)
+select minute from gone;
+
+-- name: fold_hours [sqlite]
+delete from towpath.period where (step, minute, topic) in (
+    select step, minute, topic from towpath.period
+     where step = 60 and minute < (:now / 60000000 - :kept) / 1440 * 1440
+     order by minute, topic limit :limit)
+returning minute, topic, completed, failed, duration, retried, crashed;
+insert into towpath.period (step, minute, topic, completed, failed, duration, retried, crashed)
+select 1440, @minute / 1440 * 1440, @topic, @completed, @failed, @duration, @retried, @crashed where true
+on conflict (step, minute, topic) do update
+   set completed = completed + excluded.completed,
+       failed = failed + excluded.failed,
+       duration = duration + excluded.duration,
+       retried = retried + excluded.retried,
+       crashed = crashed + excluded.crashed;
+select @minute;
+
+-- name: fold_hours [postgres]
+with picked as materialized (
+    select minute, topic from towpath.period
+     where step = 60 and minute < ({now} / 60000000 - cast(:kept as bigint)) / 1440 * 1440
+     order by minute, topic limit cast(:limit as bigint) for update skip locked),
+gone as (
+    delete from towpath.period m using picked p
+     where m.step = 60 and m.minute = p.minute and m.topic = p.topic returning m.*),
+folded as (
+    insert into towpath.period (step, minute, topic, completed, failed, duration, retried, crashed)
+    select 1440, minute / 1440 * 1440, topic, sum(completed), sum(failed), sum(duration), sum(retried),
+           sum(crashed)
+      from gone group by 2, 3 order by 2, 3
+    on conflict (step, minute, topic) do update
+       set completed = period.completed + excluded.completed,
+           failed = period.failed + excluded.failed,
+           duration = period.duration + excluded.duration,
+           retried = period.retried + excluded.retried,
+           crashed = period.crashed + excluded.crashed)
+select minute from gone;
+
+-- name: sum_up [sqlite]
+delete from towpath.period where (step, minute, topic) in (
+    select step, minute, topic from towpath.period
+     where step = 1440 and minute < :now / 60000000 - :kept order by minute, topic limit :limit)
 returning minute, topic, completed, failed, duration, retried, crashed;
 insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
 select 0, @topic, @completed, @failed, @duration, @retried, @crashed
@@ -127,12 +261,12 @@ select @minute;
 
 -- name: sum_up [postgres]
 with picked as materialized (
-    select minute, topic from towpath.minute
-     where minute > 0 and minute < {now} / 60000000 - cast(:kept as bigint)
+    select minute, topic from towpath.period
+     where step = 1440 and minute < {now} / 60000000 - cast(:kept as bigint)
      order by minute, topic limit cast(:limit as bigint) for update skip locked),
 gone as (
-    delete from towpath.minute m using picked p
-     where m.minute = p.minute and m.topic = p.topic returning m.*),
+    delete from towpath.period m using picked p
+     where m.step = 1440 and m.minute = p.minute and m.topic = p.topic returning m.*),
 summed as (
     insert into towpath.minute (minute, topic, completed, failed, duration, retried, crashed)
     select 0, topic, sum(completed), sum(failed), sum(duration), sum(retried), sum(crashed) from gone

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from towpath.errors import NotFound
 from towpath.model.instants import FOREVER, as_datetime
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, rows
 from towpath.store import lifecycle
 from towpath.store.lifecycle import LifecycleEvent
+
+LIMITED: Final = 1_000  # jobs of a topic whose limits are looked at
 
 
 class sql(Statements):
@@ -18,6 +22,7 @@ class sql(Statements):
     end_pause = rows(str)
     resume = rows(str)
     list_topics = rows(str)
+    limit_keys = rows(str)
     due_topics = rows(str)
     forget_empty_topics = rows(str)
 
@@ -61,6 +66,15 @@ def resume(topic: str) -> Operation[None]:
 def list_topics() -> Operation[list[str]]:
     """Name every topic."""
     return Operation("list_topics", lambda: iter(sql.list_topics()), Mode.READ, autocommit=True)
+
+
+def limit_keys(topic: str) -> Operation[list[str]]:
+    """Name the limits that jobs of a topic have, of the first in each state."""
+
+    def steps() -> Steps[list[str]]:
+        return (yield from sql.limit_keys(topic=topic, limit=LIMITED))
+
+    return Operation("limit_keys", steps, Mode.SCAN, autocommit=True)
 
 
 def due() -> Operation[list[str]]:

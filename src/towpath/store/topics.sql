@@ -26,6 +26,20 @@ update towpath.topic set paused_until = 0 where name = :topic returning name;
 -- name: list_topics
 select name from towpath.topic order by name;
 
+-- name: limit_keys
+select distinct limit_key from (
+    select limit_key from (select limit_key from towpath.lease
+                            where topic = :topic and limit_key is not null
+                            limit cast(:limit as bigint)) as running
+    union all
+    select limit_key from (select limit_key from towpath.blocked
+                            where topic = :topic order by seq limit cast(:limit as bigint)) as parked
+    union all
+    select limit_key from (select limit_key from towpath.ready
+                            where topic = :topic order by priority, seq
+                            limit cast(:limit as bigint)) as waiting) as known
+ where limit_key is not null order by limit_key;
+
 -- From topic to topic by the index: however many topics and jobs there are, only those of which
 -- something is delayed or reserved are looked at.
 -- name: due_topics

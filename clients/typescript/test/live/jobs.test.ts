@@ -77,6 +77,32 @@ test("US6-1: pages of briefs go forward and back, and tell how many jobs there a
   assert.equal(all.length, 3);
 });
 
+test("US6-6: failures by error, run times, the history and a topic in full", async () => {
+  const topic = newTopic();
+  const id = await failed(topic);
+  await towpath.jobs.enqueue(topic);
+  const [lease] = await towpath.jobs.reserve([topic]);
+  await lease?.complete();
+
+  const failures = await towpath.jobs.recentFailures({ topic });
+  assert.deepEqual(
+    failures.groups.map((group) => [group.error, group.count, group.sample]),
+    [["Error: SMTP connection failed", 1, id]],
+  );
+  assert.equal(failures.items[0]?.id, id);
+  const took = await towpath.jobs.durations({ topic });
+  assert.equal(took.items.length, 1);
+  const history = await towpath.jobs.history({ topic, minutes: 10, step: 300 });
+  assert.equal(history.items.length, 2);
+  const ended = (history.items ?? []).reduce((sum, each) => sum + each.completed + each.failed, 0);
+  assert.equal(ended, 2);
+  const { topics } = await towpath.jobs.history({ topic, minutes: 10, step: 300, by: "topic" });
+  assert.ok(topics?.[topic]);
+  const detail = await towpath.topics.get(topic);
+  assert.deepEqual([detail.failed, detail.exact, detail.arguments], [1, true, null]);
+  assert.deepEqual((await towpath.jobs.stats()).completedNow?.exact, true);
+});
+
 test("US8-3: list returns the jobs of a topic and status", async () => {
   const topic = newTopic();
   const waiting = await towpath.jobs.enqueue(topic, 1);

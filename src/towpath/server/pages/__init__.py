@@ -145,7 +145,11 @@ def _link(schema: dict[str, Any]) -> str:
 
 def _kind(schema: dict[str, Any]) -> str:
     limits = [f"{name} {schema[name]}" for name in ("minimum", "maximum") if name in schema]
-    kind = "one of " + ", ".join(schema["enum"]) if "enum" in schema else schema.get("type", "any")
+    kind = (
+        "one of " + ", ".join(map(str, schema["enum"]))
+        if "enum" in schema
+        else schema.get("type", "any")
+    )
     return ", ".join([str(kind), *limits])
 
 

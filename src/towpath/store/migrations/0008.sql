@@ -22,8 +22,8 @@ create table towpath.period (
     primary key (step, minute, topic)
 ) {without_rowid};
 
--- How many jobs of a topic were ready in a minute, and when the oldest of them was due. A topic with
--- none has a row only for the minute in which its last one went.
+-- How many jobs of a topic were ready in a minute, and when the oldest of them was due. The row of
+-- the topic '' has the sum of all; a topic with none has no row beside it.
 create table towpath.depth (
     minute bigint not null,
     ready  bigint not null,
