@@ -3,13 +3,18 @@
 `busy_timeout` is read from TOWPATH_BUSY_TIMEOUT or `--busy-timeout`. Durations are in seconds.
 """
 
+import contextlib
+import inspect
 import os
+import re
 from dataclasses import dataclass, field, fields
-from typing import Final, Self
+from functools import cache
+from typing import Final, Literal, Self
 
 from towpath.errors import Invalid
 from towpath.names import about_unknown
 
+HIDDEN: Final = "•••"
 SHORTEST: Final = 0.001  # seconds
 LONGEST: Final = 10.0**9
 MOST_LIMIT: Final = 2**50
@@ -161,6 +166,53 @@ class Settings:
             known = {each.name for each in fields(cls)}
             raise Invalid(about_unknown(given.keys(), known, "setting"))
         return cls(**values)  # type: ignore[arg-type] # _read gives each field its own type
+
+
+@dataclass(frozen=True, slots=True)
+class SettingNow:
+    """A setting as a process has it."""
+
+    name: str
+    value: object  # HIDDEN if it is a secret
+    default: object
+    source: Literal["default", "environment", "given"]
+    about: str
+
+
+def settings_now(settings: Settings) -> list[SettingNow]:
+    """Return all settings of a process, without secrets, and where each comes from."""
+    return [
+        SettingNow(
+            each.name,
+            value if each.repr or not value else HIDDEN,
+            each.default,
+            _source(each.name, value, each.default),
+            _remarks().get(each.name, ""),
+        )
+        for each in fields(Settings)
+        for value in [getattr(settings, each.name)]
+    ]
+
+
+def _source(
+    name: str, value: object, default: object
+) -> Literal["default", "environment", "given"]:
+    text = os.environ.get(f"TOWPATH_{name.upper()}")
+    with contextlib.suppress(Invalid):
+        if text is not None and _read(name, text, default) == value:
+            return "environment"
+    return "default" if value == default else "given"
+
+
+@cache
+def _remarks() -> dict[str, str]:
+    """Return the remark behind each field in this file, if the source is there."""
+    with contextlib.suppress(OSError):
+        return dict(_REMARK.findall(inspect.getsource(Settings)))
+    return {}
+
+
+_REMARK: Final = re.compile(r"^    (\w+): [^#\n]*  # (.+)$", re.MULTILINE)
 
 
 def _read(name: str, text: str, default: object) -> object:

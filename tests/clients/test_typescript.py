@@ -53,7 +53,17 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
 
 @pytest.mark.parametrize(
     "suite",
-    ["jobs", "accounts", "consumers", "events", "pocketbase", "stream", "webhooks", "worker"],
+    [
+        "jobs",
+        "accounts",
+        "consumers",
+        "events",
+        "overview",
+        "pocketbase",
+        "stream",
+        "webhooks",
+        "worker",
+    ],
 )
 def test_against_a_live_server(suite, server):
     """US8-1 to US8-5, EV-8, on SQLite and PostgreSQL."""

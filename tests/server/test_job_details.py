@@ -127,3 +127,18 @@ def test_a_user_reads_only_jobs_that_it_may_manage(web, part):
 
     assert web.get(f"/api/jobs/{mine.id}{part}", as_=ada).status_code == 200
     assert refused(web.get(f"/api/jobs/{other.id}{part}", as_=ada)) == (404, "not_found")
+
+
+def test_flows_are_told_as_graphs_and_as_a_list(web, root):
+    first = web.app.jobs.enqueue("fetch", {"password": "x"})
+    last = web.app.jobs.enqueue("pack", after=[first])
+
+    flow = web.get(f"/api/jobs/{last.id}/flow", as_=root).json()
+    page = web.get("/api/flows", as_=root, params={"limit": 1}).json()
+
+    assert [node["id"] for node in flow["nodes"]] == [str(last.id), str(first.id)]
+    assert flow["edges"] == [{"parent": str(first.id), "child": str(last.id)}]
+    assert flow["nodes"][1]["preview"] == '{"password":"•••"}'
+    assert page["items"][0]["job"]["id"] == str(last.id)
+    assert page["items"][0]["jobs"] == {"ready": 1, "blocked": 1}
+    assert page["next"] is None

@@ -8,7 +8,15 @@ import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
 import { Topics } from "./topics.ts";
 import { type CallOptions, type Token, Transport, type TransportOptions, path } from "./transport.ts";
-import type { AccountRecord, Login, Me, Remedy } from "./types.ts";
+import type {
+  AccountRecord,
+  Checkup,
+  LimitInUse,
+  Login,
+  Me,
+  Remedy,
+  Setting,
+} from "./types.ts";
 import { Webhooks } from "./webhooks.ts";
 import { Worker, type WorkerOptions } from "./worker.ts";
 
@@ -109,6 +117,22 @@ export class Towpath {
     }
     const { method, path, body } = remedy;
     await this.#transport.send(method, path, { ...options, body: body ?? undefined });
+  }
+
+  /** The limits in use, and how many jobs of each run and wait. */
+  async limits(options: CallOptions = {}): Promise<LimitInUse[]> {
+    return (await this.#transport.get<{ items: LimitInUse[] }>("/api/limits", options)).items;
+  }
+
+  /** What is wrong with the database and the workers; what was found holds for 30 s. */
+  doctor(options: CallOptions & { patience?: number | undefined } = {}): Promise<Checkup> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/doctor", { query, signal });
+  }
+
+  /** The settings of the server's process, without secrets. */
+  async settings(options: CallOptions = {}): Promise<Setting[]> {
+    return (await this.#transport.get<{ items: Setting[] }>("/api/settings", options)).items;
   }
 
   /** Exchange the token for a new one, which lives longer. */

@@ -9,6 +9,8 @@ import type {
   Durations,
   Failure,
   History,
+  Flow,
+  FlowGraph,
   Instant,
   Job,
   JobBrief,
@@ -20,6 +22,7 @@ import type {
   LogLine,
   Minute,
   NewJob,
+  Page,
   Reason,
   RecentFailures,
   Run,
@@ -153,6 +156,19 @@ export class Jobs {
   /** The tries of a job, oldest first: each lease, its worker, and how it ended. */
   tries(id: string, options: CallOptions = {}): Promise<Try[]> {
     return this.#items(path`/api/jobs/${id}/tries`, options);
+  }
+
+  /** The jobs that wait for each other around a job, breadth first, at most 500. */
+  flow(id: string, options: CallOptions = {}): Promise<FlowGraph> {
+    return this.#transport.get(path`/api/jobs/${id}/flow`, options);
+  }
+
+  /** A page of flows, newest first, each by its last job. */
+  flows(
+    options: CallOptions & { before?: string | undefined; limit?: number | undefined } = {},
+  ): Promise<Page<Flow>> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/flows", { query, signal });
   }
 
   /** Why a job waits, runs, failed or is kept, and which calls would change that. */

@@ -273,6 +273,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{id}/flow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the jobs that wait for each other around a job, breadth first, at most 500
+         * @description Only superusers may: the other jobs may belong to other callers.
+         */
+        get: operations["flow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/flows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a page of flows, newest first. A page may be empty; while `next` is set, more follow
+         * @description Of each flow up to 100 jobs are counted.
+         */
+        get: operations["flows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/bulk/preview": {
         parameters: {
             query?: never;
@@ -1413,6 +1453,57 @@ export interface paths {
         patch: operations["set_access"];
         trace?: never;
     };
+    "/api/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the limits in use, and how many jobs of each run and wait */
+        get: operations["list_limits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Look for problems of the database and of the workers; what was found holds for 30 s */
+        get: operations["doctor"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the settings of this process, without secrets */
+        get: operations["list_settings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/me": {
         parameters: {
             query?: never;
@@ -2043,6 +2134,45 @@ export interface components {
             method: string;
             path: string;
             body: Record<string, never> | null;
+        };
+        /**
+         * FlowGraph
+         * @description The jobs that wait for each other, directly or through others.
+         */
+        FlowGraph: {
+            nodes: components["schemas"]["JobBrief"][];
+            edges: components["schemas"]["Edge"][];
+            gone: number;
+            whole: boolean;
+        };
+        /**
+         * Edge
+         * @description A job, and one that waits for it.
+         */
+        Edge: {
+            /** Format: uuid */
+            parent: string;
+            /** Format: uuid */
+            child: string;
+        };
+        /**
+         * FlowPage
+         * @description A page of flows, newest first.
+         */
+        FlowPage: {
+            items: components["schemas"]["Flow"][];
+            next: string | null;
+        };
+        /**
+         * Flow
+         * @description A flow: its last job, and how many of its jobs are in each state.
+         */
+        Flow: {
+            job: components["schemas"]["JobBrief"];
+            jobs: {
+                [key: string]: number;
+            };
+            whole: boolean;
         };
         /**
          * BulkQuestion
@@ -3269,6 +3399,72 @@ export interface components {
             channels?: {
                 [key: string]: components["schemas"]["ChannelRules"] | null;
             };
+        };
+        /**
+         * LimitList
+         * @description A list.
+         */
+        LimitList: {
+            items: components["schemas"]["Limit"][];
+        };
+        /**
+         * Limit
+         * @description A limit in use, and how many jobs it binds.
+         */
+        Limit: {
+            key: string;
+            concurrency: number | null;
+            pace: number | null;
+            burst: number;
+            running: number;
+            blocked: number;
+            freeAt: string | null;
+        };
+        /**
+         * Checkup
+         * @description All checks of the doctor, and when it looked.
+         */
+        Checkup: {
+            at: string;
+            healthy: boolean;
+            items: components["schemas"]["Check"][];
+        };
+        /**
+         * Check
+         * @description A check of the doctor, and its result.
+         */
+        Check: {
+            name: string;
+            verdict: components["schemas"]["Verdict"];
+            code: string;
+            message: string;
+            advice: string | null;
+            about: string[];
+            remedies: components["schemas"]["Remedy"][];
+        };
+        /**
+         * Verdict
+         * @description The result of a check.
+         * @enum {unknown}
+         */
+        Verdict: "ok" | "problem" | "warning";
+        /**
+         * SettingList
+         * @description A list.
+         */
+        SettingList: {
+            items: components["schemas"]["Setting"][];
+        };
+        /**
+         * Setting
+         * @description A setting of this process; it is changed where the process is started.
+         */
+        Setting: {
+            name: string;
+            value: boolean | number | string;
+            default: boolean | number | string;
+            source: string;
+            about: string;
         };
         /**
          * Me
@@ -4757,6 +4953,132 @@ export interface operations {
             };
             /** @description not_found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    flow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the jobs that wait for each other around a job, breadth first, at most 500 */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowGraph"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    flows: {
+        parameters: {
+            query?: {
+                before?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read a page of flows, newest first. A page may be empty; while `next` is set, more follow */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowPage"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11654,6 +11976,176 @@ export interface operations {
             };
             /** @description database_full */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_limits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the limits in use, and how many jobs of each run and wait */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    doctor: {
+        parameters: {
+            query?: {
+                patience?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Look for problems of the database and of the workers; what was found holds for 30 s */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checkup"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    list_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the settings of this process, without secrets */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettingList"];
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -28,6 +28,10 @@ export type JobDetail<Payload = unknown, Result = unknown> = Omit<
 export type Try = Schemas["Try"];
 /** One reason why a job is where it is. */
 export type Reason = Schemas["Reason"];
+/** The jobs that wait for each other, directly or through others. */
+export type FlowGraph = Schemas["FlowGraph"];
+/** A flow: its last job, and how many of its jobs are in each state. */
+export type Flow = Schemas["Flow"];
 /** A call that changes a situation. */
 export type Remedy = Schemas["Remedy"];
 
@@ -166,6 +170,13 @@ export type AccountRecord = Schemas["LoggedIn"]["record"] & OwnFields;
 export type NewAccount = Json<operations["create_record"]["requestBody"]> & OwnFields;
 export type AccountChange = Partial<NewAccount>;
 export type AccountPage = Omit<Schemas["Records"], "items"> & { items: AccountRecord[] };
+/** All checks of the doctor, and when it looked. */
+export type Checkup = Schemas["Checkup"];
+export type Check = Schemas["Check"];
+/** A limit in use, and how many jobs it binds. */
+export type LimitInUse = Schemas["Limit"];
+/** A setting of the server's process. */
+export type Setting = Schemas["Setting"];
 /** A login of a superuser, and the server that it is at. */
 export type Me = Omit<Schemas["Me"], "record"> & { record: AccountRecord };
 export type Login = Omit<Schemas["LoggedIn"], "record"> & { record: AccountRecord };

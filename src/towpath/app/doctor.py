@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from towpath.app.checkup import NAMED, Check, Verdict, ok, problem, some, warning
+from towpath.app.checkup import (
+    NAMED,
+    Check,
+    Verdict,
+    ok,
+    problem,
+    remedies_for,
+    some,
+    warning,
+)
 from towpath.app.connect import Database, sqlite_path, without_password
 from towpath.app.upkeep import PRUNE_EVERY
 from towpath.app.webhook_doctor import WebhookDoctor
@@ -216,10 +225,24 @@ class Doctor:
         behind = [each for each in late if each not in idle]
         if idle:
             message = f"no worker serves {some(map(self._backlog, idle))}"
-            yield problem("workers", message, "start a worker for the topic, or pause it")
+            topics = [each.topic for each in idle]
+            yield problem(
+                "workers",
+                message,
+                "start a worker for the topic, or pause it",
+                code="no_worker",
+                about=topics,
+                remedies=remedies_for(topics, "Pause {}", "/api/topics/{}/pause"),
+            )
         if behind:
             message = f"workers fall behind on {some(map(self._backlog, behind))}"
-            yield warning("workers", message, "start more workers, or raise their concurrency")
+            yield warning(
+                "workers",
+                message,
+                "start more workers, or raise their concurrency",
+                code="behind",
+                about=[each.topic for each in behind],
+            )
         if not late:
             yield ok("workers", f"{len(live)} live, no ready job has waited {self._waited}")
 
@@ -232,7 +255,8 @@ class Doctor:
                 "start workers with the code that enqueues these jobs, or cancel the jobs; each "
                 "fails an hour after a worker first gave it back"
             )
-            yield warning("tasks", message, advice)
+            about = [each.topic for each in put_off]
+            yield warning("tasks", message, advice, code="unknown_tasks", about=about)
         else:
             yield ok("tasks", "no job waits for a worker that knows its task and its arguments")
 
@@ -244,17 +268,22 @@ class Doctor:
         silent = [each for each in self._run(sessions.list_sessions()) if self._is_silent(each)]
         if overdue:
             message = f"delayed jobs are due but not ready: {some(map(_late, overdue))}"
-            yield problem("upkeep", message, advice)
+            about = [each.topic for each in overdue]
+            yield problem("upkeep", message, advice, code="overdue_jobs", about=about)
         if ended:
             message = f"leases have ended but are not taken back: {some(map(_late, ended))}"
-            yield problem("upkeep", message, advice)
+            about = [each.topic for each in ended]
+            yield problem("upkeep", message, advice, code="ended_leases", about=about)
         if unfired:
             which = (f"{each.topic} (late by {spoken(each.by)})" for each in unfired)
-            yield problem("upkeep", f"schedules did not fire: {some(which)}", advice)
+            message = f"schedules did not fire: {some(which)}"
+            about = [each.topic for each in unfired]
+            yield problem("upkeep", message, advice, code="late_schedules", about=about)
         if silent:
             names = (f"{each.worker} ({spoken(each.silent)})" for each in silent)
             message = f"workers are silent but not declared dead: {some(names)}"
-            yield problem("upkeep", message, advice)
+            about = [each.worker for each in silent]
+            yield problem("upkeep", message, advice, code="silent_workers", about=about)
         if spent := self._run(facts.spent_tokens(PRUNE_EVERY + self._patience)):
             message = f"{spent[0].jobs} spent passes and revoked tokens have expired but are left"
             yield warning("upkeep", message, advice)

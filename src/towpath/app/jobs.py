@@ -31,6 +31,7 @@ from towpath.app.reservations import Reservations, ReserveRequest
 from towpath.app.waiters import Waiters
 from towpath.model.channels import stream_of
 from towpath.model.event import Event, StreamEnd
+from towpath.model.flows import FlowGraph, FlowSummary
 from towpath.model.instants import Duration
 from towpath.model.job import Failure, Job, Lease, LogLine, Said
 from towpath.model.pages import JobBrief, Listed, Total
@@ -45,6 +46,7 @@ from towpath.operation import Operation, answered
 from towpath.store import (
     admin,
     facts,
+    graphs,
     job_output,
     listing,
     lookup,
@@ -66,6 +68,7 @@ log: Final = logging.getLogger("towpath")
 
 PURGE_AT_ONCE: Final = 1_000
 MOST_SHOWN: Final = 20  # failed jobs beside their groups
+MOST_FLOWS: Final = 100  # of one page
 
 
 class Jobs:
@@ -228,6 +231,20 @@ class Jobs:
         return reasons(
             found, await self._app.arun(facts.around(found, self._app.settings.dead_after))
         )
+
+    async def aflow(self, job: JobRef) -> FlowGraph:
+        """Read the jobs that wait for each other around a job, at most 500 of them."""
+        seq = (await self.afind(job)).seq
+        return await self._app.arun(graphs.flow(seq, self._app.settings.redact))
+
+    async def aflows(
+        self, *, before: int | None = None, limit: int = 20
+    ) -> tuple[list[FlowSummary], int | None]:
+        """Read a page of flows, newest first, and the `before` of the next page.
+
+        A flow is named by its last job; of each flow up to 100 jobs are counted.
+        """
+        return await self._app.arun(_flows(self._app, before, limit))
 
     async def afailures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failures among the last hundred tries of a job, oldest first."""
@@ -555,6 +572,20 @@ class Jobs:
         found = self.find(job)
         return reasons(found, self._app.run(facts.around(found, self._app.settings.dead_after)))
 
+    def flow(self, job: JobRef) -> FlowGraph:
+        """Read the jobs that wait for each other around a job, at most 500 of them."""
+        seq = self.find(job).seq
+        return self._app.run(graphs.flow(seq, self._app.settings.redact))
+
+    def flows(
+        self, *, before: int | None = None, limit: int = 20
+    ) -> tuple[list[FlowSummary], int | None]:
+        """Read a page of flows, newest first, and the `before` of the next page.
+
+        A flow is named by its last job; of each flow up to 100 jobs are counted.
+        """
+        return self._app.run(_flows(self._app, before, limit))
+
     def failures(self, job: JobRef, *, connection: object = None) -> list[Failure]:
         """Read the failures among the last hundred tries of a job, oldest first."""
         return self._app.run(lookup.failures(job_id(job)), connection)
@@ -716,6 +747,13 @@ class Jobs:
     ) -> Listed[JobBrief]:
         """Read a page as `page` does, without payloads; a preview shows their beginnings."""
         return self._listing.briefs(page(filters), at_least_one(most, "most"), counts=counts)
+
+
+def _flows(
+    app: "App", before: int | None, limit: int
+) -> Operation[tuple[list[FlowSummary], int | None]]:
+    at_least_one(limit, "limit")
+    return graphs.flows(before, min(limit, MOST_FLOWS), app.settings.redact)
 
 
 def _throughput(topic: str | None, minutes: int) -> Operation[list[Minute]]:

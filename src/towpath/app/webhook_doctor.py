@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from towpath.app.checkup import Check, ok, problem, some, warning
+from towpath.app.checkup import Check, ok, problem, remedies_for, some, warning
 from towpath.model.instants import as_timedelta, spoken
 from towpath.operation import Operation
 from towpath.store import webhook_facts as facts
@@ -37,7 +37,15 @@ class WebhookDoctor:
         if stopped:
             names = (f"{each.id} on {each.channel} ({each.why})" for each in stopped)
             message = f"subscriptions are stopped, and their events wait: {some(names)}"
-            yield warning("webhooks", message, "repair the receivers, and enable the subscriptions")
+            ids = [str(each.id) for each in stopped]
+            yield warning(
+                "webhooks",
+                message,
+                "repair the receivers, and enable the subscriptions",
+                code="stopped_subscriptions",
+                about=ids,
+                remedies=remedies_for(ids, "Enable {}", "/api/webhooks/{}/enable"),
+            )
         if not (behind or late.waiting or stopped):
             yield ok("webhooks", "no event and no attempt is late, no subscription is stopped")
 

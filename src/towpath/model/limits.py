@@ -1,5 +1,6 @@
 """Limits: how many jobs of a key run at once, and how often one of them starts."""
 
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -53,6 +54,7 @@ class LimitInUse(Struct, frozen=True, kw_only=True):
     burst: int
     running: int
     blocked: int
+    free_at: datetime | None = None  # when the pace allows the next start
 
 
 class Gauge(Struct):

@@ -17,9 +17,11 @@ from towpath.server.inputs import Input
 from towpath.server.outputs import (
     NO_OPTIONS,
     Items,
+    JobBriefShown,
     JobShown,
     ResponseBody,
     all_shown,
+    brief_shown,
     job_shown,
     shown,
 )
@@ -67,6 +69,44 @@ class JobDetailShown(JobShown, kw_only=True):
     children: int  # jobs that wait or waited for it
     hidden: int  # values in payload and result that are shown only if they are revealed
     why_unreadable: str | None  # set if this version cannot read its options and payload
+
+
+class EdgeShown(ResponseBody):
+    """A job, and one that waits for it."""
+
+    parent: UUID
+    child: UUID
+
+
+class FlowGraphShown(ResponseBody):
+    """The jobs that wait for each other, directly or through others."""
+
+    nodes: list[JobBriefShown]
+    edges: list[EdgeShown]
+    gone: int  # jobs that are forgotten already
+    whole: bool  # false: there are more
+
+
+class FlowShown(ResponseBody):
+    """A flow: its last job, and how many of its jobs are in each state."""
+
+    job: JobBriefShown
+    jobs: dict[str, int]  # by state; `gone` counts those that are forgotten
+    whole: bool  # false: there are more
+
+
+class FlowPage(ResponseBody):
+    """A page of flows, newest first."""
+
+    items: list[FlowShown]
+    next: str | None  # pass it as `before` to read the next page
+
+
+class FlowsWanted(Input):
+    """Which page of flows is read."""
+
+    before: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
 Part = Annotated[
@@ -189,6 +229,38 @@ async def why(request: Request, id: UUID) -> Items[ReasonShown]:
     """Read why a job waits, runs, failed or is kept, and what can be done about it."""
     job = await request.job("manage", id, any_version=True)
     return Items(items=[_reason(each) for each in await request.app.jobs.awhy(job)])
+
+
+@routes.get("/api/jobs/{id}/flow")
+async def flow(request: Request, id: UUID) -> FlowGraphShown:
+    """Read the jobs that wait for each other around a job, breadth first, at most 500.
+
+    Only superusers may: the other jobs may belong to other callers.
+    """
+    request.require_superuser()
+    found = await request.app.jobs.aflow(await request.job("manage", id, any_version=True))
+    return FlowGraphShown(
+        nodes=[brief_shown(each) for each in found.nodes],
+        edges=[EdgeShown(parent=parent, child=child) for parent, child in found.edges],
+        gone=found.gone,
+        whole=found.whole,
+    )
+
+
+@routes.get("/api/flows")
+async def flows(request: Request, query: FlowsWanted) -> FlowPage:
+    """Read a page of flows, newest first. A page may be empty; while `next` is set, more follow.
+
+    Of each flow up to 100 jobs are counted.
+    """
+    request.require_superuser()
+    found, next_at = await request.app.jobs.aflows(before=query.before, limit=query.limit)
+    return FlowPage(
+        items=[
+            FlowShown(job=brief_shown(each.job), jobs=each.jobs, whole=each.whole) for each in found
+        ],
+        next=None if next_at is None else str(next_at),
+    )
 
 
 def _detail(job: Job, around: Surroundings, redact: str) -> JobDetailShown:

@@ -8,6 +8,7 @@ from towpath import App
 from towpath.model.access import Access
 from towpath.server.authentication import ANONYMOUS, Authentication
 from towpath.server.bodies import Bodies, Receive, Scope
+from towpath.server.checkups import Checkups
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
@@ -23,6 +24,7 @@ class Shared:
         self.metrics = Metrics()
         self.noted_workers: dict[str, float] = {}  # when a worker without a session was last stored
         self.readiness = Readiness(app)
+        self.checkups = Checkups(app)
         self.closing = asyncio.Event()  # set: requests stop waiting for jobs
         self.live: set[object] = set()  # the sessions of WebSockets
         self.origins: frozenset[str] = frozenset()  # other sites whose pages may connect

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from towpath.model.instants import instant
+from towpath.model.instants import as_datetime, instant
 from towpath.model.job import Job, Lease
 from towpath.model.limits import LATE, Gauge, Limit, LimitInUse
 from towpath.operation import Changed, Mode, Operation, Steps
@@ -67,6 +67,7 @@ class LimitRow(NamedTuple):
     burst: int
     running: int
     blocked: int
+    free_at: int | None
 
 
 class sql(Statements):
@@ -189,7 +190,18 @@ def list_limits() -> Operation[list[LimitInUse]]:
     """Read every limit that is in use."""
 
     def steps() -> Steps[list[LimitInUse]]:
-        return [LimitInUse(**row._asdict()) for row in (yield from sql.list_limits())]
+        return [
+            LimitInUse(
+                key=row.key,
+                concurrency=row.concurrency,
+                pace=row.pace,
+                burst=row.burst,
+                running=row.running,
+                blocked=row.blocked,
+                free_at=None if row.free_at is None else as_datetime(row.free_at),
+            )
+            for row in (yield from sql.list_limits())
+        ]
 
     return Operation("list_limits", steps, Mode.SCAN, autocommit=True)
 

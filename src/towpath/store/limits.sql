@@ -213,7 +213,8 @@ select key from found where key is not null limit :limit;
 -- name: list_limits
 select l.key, l.concurrency, l.pace, l.burst,
        (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
-       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null) as blocked
+       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null) as blocked,
+       l.free_at
   from towpath.limits l order by l.key;
 
 -- Locked, and looked at again: a job may have come under it since.
