@@ -2,6 +2,8 @@
 
 import type { ComponentType } from "preact";
 
+import { Channel } from "./pages/channels/Channel.tsx";
+import { Channels } from "./pages/channels/Channels.tsx";
 import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { matched } from "./router.ts";
@@ -21,11 +23,14 @@ export const PAGES: readonly Page[] = [
   { path: "/", title: "Jobs", under: "/jobs", show: Jobs },
   { path: "/jobs", title: "Jobs", under: "/jobs", show: Jobs },
   { path: "/jobs/{id}", title: "Job", under: "/jobs", show: Job },
+  { path: "/channels", title: "Channels", under: "/channels", show: Channels },
+  { path: "/channels/{channel}", title: "Channel", under: "/channels", show: Channel },
 ];
 
 /** The side bar, in its order; a page that does not exist yet is left out. */
 export const NAVIGATION: readonly { path: string; title: string }[] = [
   { path: "/jobs", title: "Jobs" },
+  { path: "/channels", title: "Channels" },
 ];
 
 /** The page of a path, with the parts of the path. */

@@ -31,6 +31,13 @@ export function percent(share: number): string {
   return PERCENT.format(share).replace("%", " %");
 }
 
+/** "512 B", "40 KB", "3.1 MB", "1.2 GB". */
+export function bytes(size: number): string {
+  if (size < 1024) return `${size} B`;
+  if (size < 1024 ** 2) return `${Math.round(size / 1024)} KB`;
+  return size < 1024 ** 3 ? `${(size / 1024 ** 2).toFixed(1)} MB` : `${(size / 1024 ** 3).toFixed(1)} GB`;
+}
+
 /** "35 ms", "1.2 s", "4 min 3 s", "2 h 5 min", "3 d 4 h". */
 export function duration(milliseconds: number): string {
   const ms = Math.max(0, milliseconds);

@@ -5,7 +5,7 @@ import { Button, Confirmed } from "../../parts/Button.tsx";
 import { Mark, markOf } from "../../parts/Mark.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { percent, plain, short } from "../../words.ts";
+import { bytes, percent, plain, short } from "../../words.ts";
 import { type Verb, labelOf, verbsOf } from "./acts.ts";
 import type { Row } from "./list.ts";
 
@@ -75,7 +75,7 @@ function What({ job }: { job: JobBrief }) {
     const text = plain(job.lastError);
     return <bdi title={text}>{text}</bdi>;
   }
-  return <bdi class="note mono">{job.preview === null ? `${size(job.size)} of payload` : plain(job.preview)}</bdi>;
+  return <bdi class="note mono">{job.preview === null ? `${bytes(job.size)} of payload` : plain(job.preview)}</bdi>;
 }
 
 function Acts({ job, run }: { job: JobBrief; run: (verb: Verb) => Promise<void> }) {
@@ -103,9 +103,4 @@ function Acts({ job, run }: { job: JobBrief; run: (verb: Verb) => Promise<void> 
       })}
     </>
   );
-}
-
-function size(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
-  return bytes < 1024 ** 2 ? `${Math.round(bytes / 1024)} KB` : `${(bytes / 1024 ** 2).toFixed(1)} MB`;
 }
