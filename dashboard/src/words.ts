@@ -22,6 +22,11 @@ export function number(value: number): string {
   return NUMBERS.format(value);
 }
 
+/** "1,204", or "100,000+" if there may be more. */
+export function atLeast(value: number, isExact: boolean): string {
+  return number(value) + (isExact ? "" : "+");
+}
+
 /** "1 job", "1,204 jobs". */
 export function counted(value: number, one: string, many = `${one}s`): string {
   return `${number(value)} ${value === 1 ? one : many}`;

@@ -283,6 +283,25 @@ test("a time range is in the address, and leaves out what is older", async () =>
   await page.locator("text=No job fits").waitFor();
 });
 
+test("the counts are those of the lists, and the statistics those of the range", async () => {
+  /** US6-6 */
+  await jobOfEachState("counted");
+  const page = await open("/jobs?range=all");
+  const stats = await towpath.jobs.stats();
+  const tab = (status: string) => page.locator("nav.tabs a", { hasText: status }).locator("small");
+  for (const status of ["pending", "processing", "completed", "failed", "cancelled"] as const) {
+    const { total } = await towpath.jobs.page({ status, count: true, limit: 1 });
+    await tab(status).waitFor();
+    assert.equal(await tab(status).innerText(), total?.count.toLocaleString("en"), status);
+  }
+  const rate = `${Number(((stats.successRate ?? 0) * 100).toFixed(1))} %`;
+  await page.locator(".figures", { hasText: `Success rate ${rate}` }).waitFor();
+
+  await page.goto(`${SERVER}/jobs?topic=counted`);
+  await page.locator(".figures", { hasText: "Success rate 50 %" }).waitFor(); // one of two that ended
+  assert.match(await page.locator(".figures").innerText(), /Average execution \d[\d.]* m?s/);
+});
+
 test("what others wrote is shown as text", async () => {
   /** X1 */
   const hostile = `<script>alert(1)</script><img src=x onerror=alert(1)>\u001b[31mred\u001b[0m \u202edesrever ${"w".repeat(300)}`;

@@ -8,7 +8,7 @@ import { Button } from "../../parts/Button.tsx";
 import { counts } from "../../parts/live.ts";
 import { Mark } from "../../parts/Mark.tsx";
 import { type Query, filter, href, place } from "../../router.ts";
-import { duration, number, percent } from "../../words.ts";
+import { atLeast, number } from "../../words.ts";
 import { type Filters, SPANS, STATES, STATUSES } from "./filters.ts";
 
 /** What another choice takes back: the place in the list. */
@@ -17,19 +17,18 @@ export const FROM_START: Query = { before: null, after: null, page: null };
 export function Tabs({ chosen }: { chosen: Status | undefined }) {
   const kept = Object.fromEntries(place.value.query);
   const address = (status: Status | null) => href("/jobs", { ...kept, ...FROM_START, state: null, status });
-  // What was completed is counted as the list would, which is bounded; the others are in the counts.
-  const completed = useAsk((signal) => api.jobs.page({ status: "completed", limit: 1, count: true, signal }), []);
   const known = counts.value;
   const figures: Partial<Record<Status, string>> = known
     ? {
-        pending: number(known.pending),
+        pending: atLeast(known.pending, known.exact),
         processing: number(known.processing),
-        failed: number(known.buried),
-        cancelled: number(known.cancelled),
+        failed: atLeast(known.failed, known.exact),
+        cancelled: atLeast(known.cancelled, known.exact),
       }
     : {};
-  const total = completed.value?.total;
-  if (total) figures.completed = number(total.count) + (total.exact ? "" : "+");
+  // What the list holds, not what has ever been completed.
+  const completed = known?.completedNow;
+  if (completed) figures.completed = atLeast(completed.count, completed.exact);
   return (
     <nav class="tabs" aria-label="Status">
       <a href={address(null)} aria-current={chosen ? undefined : "true"}>
@@ -42,23 +41,6 @@ export function Tabs({ chosen }: { chosen: Status | undefined }) {
         </a>
       ))}
     </nav>
-  );
-}
-
-/** The statistics of the drawing. */
-export function Statistics() {
-  const known = counts.value;
-  if (!known) return <div class="figures" />;
-  return (
-    <div class="figures">
-      <span>
-        Success rate <b>{known.successRate === null ? "–" : percent(known.successRate)}</b>
-      </span>
-      <span>
-        Average execution <b>{known.avgExecutionTime === null ? "–" : duration(known.avgExecutionTime)}</b>
-      </span>
-      <span class="note">of all jobs that have ended</span>
-    </div>
   );
 }
 

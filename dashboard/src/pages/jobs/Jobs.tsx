@@ -12,9 +12,10 @@ import { Table } from "../../parts/Table.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { filter, go, href, place } from "../../router.ts";
 import { pageSize } from "../../settings.ts";
-import { counted, number } from "../../words.ts";
-import { FROM_START, FilterBar, Statistics, Tabs } from "./FilterBar.tsx";
+import { atLeast, counted, number } from "../../words.ts";
+import { FROM_START, FilterBar, Tabs } from "./FilterBar.tsx";
 import { JobRow } from "./Row.tsx";
+import { Statistics } from "./Statistics.tsx";
 import { LABELS, type Verb, run, runAll, verbsOf } from "./acts.ts";
 import { type Filters, ORDERS, type Order, described, filtersOf, fits, isNarrowed } from "./filters.ts";
 import { type JobList, type Rows, useJobList } from "./list.ts";
@@ -47,7 +48,7 @@ export function Jobs() {
         />
       </Head>
       <Tabs chosen={filters.status} />
-      <Statistics />
+      <Statistics topic={filters.topic} />
       <FilterBar filters={filters} />
       {list.error !== undefined && <ErrorNote error={list.error} again={list.again} what="The jobs could not be read" />}
       {value && value.fresh > 0 && (
@@ -163,13 +164,13 @@ function Pages({ value, filters, size }: { value: Rows; filters: Filters; size: 
   const orders = (Object.keys(ORDERS) as Order[]).filter((each) => each !== "next" || filters.state === "ready" || filters.state === "delayed");
   return (
     <Pager
-      where={`Page ${number(page)}${pages ? ` of ${number(pages)}${total.exact ? "" : "+"}` : ""}`}
+      where={`Page ${number(page)}${pages ? ` of ${atLeast(pages, total.exact)}` : ""}`}
       prev={prev ? step(isOldest ? "before" : "after", prev, page - 1) : undefined}
       next={next ? step(isOldest ? "after" : "before", next, page + 1) : undefined}
       note={
         <>
           {number(value.rows.length)}
-          {total && ` of ${number(total.count)}${total.exact ? "" : "+"}`} jobs ·{" "}
+          {total && ` of ${atLeast(total.count, total.exact)}`} jobs ·{" "}
           <Menu
             kind="quiet"
             label={ORDERS[order]}
