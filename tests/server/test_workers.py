@@ -18,6 +18,10 @@ def test_a_worker_tells_where_it_runs_and_what_it_holds(web, root, clock):
     assert (worker["pid"], worker["concurrency"], worker["leases"]) == (os.getpid(), 5, 2)
     assert [job["preview"] for job in worker["jobs"]] == ['{"password":"•••"}'] * 2
     assert [(each["topic"], each["leases"]) for each in said["unnamed"]] == [("mail", 1)]
+    assert not worker["late"]
+    clock.advance(web.app.settings.beat_every * 3)
+    [worker] = web.get("/api/workers", as_=root).json()["items"]
+    assert (worker["live"], worker["late"]) == (True, True)
     clock.advance(web.app.settings.dead_after)
     [worker] = web.get("/api/workers", as_=root).json()["items"]
     assert not worker["live"]

@@ -2725,6 +2725,7 @@ export interface components {
             beatAt: string;
             silent: number;
             live: boolean;
+            late: boolean;
             stopping: boolean;
             host: string | null;
             pid: number | null;

@@ -10,8 +10,11 @@ from towpath.model.sessions import RemoteWorker, Session
 from towpath.server.outputs import JobBriefShown, ResponseBody, brief_shown, shown
 from towpath.server.request import Request
 from towpath.server.routes import Routes
+from towpath.settings import Settings
 
 routes: Final = Routes("workers")
+
+LATE_AFTER: Final = 2.5  # heartbeats
 
 
 class WorkerShown(ResponseBody):
@@ -24,6 +27,7 @@ class WorkerShown(ResponseBody):
     beat_at: datetime  # its last heartbeat or request
     silent: float
     live: bool
+    late: bool  # its session has missed two heartbeats
     stopping: bool  # it was asked to stop
     host: str | None
     pid: int | None
@@ -57,12 +61,10 @@ async def list_workers(request: Request) -> WorkersShown:
     while they hold one.
     """
     request.require("manage")
-    sessions, dead_after = request.app.sessions, request.app.settings.dead_after
+    sessions, settings = request.app.sessions, request.app.settings
     jobs = await sessions.ajobs()
-    known = [
-        _shown(each, dead_after, jobs.get(each.session, ())) for each in await sessions.alist()
-    ]
-    remote = [_shown(each, dead_after) for each in await sessions.aremote()]
+    known = [_shown(each, settings, jobs.get(each.session, ())) for each in await sessions.alist()]
+    remote = [_shown(each, settings) for each in await sessions.aremote()]
     unnamed = [shown(UnnamedShown, each) for each in await sessions.aunnamed()]
     return WorkersShown(items=known + remote, unnamed=unnamed)
 
@@ -79,17 +81,19 @@ async def stop_worker(request: Request, session: int) -> None:
 
 
 def _shown(
-    worker: Session | RemoteWorker, dead_after: float, jobs: Sequence[JobBrief] = ()
+    worker: Session | RemoteWorker, settings: Settings, jobs: Sequence[JobBrief] = ()
 ) -> WorkerShown:
     place = worker.place
+    silent = worker.silent.total_seconds()
     return WorkerShown(
         session=None if worker.session is None else str(worker.session),
         worker=worker.worker,
         topics=list(worker.topics),
         started_at=worker.started_at,
         beat_at=worker.beat_at,
-        silent=worker.silent.total_seconds(),
-        live=is_live(worker, dead_after),
+        silent=silent,
+        live=is_live(worker, settings.dead_after),
+        late=worker.session is not None and silent >= LATE_AFTER * settings.beat_every,
         stopping=worker.stopping,
         host=place.host,
         pid=place.pid,
