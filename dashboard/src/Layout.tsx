@@ -18,6 +18,7 @@ export function Layout({ under, title, children }: { under: string; title: strin
   const before = useRef(path);
   useEffect(() => {
     document.title = `${title} · Towpath`;
+    document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     if (before.current === path) return;
     before.current = path;
     // As after a load: the top of the page, where a screen reader begins to read.

@@ -6,6 +6,10 @@ import { Channel } from "./pages/channels/Channel.tsx";
 import { Channels } from "./pages/channels/Channels.tsx";
 import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
+import { Overview } from "./pages/overview/Overview.tsx";
+import { Topic } from "./pages/topics/Topic.tsx";
+import { Topics } from "./pages/topics/Topics.tsx";
+import { Workers } from "./pages/Workers.tsx";
 import { matched } from "./router.ts";
 
 /** A page gets the parts of its path. */
@@ -20,16 +24,22 @@ export interface Page {
 }
 
 export const PAGES: readonly Page[] = [
-  { path: "/", title: "Jobs", under: "/jobs", show: Jobs },
+  { path: "/", title: "Overview", under: "/", show: Overview },
   { path: "/jobs", title: "Jobs", under: "/jobs", show: Jobs },
   { path: "/jobs/{id}", title: "Job", under: "/jobs", show: Job },
+  { path: "/topics", title: "Topics", under: "/topics", show: Topics },
+  { path: "/topics/{topic}", title: "Topic", under: "/topics", show: Topic },
+  { path: "/workers", title: "Workers", under: "/workers", show: Workers },
   { path: "/channels", title: "Channels", under: "/channels", show: Channels },
   { path: "/channels/{channel}", title: "Channel", under: "/channels", show: Channel },
 ];
 
 /** The side bar, in its order; a page that does not exist yet is left out. */
 export const NAVIGATION: readonly { path: string; title: string }[] = [
+  { path: "/", title: "Overview" },
   { path: "/jobs", title: "Jobs" },
+  { path: "/topics", title: "Topics" },
+  { path: "/workers", title: "Workers" },
   { path: "/channels", title: "Channels" },
 ];
 

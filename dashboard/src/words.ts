@@ -89,7 +89,8 @@ export function plain(text: string): string {
   });
 }
 
-function rough(ms: number): string {
+/** "8 s", "12 min", "1 h 4 min". */
+export function rough(ms: number): string {
   if (ms < MINUTE) return `${Math.floor(ms / SECOND)} s`;
   if (ms < HOUR) return `${Math.floor(ms / MINUTE)} min`;
   return two(ms, HOUR, "h", MINUTE, "min");

@@ -14,7 +14,7 @@ import pytest
 import hatch_build
 from tests.browser.mounted import EMAIL, PASSWORD
 from tests.clients.node import install, installed, run
-from tests.clients.serving import serving, with_superuser
+from tests.clients.serving import SOURCE, serving, with_superuser
 
 HERE = Path(__file__).parent
 TESTS = sorted(path.name for path in (HERE / "dashboard").glob("*.test.ts"))
@@ -27,6 +27,13 @@ def install_packages():
     install()
     install(HERE)
     install(hatch_build.DASHBOARD)
+
+
+def worker_of(place) -> dict[str, str]:
+    """Return what a test needs to start a worker of its own on the same database."""
+    database, needed = place
+    given = {"TOWPATH_TEST_PYTHON": sys.executable, "TOWPATH_TEST_DATABASE": database}
+    return given | {"PYTHONPATH": str(SOURCE), "TOWPATH_SCHEMA": needed.get("schema", "towpath")}
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +54,8 @@ def test_the_parts_of_the_dashboard_that_need_no_page():
 def test_the_dashboard(durable_place, tmp_path, name):
     """US6: each file says which line."""
     with serving(durable_place, tmp_path) as started:
-        run("--test", f"dashboard/{name}", cwd=HERE, **with_superuser(started))
+        given = with_superuser(started) | worker_of(durable_place)
+        run("--test", f"dashboard/{name}", cwd=HERE, **given)
 
 
 def test_the_first_superuser_is_made_in_the_dashboard(durable_place, tmp_path):

@@ -4,7 +4,7 @@ import { useComputed } from "@preact/signals";
 
 import { now } from "../asking.ts";
 import { ahead } from "../client.ts";
-import { clock, duration, relative, whole } from "../words.ts";
+import { clock, duration, relative, rough, whole } from "../words.ts";
 
 type Instant = string | number | Date | null | undefined;
 
@@ -26,11 +26,11 @@ export function Time({ at, as = "ago" }: { at: Instant; as?: "ago" | "clock" }) 
 }
 
 /** How long something took, or has taken so far. */
-export function Took({ from, to }: { from: Instant; to?: Instant }) {
+export function Took({ from, to, isRough }: { from: Instant; to?: Instant; isRough?: boolean }) {
   const text = useComputed(() => {
     if (from === null || from === undefined) return "–";
     const end = to ? new Date(to).getTime() : now.value + ahead.value;
-    return duration(end - new Date(from).getTime());
+    return (isRough ? rough : duration)(Math.max(0, end - new Date(from).getTime()));
   });
   return <span>{text}</span>;
 }

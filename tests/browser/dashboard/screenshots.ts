@@ -8,9 +8,15 @@ import { channelScenes } from "./scenes.ts";
 
 /** The pages, by the names of their pictures; a new page is a line here. */
 const PAGES: Record<string, string> = {
+  overview: "/",
+  "overview-week": "/?range=week",
   jobs: "/jobs",
   "jobs-failed": "/jobs?status=failed",
   "jobs-none": "/jobs?topic=nothing",
+  topics: "/topics",
+  "topics-none": "/topics?find=nothing",
+  topic: "/topics/mail",
+  workers: "/workers",
   login: "/login",
   setup: "/setup",
   "not-found": "/elsewhere",

@@ -1,0 +1,140 @@
+/** One topic: its figures over time, its limits, and what can be done to it. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+
+import { useAsk } from "../../asking.ts";
+import { type TopicDetail, api } from "../../client.ts";
+import { Head } from "../../Layout.tsx";
+import type { PageParts } from "../../pages.ts";
+import { useChanges } from "../../parts/live.ts";
+import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
+import { useSeldom } from "../../parts/seldom.ts";
+import { Took } from "../../parts/Time.tsx";
+import { href } from "../../router.ts";
+import { counted, duration, number, plain } from "../../words.ts";
+import { Backlog, Ended, Failures, Lengths, WorkersNow, emptiedIn } from "../overview/cards.tsx";
+import { ChooseSpan, chosenSpan } from "../overview/range.tsx";
+import { KickFailed, PauseOrResume, Purge, ServedBy } from "./acts.tsx";
+import { figure } from "./Topics.tsx";
+
+export function Topic({ topic: name = "" }: PageParts) {
+  const span = chosenSpan();
+  const at = useSignal<number | null>(null);
+  const { minutes, step } = span;
+  const asked = useAsk((signal) => api.topics.get(name, { signal }), [name]);
+  useChanges((topics) => (!topics || topics.has(name)) && asked.again());
+  const series = useAsk((signal) => api.jobs.history({ topic: name, minutes, step, signal }), [name, minutes, step]);
+  useSeldom(series.again, 5_000);
+  const topic = asked.value;
+  return (
+    <>
+      <Head
+        title={
+          <>
+            Topic <bdi>{plain(name)}</bdi>
+          </>
+        }
+      >
+        <ChooseSpan />
+      </Head>
+      {asked.error !== undefined && <ErrorNote error={asked.error} again={asked.again} />}
+      {!topic && asked.error === undefined && <Loading />}
+      {topic && (
+        <>
+          <div class="bar">
+            <a class="button" href={href("/jobs", { topic: name })}>
+              Jobs
+            </a>
+            <PauseOrResume topic={topic} />
+            <KickFailed topic={topic} />
+            <Purge topic={topic} />
+          </div>
+          <Figures topic={topic} />
+          <div class="two">
+            <div class="stack">
+              <Ended series={series} span={span} at={at} />
+              <Lengths series={series.value} at={at} topic={name} />
+              <Backlog series={series} at={at} topic={topic} />
+            </div>
+            <div class="stack">
+              <Limits of={topic.limits} />
+              <Failures span={span} topic={name} />
+              <WorkersNow topic={name} />
+            </div>
+          </div>
+        </>
+      )}
+    </>
+  );
+}
+
+function Figures({ topic }: { topic: TopicDetail }) {
+  return (
+    <dl class="facts">
+      <Fact name="Ready">
+        {number(topic.ready)}
+        {topic.oldestAt && (
+          <small>
+            oldest <Took from={topic.oldestAt} isRough />
+          </small>
+        )}
+      </Fact>
+      <Fact name="Delayed">{number(topic.delayed)}</Fact>
+      <Fact name="Blocked">{number(topic.blocked)}</Fact>
+      <Fact name="Running">{number(topic.reserved)}</Fact>
+      <Fact name="Failed">{number(topic.buried)}</Fact>
+      <Fact name="Per minute">
+        {figure(topic.rate.completed)}
+        <small>{topic.rate.failed > 0 ? `${figure(topic.rate.failed)} failed` : emptiedIn(topic)}</small>
+      </Fact>
+      <Fact name="Run time">
+        {topic.avgExecutionTime === null ? "–" : duration(topic.avgExecutionTime)}
+        <small>on average</small>
+      </Fact>
+      <Fact name="Served by">
+        <small>
+          <ServedBy topic={topic} />
+        </small>
+      </Fact>
+    </dl>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Limits({ of }: { of: TopicDetail["limits"] }) {
+  return (
+    <Card title="Limits in use">
+      {of.length ? (
+        <ul class="lines">
+          {of.map((limit) => (
+            <li key={limit.key}>
+              <bdi class="cut" title={plain(limit.key)}>
+                {plain(limit.key)}
+              </bdi>
+              <span class="note">
+                {[
+                  `${number(limit.running)}${limit.concurrency === null ? "" : ` of ${number(limit.concurrency)}`} running`,
+                  limit.rate !== null && `${figure(limit.rate)} per second`,
+                  limit.blocked && counted(limit.blocked, "waits", "wait"),
+                ]
+                  .filter(Boolean)
+                  .join(", ")}
+              </span>
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <p class="note">No job of this topic is under a limit now.</p>
+      )}
+    </Card>
+  );
+}
