@@ -57,6 +57,7 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
         "jobs",
         "accounts",
         "consumers",
+        "dashboard",
         "events",
         "overview",
         "pocketbase",

@@ -1,8 +1,11 @@
 import { Access, Keys, Workers } from "./access.ts";
 import { Accounts } from "./accounts.ts";
 import { Invalid } from "./errors.ts";
+import { Activity } from "./activity.ts";
+import { BulkActs } from "./bulk.ts";
 import { Events } from "./events.ts";
 import { Jobs } from "./jobs.ts";
+import { type LiveHandler, follow } from "./live.ts";
 import type { WebSocketClass } from "./lines.ts";
 import type { Handler } from "./run.ts";
 import { Schedules } from "./schedules.ts";
@@ -46,6 +49,8 @@ export class Towpath {
   readonly workers: Workers;
   readonly keys: Keys;
   readonly access: Access;
+  readonly bulk: BulkActs;
+  readonly activity: Activity;
 
   readonly #transport: Transport;
   readonly #listeners = new Set<AuthListener>();
@@ -67,6 +72,8 @@ export class Towpath {
     this.workers = new Workers(this.#transport);
     this.keys = new Keys(this.#transport);
     this.access = new Access(this.#transport);
+    this.bulk = new BulkActs(this.#transport);
+    this.activity = new Activity(this.events);
   }
 
   /** The token that every call sends; empty without a login, and while a function gives it. */
@@ -166,6 +173,14 @@ export class Towpath {
   /** The accounts of a collection, for superusers. */
   collection(name: "users" | "_superusers"): Accounts {
     return new Accounts(this.#transport, name);
+  }
+
+  /**
+   * Follow the counts of all topics and what changes, for superusers, over lost connections; resolves
+   * when the signal aborts, rejects when the login has ended.
+   */
+  live(handler: LiveHandler, signal: AbortSignal): Promise<void> {
+    return follow(this.#transport, handler, signal);
   }
 
   /** Run the jobs of one or more topics with a function, until the worker is stopped. */

@@ -17,6 +17,10 @@ import type {
 export interface ReadOptions extends CallOptions {
   /** The cursor behind which to read; without it, from the oldest event. */
   after?: string | undefined;
+  /** Instead: begin with the newest so many events. */
+  last?: number | undefined;
+  /** Only events of these types, such as `order.*`; the others count for `limit`. */
+  types?: readonly string[] | undefined;
   /** Default 100, at most 1,000. */
   limit?: number | undefined;
   /** Seconds to wait for the first event, at most 30. */

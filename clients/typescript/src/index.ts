@@ -1,5 +1,7 @@
 /** Jobs in the database you already have: the client and worker of Towpath. */
 
+export { Activity, type ActivityOptions } from "./activity.ts";
+export { BulkActs } from "./bulk.ts";
 export { Towpath, type AuthOptions, type TowpathOptions } from "./client.ts";
 export {
   Conflict,
@@ -35,6 +37,7 @@ export {
 } from "./jobs.ts";
 export { type BuryOptions, Lease, type ReleaseOptions, type Said, type Word } from "./lease.ts";
 export { withJobs, type PocketBaseLike, type PocketBaseOptions } from "./pocketbase.ts";
+export type { LiveHandler } from "./live.ts";
 export type { From } from "./line.ts";
 export type { WebSocketClass } from "./lines.ts";
 export {

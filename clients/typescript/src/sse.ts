@@ -14,7 +14,7 @@ import {
 } from "./line.ts";
 import { type Transport, path, sleep } from "./transport.ts";
 
-const MEDIA = "text/event-stream";
+export const MEDIA = "text/event-stream";
 export const OPENING = 8_000; // milliseconds in which an answer must begin
 export const SILENCE = 37_500; // milliseconds without a byte, which are 2.5 beats of the server
 
@@ -119,7 +119,7 @@ export class ServerSent implements Line {
 }
 
 /** Wait; after so many milliseconds call a function, which may end what is waited for. */
-async function within<T>(limit: number, waiting: Promise<T>, late: () => unknown): Promise<T> {
+export async function within<T>(limit: number, waiting: Promise<T>, late: () => unknown): Promise<T> {
   const timer = setTimeout(late, limit);
   try {
     return await waiting;

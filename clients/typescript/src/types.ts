@@ -91,6 +91,25 @@ export type LogLine = Schemas["Line"];
 export type Heard = Schemas["Said"];
 export type Run = Schemas["Run"];
 
+/** What is done to many jobs. */
+export type BulkVerb = Schemas["BulkVerb"];
+/** Which jobs: ids, or a filter with at least one part. */
+export type BulkChoice = { ids: readonly string[] } | Schemas["BulkFilter"];
+/** What a bulk act would do if it began now. */
+export type BulkPreview = Schemas["BulkPreview"];
+/** One verb for many jobs, and how far it is. */
+export type BulkAct = Schemas["Bulk"];
+
+/** What a person did; the type of its event says what, such as `act.job.requeued`. */
+export interface Act {
+  who: { collection: string; id: string; name: string };
+  /** How many things it was done to. */
+  count: number;
+  /** The network address. */
+  from: string;
+  [about: string]: unknown;
+}
+
 /** A channel, and where it stands. */
 export type Channel = Schemas["Channel"];
 /** An event of a channel. */
@@ -121,6 +140,8 @@ export type LeaseShown = Schemas["Lease"];
 export type Topic = Schemas["Topic"];
 /** A topic with its limits, and the arguments of its task. */
 export type TopicDetail = Schemas["TopicDetail"];
+/** What `live` tells of a topic. */
+export type LiveTopic = Omit<Topic, "rate" | "workers" | "waiting" | "emptyInS">;
 export type WorkerInfo = Schemas["Worker"];
 /** The workers, and the leases of clients that have neither a session nor a name. */
 export type WorkerOverview = Schemas["Workers"];

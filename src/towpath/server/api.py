@@ -21,6 +21,7 @@ from towpath.server import (
     overview,
     system,
     topics,
+    watching,
     webhooks,
     work,
     workers,
@@ -61,6 +62,7 @@ GROUPS: Final[tuple[Routes, ...]] = (
     accounts.keys,
     accounts.access,
     overview.routes,
+    watching.routes,
     system.routes,
 )
 ROUTES: Final[tuple[Route, ...]] = tuple(route for group in GROUPS for route in group.all)

@@ -1,22 +1,19 @@
 """Bulk acts over HTTP: one verb for many jobs. Only for superusers."""
 
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from towpath.model.bulk import Bulk, BulkState, BulkVerb, JobChoice
-from towpath.model.job import Job
+from towpath.model.bulk import Bulk, BulkState
 from towpath.model.states import State, Status
+from towpath.server.bulk_outputs import BulkPreviewShown, BulkShown, bulk_shown, sample_shown
 from towpath.server.inputs import MOST_AT_ONCE, Input, Instant, Key, Seconds, Topic
-from towpath.server.outputs import Items, ResponseBody, shown
+from towpath.server.outputs import Items
 from towpath.server.request import Request
 from towpath.server.routes import Routes
 
 routes: Final = Routes("jobs")
-
-MOST_ERROR: Final = 300  # characters
 
 Verb = Literal["requeue", "kick", "cancel", "delete"]
 Search = Annotated[str, Meta(max_length=255)]
@@ -60,70 +57,6 @@ class BulkInput(BulkQuestion, kw_only=True):
     delay: Seconds = 10.0  # seconds until it begins; until then it can be undone
 
 
-class BulkSample(ResponseBody):
-    """A job that a bulk act would cover."""
-
-    id: UUID
-    seq: int
-    topic: str
-    status: Status
-    state: State
-    key: str | None
-    created_at: datetime
-    last_error: str | None  # its beginning
-
-
-class BulkPreviewShown(ResponseBody):
-    """What a bulk act would do if it began now."""
-
-    count: int
-    exact: bool  # if not, there are at least so many
-    sample: list[BulkSample]  # the first ten
-    up_to: int  # the number of the newest job; give it to begin
-    refused: dict[str, int]  # how many would be refused, by code, as far as that is known
-
-
-class BulkRefused(Struct):
-    """A job that a bulk act left as it was."""
-
-    id: UUID
-    code: str
-
-
-class BulkFilterShown(Struct, omit_defaults=True):
-    """The ids or the filter of a bulk act."""
-
-    ids: list[UUID] | None = None
-    topic: str | None = None
-    state: State | None = None
-    status: Status | None = None
-    key: str | None = None
-    text: str | None = None
-    error: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-class BulkShown(ResponseBody):
-    """A bulk act, and how far it is."""
-
-    id: UUID
-    verb: BulkVerb
-    filter: BulkFilterShown
-    up_to: int
-    by: str
-    created_at: datetime
-    begins_at: datetime
-    ended_at: datetime | None
-    state: BulkState
-    count: int  # how many it would cover when it was made
-    exact: bool  # if not, at least so many
-    looked: int  # at so many jobs so far
-    done: int
-    refused: list[BulkRefused]  # the first hundred
-    refused_count: int
-
-
 class BulkQuery(Input):
     """How many bulk acts to list."""
 
@@ -142,7 +75,7 @@ async def preview_bulk(request: Request, body: BulkQuestion) -> BulkPreviewShown
     return BulkPreviewShown(
         count=found.count,
         exact=found.exact,
-        sample=[_sample(job) for job in found.sample],
+        sample=[sample_shown(job) for job in found.sample],
         up_to=found.up_to,
         refused=dict(found.refused),
     )
@@ -196,41 +129,3 @@ async def _acted(request: Request, what: str, bulk: Bulk, count: int) -> None:
     choice = bulk.choice
     about = {"topic": choice.topic, "status": choice.status, "state": choice.state}
     await request.acted(f"bulk.{what}", bulk=bulk.id, verb=bulk.verb, count=count, **about)
-
-
-def bulk_shown(bulk: Bulk) -> BulkShown:
-    """Return the JSON form of a bulk act."""
-    return BulkShown(
-        id=bulk.id,
-        verb=bulk.verb,
-        filter=_filter(bulk.choice),
-        up_to=bulk.up_to,
-        by=bulk.by,
-        created_at=bulk.created_at,
-        begins_at=bulk.begins_at,
-        ended_at=bulk.ended_at,
-        state=bulk.state,
-        count=bulk.count,
-        exact=bulk.exact,
-        looked=bulk.looked,
-        done=bulk.done,
-        refused=[BulkRefused(each.id, each.code) for each in bulk.refusals],
-        refused_count=bulk.refused,
-    )
-
-
-def _filter(choice: JobChoice) -> BulkFilterShown:
-    return shown(BulkFilterShown, choice)
-
-
-def _sample(job: Job) -> BulkSample:
-    return BulkSample(
-        id=job.id,
-        seq=job.seq,
-        topic=job.topic,
-        status=job.status,
-        state=job.state,
-        key=job.key,
-        created_at=job.created_at,
-        last_error=job.last_error and job.last_error[:MOST_ERROR],
-    )

@@ -181,13 +181,27 @@ class Request:
 
         It may have logged out, or the rules may have changed.
         """
+        if fresh := await self._authenticated_again():
+            await fresh.require_channel(verb, name)
+            self._become(fresh)
+
+    async def check_superuser_again(self) -> None:
+        """Refuse a caller that is no superuser any more; look once a second."""
+        if fresh := await self._authenticated_again():
+            fresh.require_superuser()
+            self._become(fresh)
+
+    async def _authenticated_again(self) -> "Request | None":
+        """Return the request as if it came now; None if that was checked a moment ago."""
         current = await self.app.access.current()
         if current.version == self.access.version and time.monotonic() < self._checked_until:
-            return
+            return None
         fresh = await self.shared.request(self.scope, self.receive, is_open=False)
         fresh.pass_channels = self.pass_channels
         fresh.refuse_if_closed()
-        await fresh.require_channel(verb, name)
+        return fresh
+
+    def _become(self, fresh: "Request") -> None:
         self.access, self.caller, self._rule_fields = fresh.access, fresh.caller, None
         self._checked_until = time.monotonic() + CHECKED_FOR
 

@@ -153,6 +153,8 @@ class Routes:
 
 def _body_type(kind: Any) -> Any:
     """Return the type of the body in `Answer[...]` or beside `Streamed`, or the type itself."""
+    if kind is Streamed:
+        return str
     named = typing.get_args(kind)
     return named[0] if typing.get_origin(kind) is Answer or Streamed in named else kind
 

@@ -9,6 +9,7 @@ from towpath.model.access import Access
 from towpath.server.authentication import ANONYMOUS, Authentication
 from towpath.server.bodies import Bodies, Receive, Scope
 from towpath.server.checkups import Checkups
+from towpath.server.live_counts import LiveCounts
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
@@ -26,6 +27,7 @@ class Shared:
         self.readiness = Readiness(app)
         self.checkups = Checkups(app)
         self.closing = asyncio.Event()  # set: requests stop waiting for jobs
+        self.counts = LiveCounts(app)
         self.live: set[object] = set()  # the sessions of WebSockets
         self.origins: frozenset[str] = frozenset()  # other sites whose pages may connect
         self.document: dict[str, Any] = {}  # the OpenAPI document
