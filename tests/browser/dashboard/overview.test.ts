@@ -19,12 +19,28 @@ async function isShown(page: Page, name: string, wanted: string | number): Promi
   await tile(page, name).locator(`b:text-is("${wanted}")`).waitFor();
 }
 
+test("a topic without a worker is a problem, whose remedy pauses the topic", async () => {
+  /** P1 */
+  await towpath.jobs.enqueue("unserved", {}, { runAt: new Date(Date.now() - 600_000) });
+  const page = await open("/");
+  const finding = page.locator(".finding.problem", { hasText: /No worker serves .*unserved/ });
+  await finding.waitFor();
+  assert.deepEqual(await violations(page), []);
+
+  await finding.locator("button", { hasText: "Pause unserved" }).click();
+
+  await page.locator(".toast", { hasText: "Pause unserved" }).waitFor();
+  await finding.waitFor({ state: "detached" });
+  assert.equal((await towpath.topics.get("unserved")).paused, true);
+});
+
 test("the tiles tell how many jobs the lists hold", async () => {
   /** US6-6 */
   await jobOfEachState("tiles");
   await towpath.jobs.enqueue("tiles", {});
   const page = await open("/");
-  await isShown(page, "ready", 2);
+  const waiting = (await towpath.jobs.stats()).ready;
+  await isShown(page, "ready", waiting);
 
   const held = async (filter: object) => (await towpath.jobs.page({ ...filter, limit: 1, count: true })).total?.count;
   for (const state of ["ready", "delayed", "blocked"] as const) {

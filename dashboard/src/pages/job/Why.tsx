@@ -104,10 +104,11 @@ function OneReason({ reason, job, again }: { reason: Reason; job: JobDetail; aga
   );
 }
 
-export function RemedyButton({ remedy, again }: { remedy: Remedy; again: () => void }) {
+export function RemedyButton({ remedy, again }: { remedy: Remedy; again: (isDone: boolean) => void }) {
   const apply = async () => {
-    if (await act(remedy.label, () => api.apply(remedy))) toast({ text: `Done: ${remedy.label}.` });
-    again();
+    const isDone = await act(remedy.label, () => api.apply(remedy));
+    if (isDone) toast({ text: `Done: ${remedy.label}.` });
+    again(isDone);
     changed();
   };
   const label = <bdi>{remedy.label}</bdi>;

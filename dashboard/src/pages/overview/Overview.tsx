@@ -6,8 +6,9 @@ import { useAsk } from "../../asking.ts";
 import { api } from "../../client.ts";
 import { Head } from "../../Layout.tsx";
 import { counts } from "../../parts/live.ts";
-import { useSeldom } from "../../parts/seldom.ts";
+import { useEvery, useSeldom } from "../../parts/seldom.ts";
 import { Backlog, Ended, Failures, Lengths, WorkersNow } from "./cards.tsx";
+import { Findings } from "./Findings.tsx";
 import { ChooseSpan, chosenSpan } from "./range.tsx";
 import { Tiles } from "./Tiles.tsx";
 
@@ -17,11 +18,13 @@ export function Overview() {
   const { minutes, step } = span;
   const series = useAsk((signal) => api.jobs.history({ minutes, step, signal }), [minutes, step]);
   useSeldom(series.again, 5_000);
+  useEvery(series.again, 60_000);
   return (
     <>
       <Head title="Overview">
         <ChooseSpan />
       </Head>
+      <Findings />
       <Tiles counts={counts.value} series={series.value} span={span} at={at} />
       <div class="two">
         <div class="stack">
