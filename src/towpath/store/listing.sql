@@ -30,17 +30,18 @@ with looked as materialized (
       from {window seq, created_at, priority, topic, key, payload from job} j)
 {found};
 
+-- From the topics to their jobs: SQLite keeps this order in a cross join.
 -- name: look_few_waiting
 with looked as materialized (
     select t.seq, {fitting t} as matches from (
-        select r.seq, r.topic from towpath.topic n join towpath.ready r on r.topic = n.name
-         where cast(:topic as text) is null or n.name = :topic
+        select r.seq, r.topic from towpath.topic n cross join towpath.ready r
+         where r.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
         union all
-        select d.seq, d.topic from towpath.topic n join towpath.delayed d on d.topic = n.name
-         where cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
+        select d.seq, d.topic from towpath.topic n cross join towpath.delayed d
+         where d.topic = n.name and cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
         union all
-        select w.seq, w.topic from towpath.topic n join towpath.blocked w on w.topic = n.name
-         where cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)) as t
+        select w.seq, w.topic from towpath.topic n cross join towpath.blocked w
+         where w.topic = n.name and cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)) as t
      where t.seq > cast(:low as bigint) and t.seq < cast(:high as bigint))
 {found};
 
@@ -79,51 +80,55 @@ with looked as materialized (
     select j.seq, {fits j}
            and (cast(:states as text) is null
                 or (select l.state from towpath.located l where l.seq = j.seq) in {names states}) as matches
-      from towpath.topic n join towpath.job j on j.topic = n.name and j.key = :key
-     where (cast(:topic as text) is null or n.name = :topic)
+      from towpath.topic n cross join towpath.job j
+     where j.topic = n.name and j.key = :key and (cast(:topic as text) is null or n.name = :topic)
        and j.seq > cast(:low as bigint) and j.seq < cast(:high as bigint))
 {found};
 
 -- name: count_few_waiting
 select (select count(*) from (
-           select 1 from towpath.topic n join towpath.ready r on r.topic = n.name
-            where cast(:topic as text) is null or n.name = :topic
+           select 1 from towpath.topic n cross join towpath.ready r
+            where r.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
             limit cast(:most as bigint)) as ready)
      + (select count(*) from (
-           select 1 from towpath.topic n join towpath.delayed d on d.topic = n.name
-            where cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
+           select 1 from towpath.topic n cross join towpath.delayed d
+            where d.topic = n.name and cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
             limit cast(:most as bigint)) as later)
      + (select count(*) from (
-           select 1 from towpath.topic n join towpath.blocked w on w.topic = n.name
-            where cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
+           select 1 from towpath.topic n cross join towpath.blocked w
+            where w.topic = n.name and cast(:pending as boolean) and (cast(:topic as text) is null or n.name = :topic)
             limit cast(:most as bigint)) as parked) as number;
 
 -- name: count_keyed
 select count(*) as number from (
-    select 1 from towpath.topic n join towpath.job j on j.topic = n.name and j.key = :key
-     where cast(:topic as text) is null or n.name = :topic
+    select 1 from towpath.topic n cross join towpath.job j
+     where j.topic = n.name and j.key = :key and (cast(:topic as text) is null or n.name = :topic)
      limit cast(:most as bigint)) as found;
 
 -- Each count ends at :most rows.
 -- name: count_ready
 select count(*) as fitting, count(*) as looked from (
-    select 1 from towpath.topic n join towpath.ready t on t.topic = n.name
-     where cast(:topic as text) is null or n.name = :topic limit cast(:most as bigint)) as found;
+    select 1 from towpath.topic n cross join towpath.ready t
+     where t.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
+     limit cast(:most as bigint)) as found;
 
 -- name: count_delayed
 select count(*) as fitting, count(*) as looked from (
-    select 1 from towpath.topic n join towpath.delayed t on t.topic = n.name
-     where cast(:topic as text) is null or n.name = :topic limit cast(:most as bigint)) as found;
+    select 1 from towpath.topic n cross join towpath.delayed t
+     where t.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
+     limit cast(:most as bigint)) as found;
 
 -- name: count_blocked
 select count(*) as fitting, count(*) as looked from (
-    select 1 from towpath.topic n join towpath.blocked t on t.topic = n.name
-     where cast(:topic as text) is null or n.name = :topic limit cast(:most as bigint)) as found;
+    select 1 from towpath.topic n cross join towpath.blocked t
+     where t.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
+     limit cast(:most as bigint)) as found;
 
 -- name: count_buried
 select count(*) as fitting, count(*) as looked from (
-    select 1 from towpath.topic n join towpath.buried t on t.topic = n.name
-     where cast(:topic as text) is null or n.name = :topic limit cast(:most as bigint)) as found;
+    select 1 from towpath.topic n cross join towpath.buried t
+     where t.topic = n.name and (cast(:topic as text) is null or n.name = :topic)
+     limit cast(:most as bigint)) as found;
 
 -- name: count_reserved
 select coalesce(sum(case when cast(:topic as text) is null or topic = :topic then 1 else 0 end), 0) as fitting,
@@ -131,7 +136,8 @@ select coalesce(sum(case when cast(:topic as text) is null or topic = :topic the
   from (select topic from towpath.lease order by seq desc limit cast(:most as bigint)) as found;
 
 -- name: count_completed
-select coalesce(sum(case when not cancelled and (cast(:topic as text) is null or topic = :topic)
+select coalesce(sum(case when (not cancelled or cast(:cancelled as boolean))
+                          and (cast(:topic as text) is null or topic = :topic)
                          then 1 else 0 end), 0) as fitting,
        count(*) as looked
   from (select topic, cancelled from towpath.done order by seq desc limit cast(:most as bigint)) as found;
@@ -164,6 +170,7 @@ select l.place, l.seq from json_to_recordset(cast(:items as json)) as i(topic te
      where d.topic = i.topic and (d.run_at, d.seq) > (cast(:place as bigint), cast(:seq as bigint))
      order by d.run_at, d.seq limit cast(:limit as bigint)) l;
 
+-- By a range of one name, so that PostgreSQL does not read the jobs of other topics.
 -- name: line_buried [sqlite]
 select b.no as place, b.seq from towpath.buried b
  where b.topic = :topic and b.no > :place order by b.no limit :limit;
@@ -171,8 +178,8 @@ select b.no as place, b.seq from towpath.buried b
 -- name: line_buried [postgres]
 select l.place, l.seq from json_to_recordset(cast(:items as json)) as i(topic text), lateral (
     select b.no as place, b.seq from towpath.buried b
-     where b.topic = i.topic and b.no > cast(:place as bigint)
-     order by b.no limit cast(:limit as bigint)) l;
+     where b.topic between i.topic and i.topic and b.no > cast(:place as bigint)
+     order by b.topic, b.no limit cast(:limit as bigint)) l;
 
 -- name: place_ready
 select priority from towpath.job where seq = :seq;

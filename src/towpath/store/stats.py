@@ -65,10 +65,9 @@ class StepRow(NamedTuple):
 
 
 class DepthRow(NamedTuple):
-    """How many jobs of a topic were ready in one step."""
+    """How many jobs of a topic were ready in a minute."""
 
-    minute: int  # in which the step begins
-    noted: int  # the minute in which they were counted
+    minute: int
     topic: str
     ready: int
     oldest: int | None
@@ -109,6 +108,7 @@ class sql(Statements):
     count_topics = rows(int)
     outcomes = rows(StepRow)
     depths = rows(DepthRow)
+    depths_in = rows(DepthRow)
     noted_depth = rows(int)
     count_ready = rows(ReadyRow)
     note_depths = no_rows()
@@ -204,8 +204,7 @@ def history(topic: str | None, minutes: int, width: int, *, by_topic: bool) -> O
         first = last - (-(-minutes // width) - 1) * width
         asked = {"topic": topic, "first": first, "width": width, "by_topic": by_topic}
         outcomes = {(row.topic, row.minute): row for row in (yield from sql.outcomes(**asked))}
-        found = yield from sql.depths(**asked)
-        depths = {(row.topic, row.minute): row for row in found}
+        depths = yield from _depths(topic, first, width, by_topic=by_topic)
         every = range(first, last + 1, width)
 
         def line(of: str, depth_of: str) -> list[Minute]:
@@ -214,7 +213,7 @@ def history(topic: str | None, minutes: int, width: int, *, by_topic: bool) -> O
                 row = outcomes.get((of, minute)) or StepRow(minute, of, 0, 0, 0)
                 depth = depths.get((depth_of, minute))
                 if depth is None and (ALL, minute) in depths:  # counted, and it had none
-                    depth = DepthRow(minute, minute, depth_of, 0, None)
+                    depth = DepthRow(minute, depth_of, 0, None)
                 points.append(_point(row, depth))
             return points
 
@@ -229,6 +228,19 @@ def history(topic: str | None, minutes: int, width: int, *, by_topic: bool) -> O
     return Operation("history", steps, Mode.SCAN, autocommit=True)
 
 
+def _depths(
+    topic: str | None, first: int, width: int, *, by_topic: bool
+) -> Steps[dict[tuple[str, int], DepthRow]]:
+    """Read what was last noted in each step, by topic and the minute in which the step begins."""
+    last = {row.minute // width * width: row for row in (yield from sql.depths(first=first))}
+    depths = {(ALL, step): row for step, row in last.items()}
+    if by_topic or topic is not None:
+        noted = [{"minute": row.minute} for row in last.values()]
+        for row in (yield from sql.depths_in(noted, topic=None if by_topic else topic)):
+            depths[row.topic, row.minute // width * width] = row
+    return depths
+
+
 def rates() -> Operation[dict[str, Rate]]:
     """Count the outcomes of each topic per minute, over the last minutes."""
 
@@ -239,9 +251,12 @@ def rates() -> Operation[dict[str, Rate]]:
         for row in (yield from sql.outcomes(**asked)):
             completed, failed = ended.get(row.topic, (0, 0))
             ended[row.topic] = completed + int(row.completed), failed + int(row.failed)
-        ready: dict[str, tuple[int, int]] = {}
-        for each in (yield from sql.depths(**asked)):
-            ready.setdefault(each.topic, (each.noted, each.ready))
+        noted = yield from sql.depths(first=asked["first"])
+        then = [{"minute": row.minute} for row in noted[:1]]
+        ready = {
+            row.topic: (row.minute, row.ready)
+            for row in (yield from sql.depths_in(then, topic=None))
+        }
         return {
             topic: Rate(
                 completed=ended.get(topic, (0, 0))[0] / RATE_OVER,

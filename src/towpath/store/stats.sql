@@ -1,17 +1,18 @@
 -- Live tables are counted; what has finished comes from the tally, whose size does not grow with it.
 
--- With :most, each count ends at so many rows.
+-- Each count ends at :most rows. A range of one name, in the order of the index: else PostgreSQL
+-- would read a whole table for each topic, if most of its rows are of one.
 -- name: by_topic
 select t.name as topic,
-       (select count(*) from (select 1 from towpath.ready r where r.topic = t.name
-                               limit cast(:most as bigint)) as c) as ready,
-       (select count(*) from (select 1 from towpath.delayed d where d.topic = t.name
-                               limit cast(:most as bigint)) as c) as delayed,
-       (select count(*) from (select 1 from towpath.blocked w where w.topic = t.name
-                               limit cast(:most as bigint)) as c) as blocked,
+       (select count(*) from (select 1 from towpath.ready r where r.topic between t.name and t.name
+                               order by r.topic, r.priority, r.seq limit cast(:most as bigint)) as c) as ready,
+       (select count(*) from (select 1 from towpath.delayed d where d.topic between t.name and t.name
+                               order by d.topic, d.run_at, d.seq limit cast(:most as bigint)) as c) as delayed,
+       (select count(*) from (select 1 from towpath.blocked w where w.topic between t.name and t.name
+                               order by w.topic, w.seq limit cast(:most as bigint)) as c) as blocked,
        coalesce(l.leases, 0) as reserved,
-       (select count(*) from (select 1 from towpath.buried b where b.topic = t.name
-                               limit cast(:most as bigint)) as c) as buried,
+       (select count(*) from (select 1 from towpath.buried b where b.topic between t.name and t.name
+                               order by b.topic, b.no limit cast(:most as bigint)) as c) as buried,
        t.paused_until > {now} as paused, t.paused_until,
        coalesce(o.completed, 0) as completed, coalesce(o.failed, 0) as failed,
        coalesce(o.duration, 0) as duration,
@@ -82,17 +83,21 @@ select (minute / cast(:width as bigint)) * cast(:width as bigint) as minute,
        and (cast(:topic as text) is null or topic = :topic)) as counted
  group by 1, 2 having sum(completed) + sum(failed) > 0 order by 1, 2;
 
--- The last that was noted in each step.
 -- name: depths
-select (d.minute / cast(:width as bigint)) * cast(:width as bigint) as minute, d.minute as noted,
-       d.topic, d.ready, d.oldest
-  from towpath.depth d
- where d.minute >= cast(:first as bigint)
-   and (d.topic = '' or cast(:by_topic as boolean) or d.topic = :topic)
-   and d.minute in (select max(n.minute) from towpath.depth n
-                     where n.minute >= cast(:first as bigint) and n.topic = ''
-                     group by n.minute / cast(:width as bigint))
- order by d.minute, d.topic;
+select minute, topic, ready, oldest from towpath.depth
+ where minute >= cast(:first as bigint) and topic = '' order by minute;
+
+-- With a limit it is one step into the key for each item.
+-- name: depths_in [sqlite]
+select minute, topic, ready, oldest from towpath.depth
+ where minute = :minute and (cast(:topic as text) is null or topic = :topic);
+
+-- name: depths_in [postgres]
+select d.minute, d.topic, d.ready, d.oldest
+  from json_to_recordset(cast(:items as json)) as i(minute bigint), lateral (
+       select * from towpath.depth x
+        where x.minute = i.minute and (cast(:topic as text) is null or x.topic = :topic)
+        limit 100000) d;
 
 -- name: noted_depth
 select minute from towpath.depth where minute = {now} / 60000000 and topic = '';
