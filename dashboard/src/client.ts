@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 
 import { Towpath, TowpathError, Unauthorized } from "../../clients/typescript/src/index.ts";
 
+export { newId } from "../../clients/typescript/src/ids.ts";
 export * from "../../clients/typescript/src/index.ts";
 
 const FROM_CLOCKS = 2_000; // milliseconds that two clocks may differ without being wrong

@@ -4,6 +4,7 @@ import type { ComponentType } from "preact";
 
 import { Channel } from "./pages/channels/Channel.tsx";
 import { Channels } from "./pages/channels/Channels.tsx";
+import { Enqueue } from "./pages/enqueue/Enqueue.tsx";
 import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { Overview } from "./pages/overview/Overview.tsx";
@@ -26,6 +27,7 @@ export interface Page {
 export const PAGES: readonly Page[] = [
   { path: "/", title: "Overview", under: "/", show: Overview },
   { path: "/jobs", title: "Jobs", under: "/jobs", show: Jobs },
+  { path: "/jobs/new", title: "Enqueue a job", under: "/jobs", show: Enqueue },
   { path: "/jobs/{id}", title: "Job", under: "/jobs", show: Job },
   { path: "/topics", title: "Topics", under: "/topics", show: Topics },
   { path: "/topics/{topic}", title: "Topic", under: "/topics", show: Topic },

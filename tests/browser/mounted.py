@@ -21,6 +21,11 @@ PASSWORD: Final = "correct horse"
 def main(database: str) -> None:
     """Serve until a signal."""
     app = App(database)
+
+    @app.task(topic="letters")
+    def send_letter(to: str, copies: int = 1) -> None:
+        """Send a letter; the form of the dashboard knows its arguments."""
+
     app.accounts.create("_superusers", EMAIL, PASSWORD)
     web = Starlette(routes=[Mount("/queue", Api(app))])
     listening = socket.create_server(("127.0.0.1", 0))

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { SERVER, failedJob, logIn, open } from "./here.ts";
+import { SERVER, expectComplaints, failedJob, logIn, open, towpath } from "./here.ts";
 
 test("login, links, files, acts and reloads stay under the prefix", async () => {
   const job = await failedJob("mounted", "it broke");
@@ -26,4 +26,27 @@ test("login, links, files, acts and reloads stay under the prefix", async () => 
   await page.waitForURL(`${SERVER}/`);
 
   assert.deepEqual(asked.filter((url) => !url.startsWith(`${SERVER}/`)), []);
+});
+
+test("the form knows the arguments of a task, and the server checks them", async () => {
+  /** J4 */
+  await towpath.jobs.enqueue("letters", { to: "ann" });
+  const page = await open("/jobs/new?topic=letters");
+  const known = page.locator(".card", { hasText: "Arguments of the task" });
+  await known.getByText("text, required").waitFor();
+  await known.getByText("whole number").waitFor();
+  await known.locator("text=Fill in").click();
+  assert.deepEqual(JSON.parse(await page.locator("textarea").inputValue()), { to: "" });
+
+  await page.fill("textarea", '{"copies": 2, "too": "bob"}');
+  await known.getByText("to is missing.").waitFor();
+  await known.getByText("The task does not know too.").waitFor();
+  await page.fill("textarea", '{"to": "bob", "copies": "two"}');
+  await page.click("button:text-is('Enqueue')");
+  await page.locator(".problem", { hasText: "copies" }).waitFor();
+  expectComplaints(/400/);
+  await page.fill("textarea", '{"to": "bob", "copies": 2}');
+  await page.click("button:text-is('Enqueue')");
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
+  assert.deepEqual((await towpath.jobs.get(page.url().slice(-36))).payload, { to: "bob", copies: 2 });
 });

@@ -34,6 +34,7 @@ export function Jobs() {
   return (
     <>
       <Head title="Jobs">
+        <Button onClick={() => go("/jobs/new", { topic: filters.topic })}>Enqueue a job</Button>
         <Button onClick={reload}>Refresh</Button>
         <Menu
           label="View"
