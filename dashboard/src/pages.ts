@@ -5,6 +5,7 @@ import type { ComponentType } from "preact";
 import { Channel } from "./pages/channels/Channel.tsx";
 import { Channels } from "./pages/channels/Channels.tsx";
 import { Enqueue } from "./pages/enqueue/Enqueue.tsx";
+import { Flows } from "./pages/flows/Flows.tsx";
 import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { Overview } from "./pages/overview/Overview.tsx";
@@ -32,6 +33,8 @@ export const PAGES: readonly Page[] = [
   { path: "/topics", title: "Topics", under: "/topics", show: Topics },
   { path: "/topics/{topic}", title: "Topic", under: "/topics", show: Topic },
   { path: "/workers", title: "Workers", under: "/workers", show: Workers },
+  { path: "/flows", title: "Flows", under: "/flows", show: Flows },
+  { path: "/flows/{id}", title: "Flow", under: "/flows", show: Flows },
   { path: "/channels", title: "Channels", under: "/channels", show: Channels },
   { path: "/channels/{channel}", title: "Channel", under: "/channels", show: Channel },
 ];
@@ -42,6 +45,7 @@ export const NAVIGATION: readonly { path: string; title: string }[] = [
   { path: "/jobs", title: "Jobs" },
   { path: "/topics", title: "Topics" },
   { path: "/workers", title: "Workers" },
+  { path: "/flows", title: "Flows" },
   { path: "/channels", title: "Channels" },
 ];
 

@@ -25,7 +25,7 @@ import {
 
 const card = (page: Page, title: string) => page.locator(".card", { has: page.locator(`h2:text-matches("^${title}")`) });
 const isShown = (page: Page, text: string) => page.getByText(text).first().waitFor();
-const fact = (page: Page, name: string) => page.locator(`.facts dt:has(bdi:text-is("${name}")) + dd`);
+const fact = (page: Page, name: string) => page.locator(`.of-job dt:has(bdi:text-is("${name}")) + dd`);
 
 /** A page that may use the clipboard. */
 async function openWithClipboard(path: string): Promise<Page> {

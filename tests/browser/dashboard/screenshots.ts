@@ -39,7 +39,26 @@ const tried = await triedJob("mail", payload);
 for (let nth = 0; nth < 2; nth += 1) await triedJob("mail", payload, 1);
 const speaking = await speakingJob("answers");
 const waiting = await towpath.jobs.enqueue("mail", payload, { delay: 3600, key: "ann", limit: { key: "mailer", concurrency: 5 } });
+const edited = await towpath.jobs.enqueue("mail", payload);
+const fetched = await towpath.jobs.enqueue("fetch", {});
+const [fetching] = await towpath.jobs.reserve(["fetch"]);
+await fetching?.complete();
+const resized = [];
+for (let nth = 0; nth < 5; nth += 1) resized.push(await towpath.jobs.enqueue("resize", { nth }, { after: [fetched.id], ttr: 3600, maxRetries: 1 }));
+const packed = await towpath.jobs.enqueue("pack", {}, { after: resized.map(({ id }) => id) });
+const published = await towpath.jobs.enqueue("publish", {}, { after: [packed.id] });
+const resizing = await towpath.jobs.reserve(["resize"], { limit: 2 });
+await resizing[0]?.complete();
+const broken = await towpath.jobs.enqueue("import", {}, { maxRetries: 1 });
+await towpath.jobs.enqueue("report", {}, { after: [broken.id] });
+const [breaking] = await towpath.jobs.reserve(["import"]);
+await breaking?.fail("ValueError: row 7 has no date");
 Object.assign(PAGES, {
+  enqueue: "/jobs/new?topic=mail",
+  edit: `/jobs/new?from=${edited.id}`,
+  flows: `/flows?flow=${published.id}`,
+  "flows-stopped": "/flows?show=stopped",
+  "job-flow": `/jobs/${packed.id}`,
   "job-failed": `/jobs/${tried.id}`,
   "job-running": `/jobs/${speaking.job.id}`,
   "job-delayed": `/jobs/${waiting.id}`,

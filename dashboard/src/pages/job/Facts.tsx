@@ -22,7 +22,7 @@ export function Facts({ job }: { job: JobDetail }) {
   const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${count === 1 ? name.replace(/ies$/, "y").replace(/s$/, "") : name}`);
   return (
     <Card title="Facts">
-      <dl class="facts">
+      <dl class="of-job">
         <Fact name="Topic">
           <a href={href("/jobs", { topic: job.topic })}>
             <bdi>{job.topic}</bdi>

@@ -15,6 +15,7 @@ import { href } from "../../router.ts";
 import { ended } from "../../session.ts";
 import { percent, plain, short } from "../../words.ts";
 import { type Verb, run } from "../jobs/acts.ts";
+import { FlowCard } from "../flows/FlowCard.tsx";
 import { Acts } from "./Acts.tsx";
 import { Bodies } from "./Bodies.tsx";
 import { Facts } from "./Facts.tsx";
@@ -62,6 +63,7 @@ function OneJob({ id }: { id: string }) {
           <Progress job={job} />
           <Tries tries={tries.value} error={tries.error} again={tries.again} />
           <LastError job={job} tries={tries.value ?? []} />
+          {job.parents + job.children > 0 && <FlowCard id={id} version={version} />}
           <Stream job={job} stop={() => act("cancel")} />
           <Bodies job={job} />
         </div>
