@@ -1,6 +1,6 @@
 import { decoded } from "./payloads.ts";
 import { type CallOptions, type Transport, path } from "./transport.ts";
-import type { Job, NewSchedule, Schedule } from "./types.ts";
+import type { Job, NewSchedule, Schedule, SchedulePreview, ScheduleRule } from "./types.ts";
 
 /** The verbs of schedules: rules that enqueue again and again. */
 export class Schedules {
@@ -10,16 +10,32 @@ export class Schedules {
     this.#transport = transport;
   }
 
-  async list(options: CallOptions = {}): Promise<Schedule[]> {
-    const { items } = await this.#transport.get<{ items: Schedule[] }>("/api/schedules", options);
+  /** All schedules; with `details` also the next and the last fires of each. */
+  async list(
+    options: CallOptions & { details?: boolean | undefined } = {},
+  ): Promise<Schedule[]> {
+    const { signal, ...query } = options;
+    const call = { query, signal };
+    const { items } = await this.#transport.get<{ items: Schedule[] }>("/api/schedules", call);
     return items.map(decoded);
+  }
+
+  /** When a rule would fire, and what it says in words; nothing is stored. */
+  preview(rule: ScheduleRule, options: CallOptions = {}): Promise<SchedulePreview> {
+    const { from, ...rest } = rule;
+    const body = { ...rest, from: from instanceof Date ? from.toISOString() : from };
+    return this.#transport.post("/api/schedule-preview", { ...options, body, repeatable: true });
   }
 
   async get(name: string, options: CallOptions = {}): Promise<Schedule> {
     return decoded(await this.#transport.get<Schedule>(path`/api/schedules/${name}`, options));
   }
 
-  /** Make a schedule, or change it: `cron` with a time zone `tz`, or `every` so many seconds. */
+  /**
+   * Make a schedule, or change it: `cron` with a time zone `tz`, or `every` so many seconds.
+   *
+   * What is left out gets its default: to change a schedule, give the `options` that it tells.
+   */
   async set(name: string, schedule: NewSchedule, options: CallOptions = {}): Promise<Schedule> {
     const call = { ...options, body: schedule };
     return decoded(await this.#transport.send("PUT", path`/api/schedules/${name}`, call));

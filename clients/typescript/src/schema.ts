@@ -709,6 +709,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/schedule-preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say when a rule would fire, and in words; nothing is stored
+         * @description Not below /api/schedules, where it would hide a schedule that is named preview.
+         */
+        post: operations["preview_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/schedules/{name}": {
         parameters: {
             query?: never;
@@ -716,9 +736,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read a schedule */
+        /** Read a schedule, its next fires, and what became of the last ones */
         get: operations["get_schedule"];
-        /** Create a schedule, or change the schedule of this name */
+        /**
+         * Create a schedule, or change the schedule of this name
+         * @description What is left out gets its default: to change a schedule, give the `options` that it tells.
+         */
         put: operations["set_schedule"];
         post?: never;
         /** Delete a schedule; the jobs that it has enqueued stay */
@@ -2692,13 +2715,115 @@ export interface components {
             tz: string | null;
             every: number | null;
             catchUp: string;
+            words: string;
             payload: unknown;
             /** @enum {unknown} */
             encoding: "base64" | "json" | "text";
+            options: components["schemas"]["ScheduleOptions"];
             paused: boolean;
+            declared: boolean | null;
             nextAt: string | null;
             lastAt: string | null;
             error: string | null;
+            nextFires: string[];
+            history: components["schemas"]["Fire"][];
+        };
+        /**
+         * ScheduleOptions
+         * @description How the jobs of a schedule are run. A schedule tells all of them; give them all to keep them.
+         *
+         *         A field that is null counts as omitted.
+         */
+        ScheduleOptions: {
+            /** @default null */
+            priority?: number | null;
+            /** @default null */
+            ttr?: number | null;
+            /** @default null */
+            key?: string | null;
+            /** @default null */
+            task?: string | null;
+            /** @default null */
+            maxRetries?: number | null;
+            /** @default null */
+            maxCrashes?: number | null;
+            /** @default null */
+            timeout?: number | null;
+            /** @default null */
+            retention?: number | null;
+            /** @default null */
+            expiresAfter?: number | null;
+            /** @default null */
+            backoff?: components["schemas"]["BackoffInput"] | null;
+            /** @default null */
+            limit?: components["schemas"]["NewLimit"] | null;
+            /** @default null */
+            workers?: number | null;
+            /** @default null */
+            onlyWorkers?: string[] | null;
+            /** @default null */
+            pingInterval?: number | null;
+            /** @default null */
+            workerTimeout?: number | null;
+            /** @default null */
+            maxUnexpectedRetries?: number | null;
+            /** @default null */
+            unexpectedRetryDelay?: number | null;
+            /** @default null */
+            headers?: {
+                [key: string]: string;
+            } | null;
+        };
+        /**
+         * BackoffInput
+         * @description The pauses between tries, in seconds: by a rule, or as listed in `waits`.
+         */
+        BackoffInput: {
+            /** @default 60 */
+            first?: number;
+            /** @default 4 */
+            factor?: number;
+            /** @default 86400 */
+            most?: number;
+            /** @default 0 */
+            step?: number;
+            /** @default 0 */
+            jitter?: number;
+            /** @default [] */
+            waits?: number[];
+        };
+        /**
+         * Fire
+         * @description A fire of a schedule, and what became of its job.
+         */
+        Fire: {
+            at: string;
+            job: string | null;
+            state: components["schemas"]["State"] | null;
+        };
+        /**
+         * PreviewInput
+         * @description A rule whose next fires are asked for.
+         */
+        PreviewInput: {
+            /** @default null */
+            cron?: string | null;
+            /** @default null */
+            every?: number | null;
+            /** @default null */
+            tz?: string | null;
+            /** @default null */
+            from?: string | null;
+            /** @default 5 */
+            count?: number;
+        };
+        /**
+         * Preview
+         * @description When a rule fires next, and what it says in words.
+         */
+        Preview: {
+            fires: string[];
+            words: string;
         };
         /**
          * ScheduleInput
@@ -2707,6 +2832,11 @@ export interface components {
         ScheduleInput: {
             topic: string;
             payload?: unknown;
+            /**
+             * @default json
+             * @enum {unknown}
+             */
+            encoding?: "base64" | "json" | "text";
             /** @default null */
             cron?: string | null;
             /** @default null */
@@ -2724,6 +2854,8 @@ export interface components {
             maxRetries?: number | null;
             /** @default null */
             timeout?: number | null;
+            /** @default null */
+            options?: components["schemas"]["ScheduleOptions"] | null;
         };
         /**
          * Workers
@@ -7112,7 +7244,9 @@ export interface operations {
     };
     list_schedules: {
         parameters: {
-            query?: never;
+            query?: {
+                details?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7166,6 +7300,109 @@ export interface operations {
             };
         };
     };
+    preview_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "cron": "0 6 * * 1",
+                 *       "tz": "Europe/Berlin",
+                 *       "count": 3
+                 *     }
+                 */
+                "application/json": components["schemas"]["PreviewInput"];
+            };
+        };
+        responses: {
+            /** @description Say when a rule would fire, and in words; nothing is stored */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            /** @description invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_schedule: {
         parameters: {
             query?: never;
@@ -7177,7 +7414,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read a schedule */
+            /** @description Read a schedule, its next fires, and what became of the last ones */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -147,6 +147,11 @@ export type WorkerInfo = Schemas["Worker"];
 export type WorkerOverview = Schemas["Workers"];
 export type Schedule = Schemas["Schedule"];
 export type NewSchedule = Schemas["ScheduleInput"];
+/** How the jobs of a schedule are run. */
+export type ScheduleOptions = Schemas["ScheduleOptions"];
+/** A rule whose next fires are asked for. */
+export type ScheduleRule = Omit<Schemas["PreviewInput"], "from"> & { from?: Instant };
+export type SchedulePreview = Schemas["Preview"];
 
 /** A URL that is called for events of a channel. */
 export type WebhookSubscription = Schemas["Subscription"];

@@ -1,23 +1,38 @@
 """The verbs of schedules, and schedules that are declared beside their tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack, overload
 
-from towpath.app.checks import Defaults, EnqueueOptions, new_jobs
+from towpath.app.checks import Defaults, EnqueueOptions, at_least_one, new_jobs
 from towpath.app.context import Context
 from towpath.app.tasks import Call, Task
 from towpath.errors import Conflict, Invalid
+from towpath.model.cron_words import words_of
 from towpath.model.ids import uuid7
-from towpath.model.instants import Duration
+from towpath.model.instants import Duration, as_datetime, instant
 from towpath.model.job import Job
-from towpath.model.schedule import CatchUp, Rule, Schedule, catch_up_of, name_of, rule_of
+from towpath.model.schedule import (
+    CatchUp,
+    Fire,
+    Preview,
+    Rule,
+    Schedule,
+    catch_up_of,
+    name_of,
+    next_fires,
+    rule_of,
+)
 from towpath.operation import Operation
 from towpath.store import schedules
 from towpath.store.jobs import NewJob
+from towpath.store.retention import clock
 from towpath.store.schedules import NewSchedule, Put
 
 if TYPE_CHECKING:
     from towpath.app.app import App
+
+MOST_PREVIEWED: Final = 20  # fires of a rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,6 +121,28 @@ class Schedules:
     async def aget(self, name: str) -> Schedule:
         """Read a schedule: its rule, its next fire, and the error of its last fire."""
         return await self._app.arun(schedules.get(name_of(name)))
+
+    async def ahistory(self, name: str, most: int = 20) -> Sequence[Fire]:
+        """Read the last fires of a schedule, the newest first, with the states of their jobs."""
+        return await self._app.arun(schedules.history(name_of(name), at_least_one(most, "most")))
+
+    async def apreview(
+        self,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        since: datetime | None = None,
+        count: int = 5,
+    ) -> Preview:
+        """Say when a rule would fire next, and in words; nothing is stored."""
+        rule = rule_of(cron, every, tz)
+        now = await self._app.arun(clock()) if since is None else instant(since, "since")
+        return _preview(rule, now, at_least_one(count, "count"))
+
+    def is_declared(self, name: str) -> bool | None:
+        """Say whether the code of this process declares a schedule; None if it declares none."""
+        return name in self._declared if self._declared else None
 
     async def adeclare(self) -> None:
         """Store the schedules that `app.schedule` has declared; a worker calls this at its start.
@@ -196,6 +233,24 @@ class Schedules:
         """Read a schedule: its rule, its next fire, and the error of its last fire."""
         return self._app.run(schedules.get(name_of(name)))
 
+    def history(self, name: str, most: int = 20) -> Sequence[Fire]:
+        """Read the last fires of a schedule, the newest first, with the states of their jobs."""
+        return self._app.run(schedules.history(name_of(name), at_least_one(most, "most")))
+
+    def preview(
+        self,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        since: datetime | None = None,
+        count: int = 5,
+    ) -> Preview:
+        """Say when a rule would fire next, and in words; nothing is stored."""
+        rule = rule_of(cron, every, tz)
+        now = self._app.run(clock()) if since is None else instant(since, "since")
+        return _preview(rule, now, at_least_one(count, "count"))
+
     def declare(self) -> None:
         """Store the schedules that `app.schedule` has declared; a worker calls this at its start.
 
@@ -210,6 +265,11 @@ class Schedules:
     def list(self) -> list[Schedule]:
         """Read every schedule, by name."""
         return self._app.run(schedules.list_schedules())
+
+
+def _preview(rule: Rule, since: int, count: int) -> Preview:
+    fires = next_fires(rule, since, min(count, MOST_PREVIEWED))
+    return Preview(fires=[as_datetime(at) for at in fires], words=words_of(rule))
 
 
 def _new(name: str, rule: Rule, catch_up: CatchUp, job: NewJob) -> NewSchedule:

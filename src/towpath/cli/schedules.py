@@ -136,7 +136,7 @@ def set_schedule(given: argparse.Namespace, options: dict[str, Any]) -> None:
 def document(schedule: Schedule) -> dict[str, Any]:
     """Return the JSON form of a schedule."""
     known = msgspec.structs.asdict(schedule)
-    del known["body"], known["encoding"]
+    del known["body"], known["encoding"], known["ttr"], known["options"]
     return {**known, "payload": schedule.payload}
 
 

@@ -17,10 +17,14 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model import payload
 from towpath.model.instants import Duration, as_datetime, instant, microseconds
+from towpath.model.job import Options
+from towpath.model.states import State
 
 CatchUp = Literal["skip", "latest", "all"]
 """What missed fires become: nothing, one job for all of them, or one job for each."""
 
+LOOK_BACK: Final = 100 * 86_400 * 10**6  # microseconds in which past fires are looked for
+MOST_CRON: Final = 1_000  # characters
 MOST_CAUGHT_UP: Final = 1_000  # fires of one schedule at once
 GRACE: Final = 60 * 10**6  # a fire counts as missed when it is this late
 SHORTEST: Final = 10**6
@@ -151,6 +155,26 @@ def _last(rule: Rule, first: int, now: int, most: int) -> list[int]:
     return [first, *_fires(rule, first, now)][-most:]
 
 
+def next_fires(rule: Rule, since: int, count: int) -> list[int]:
+    """Return the next fires after an instant; fewer if there are no more in 50 years."""
+    found: list[int] = []
+    at = rule.after(since)
+    while at is not None and len(found) < count:
+        found.append(at)
+        at = rule.after(at)
+    return found
+
+
+def last_fires(rule: Rule, until: int, count: int) -> list[int]:
+    """Return the last fires up to an instant, the newest first, from at most 100 days before."""
+    window = count * _MINUTE
+    fires = list(_fires(rule, until - window, until))
+    while len(fires) < count and window < LOOK_BACK:
+        window = min(window * 4, LOOK_BACK)
+        fires = list(_fires(rule, until - window, until))
+    return fires[: -count - 1 : -1]
+
+
 def _fires(rule: Rule, since: int, until: int) -> Iterator[int]:
     at = rule.after(since)
     while at is not None and at <= until:
@@ -173,11 +197,30 @@ class Schedule(Struct, frozen=True, kw_only=True):
     next_at: datetime | None  # when it fires next; None while it is paused
     last_at: datetime | None  # the time of its last fire
     error: str | None  # why its last fire failed
+    priority: int = 50  # of its jobs; as are all that follow
+    ttr: timedelta = timedelta(minutes=5)
+    key: str | None = None
+    options: Options = Options()
 
     @property
     def payload(self) -> Any:
         """The data that its jobs are enqueued with."""
         return payload.decode(self.body, self.encoding)
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """When a rule fires next, and what it says in words."""
+
+    fires: list[datetime]
+    words: str
+
+
+class Fire(Struct, frozen=True, kw_only=True):
+    """A fire of a schedule, and what became of its job."""
+
+    at: datetime
+    job: UUID | None  # None: it has made no job, or the job is forgotten
+    state: State | None  # of the job
 
 
 def rule_of(cron: str | None, every: Duration | None, tz: str | None) -> Rule:
@@ -199,8 +242,8 @@ def rule_of(cron: str | None, every: Duration | None, tz: str | None) -> Rule:
 
 
 def _cron(text: Any, tz: Any) -> Cron:
-    if not isinstance(text, str) or len(text.split()) != _FIELDS:
-        msg = f"cron {text!r} must have five fields: minute, hour, day, month, weekday"
+    if not isinstance(text, str) or len(text) > MOST_CRON or len(text.split()) != _FIELDS:
+        msg = f"cron {str(text)[:100]!r} must have five fields: minute, hour, day, month, weekday"
         raise Invalid(msg)
     rule = Cron(" ".join(text.split()), tz)
     zone_named(tz)

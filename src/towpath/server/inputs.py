@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from towpath.errors import InvalidPayload
-from towpath.model.backoff import MOST_WAITS
+from towpath.model.backoff import MOST_WAITS, Backoff
 from towpath.model.instants import LONGEST
 from towpath.model.job import MOST_PRIORITY
 from towpath.model.limits import Limit
@@ -78,6 +78,10 @@ class NewLimit(Input):
     rate: Rate | None = None
     burst: Positive = 1
 
+    def as_limit(self) -> Limit:
+        """Return the limit to store."""
+        return Limit(self.key, self.concurrency, self.rate, self.burst)
+
 
 class JobInput(Input):
     """A job to store. A field that is null counts as omitted."""
@@ -122,9 +126,7 @@ class JobInput(Input):
             if value is not None:
                 given[name] = value
         if self.limit is not None:
-            given["limit"] = Limit(
-                self.limit.key, self.limit.concurrency, self.limit.rate, self.limit.burst
-            )
+            given["limit"] = self.limit.as_limit()
         return given
 
 
@@ -245,11 +247,68 @@ class Kick(Input):
     limit: Positive = 1
 
 
+class BackoffInput(Input):
+    """The pauses between tries, in seconds: by a rule, or as listed in `waits`."""
+
+    first: Seconds = 60.0  # after the first failure
+    factor: Annotated[float, _bounds(minimum=0, maximum=10**9)] = 4.0
+    most: Seconds = 86_400.0
+    step: Seconds = 0.0  # added each time
+    jitter: Annotated[float, _bounds(minimum=0, maximum=1)] = 0.0
+    waits: Annotated[list[Seconds], _bounds(maxItems=MOST_WAITS)] = []
+
+    def backoff(self) -> Backoff:
+        """Return the backoff to store."""
+        return Backoff(
+            self.first, self.factor, self.most, self.step, self.jitter, tuple(self.waits)
+        ).checked()
+
+
+class ScheduleOptions(Input):
+    """How the jobs of a schedule are run. A schedule tells all of them; give them all to keep them.
+
+    A field that is null counts as omitted.
+    """
+
+    priority: Priority | None = None
+    ttr: Annotated[float, _bounds(minimum=0.000001, maximum=MOST_SECONDS)] | None = None
+    key: Key | None = None
+    task: TaskName | None = None
+    max_retries: Count | None = None
+    max_crashes: Count | None = None
+    timeout: Seconds | None = None
+    retention: Seconds | None = None
+    expires_after: Seconds | None = None
+    backoff: BackoffInput | None = None
+    limit: NewLimit | None = None
+    workers: Positive | None = None
+    only_workers: Annotated[list[WorkerName], _bounds(minItems=1)] | None = None
+    ping_interval: Seconds | None = None
+    worker_timeout: Seconds | None = None
+    max_unexpected_retries: Count | None = None
+    unexpected_retry_delay: Seconds | None = None
+    headers: dict[Text, Text] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the fields as options of `enqueue`."""
+        given = {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
+        if self.limit is not None:
+            given["limit"] = self.limit.as_limit()
+        if self.backoff is not None:
+            given["backoff"] = self.backoff.backoff()
+        return given
+
+
 class ScheduleInput(Input):
     """A rule that enqueues jobs repeatedly: by `cron`, or `every` so many seconds."""
 
     topic: Topic
     payload: Raw = field(default_factory=null)
+    encoding: Encoding = "json"  # text, base64: the payload is a string that encodes raw bytes
     cron: Text | None = None
     every: Annotated[float, _bounds(minimum=1, maximum=MOST_SECONDS)] | None = None
     tz: Text | None = None
@@ -257,6 +316,29 @@ class ScheduleInput(Input):
     priority: Priority | None = None
     max_retries: Count | None = None
     timeout: Seconds | None = None
+    options: ScheduleOptions | None = None  # all others; those above win
+
+    def data(self) -> Any:
+        """Return the payload to store."""
+        return self.payload if self.encoding == "json" else raw_bytes(self.payload, self.encoding)
+
+    def job_options(self) -> dict[str, Any]:
+        """Return the options of `enqueue`."""
+        given = {} if self.options is None else self.options.options()
+        for name in ("priority", "max_retries", "timeout"):
+            if getattr(self, name) is not None:
+                given[name] = getattr(self, name)
+        return given
+
+
+class PreviewInput(Input):
+    """A rule whose next fires are asked for."""
+
+    cron: Text | None = None
+    every: Annotated[float, _bounds(minimum=1, maximum=MOST_SECONDS)] | None = None
+    tz: Text | None = None
+    since: Instant | None = field(default=None, name="from")  # default: now
+    count: Annotated[int, Meta(ge=1, le=20)] = 5
 
 
 def raw_bytes(payload: Raw, encoding: Encoding) -> bytes:

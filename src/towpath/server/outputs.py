@@ -12,7 +12,6 @@ from msgspec import Meta, Raw, Struct, field
 from towpath.model.event import Event, EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.pages import JobBrief
-from towpath.model.schedule import Schedule
 from towpath.model.states import State, Status
 from towpath.server.inputs import NULL, Encoding
 
@@ -266,23 +265,6 @@ class RunShown(ResponseBody):
     ended_at: datetime | None
 
 
-class ScheduleShown(ResponseBody):
-    """A rule that enqueues jobs repeatedly."""
-
-    name: str
-    topic: str
-    cron: str | None
-    tz: str | None
-    every: float | None
-    catch_up: str
-    payload: Raw
-    encoding: Encoding
-    paused: bool
-    next_at: datetime | None
-    last_at: datetime | None
-    error: str | None
-
-
 class Kicked(ResponseBody):
     """How many jobs became ready."""
 
@@ -415,28 +397,6 @@ def shown(kind: type[T], thing: object) -> T:
 def all_shown(kind: type[T], things: Iterable[object]) -> Items[T]:
     """Convert objects to a list in the body of an answer."""
     return Items(items=[shown(kind, thing) for thing in things])
-
-
-def schedule_shown(schedule: Schedule) -> ScheduleShown:
-    """Return the JSON form of a schedule."""
-    return ScheduleShown(
-        name=schedule.name,
-        topic=schedule.topic,
-        cron=schedule.cron,
-        tz=schedule.tz,
-        every=_seconds(schedule.every),
-        catch_up=schedule.catch_up,
-        payload=stored(schedule.body, schedule.encoding),
-        encoding=encoding_shown(schedule.encoding),
-        paused=schedule.paused,
-        next_at=schedule.next_at,
-        last_at=schedule.last_at,
-        error=schedule.error,
-    )
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
 
 
 class ChannelEventShown(ResponseBody):

@@ -16,26 +16,31 @@ from msgspec.structs import asdict
 
 from towpath.errors import Conflict, JobExists, LimitReached, NotFound, TowpathError
 from towpath.model.instants import as_datetime, as_timedelta
-from towpath.model.job import Job
+from towpath.model.job import Job, Options
 from towpath.model.schedule import (
     Cron,
     Due,
     Every,
+    Fire,
     Rule,
     Schedule,
     catch_up_of,
     due,
     fire_id,
+    last_fires,
     next_fire,
     rule_of,
 )
+from towpath.model.states import State
 from towpath.operation import Answer, Changed, Mode, Operation, Steps, answered
 from towpath.statement import Statements, no_rows, rows
 from towpath.store import lifecycle
 from towpath.store.jobs import NewJob, are_keyed
 from towpath.store.lifecycle import LifecycleEvent
+from towpath.store.rows import uuid_from
 
 FIRE_AT_ONCE: Final = 100  # schedules
+CHANGES: Final = 20  # of a schedule, behind which the jobs of its fires are still found
 TRIES: Final = 5  # to change a schedule while others delete it
 _ITS_OWN: Final = frozenset({"id", "run_at", "delay"})  # of each fire
 
@@ -116,7 +121,18 @@ class ScheduleRow(NamedTuple):
             next_at=None if self.next_at is None else as_datetime(self.next_at),
             last_at=None if self.last_at is None else as_datetime(self.last_at),
             error=self.error,
+            priority=stored.get("priority", 0),
+            ttr=as_timedelta(stored.get("ttr", 0)),
+            key=stored.get("key"),
+            options=_options_of(stored.get("options")),
         )
+
+
+def _options_of(stored: object) -> Options:
+    try:
+        return Options() if stored is None else msgspec.convert(stored, Options)
+    except msgspec.ValidationError:  # of a newer version
+        return Options()
 
 
 def _new_job(text: str, id: UUID, run_at: int | None) -> NewJob:
@@ -144,6 +160,13 @@ class NextFire(NamedTuple):
     wait: int | None
 
 
+class JobState(NamedTuple):
+    """Where the ticket of a job lies."""
+
+    id: UUID | bytes | str
+    state: str
+
+
 class sql(Statements):
     """The statements of schedules.sql."""
 
@@ -164,6 +187,7 @@ class sql(Statements):
     owe = no_rows()
     owed = rows(Owed)
     claim_owed = rows(int)
+    states_by_id = rows(JobState)
     forget_owed = no_rows()
 
 
@@ -517,6 +541,37 @@ def get(name: str) -> Operation[Schedule]:
         return _one(name, (yield from sql.get(name=name))).schedule()
 
     return Operation("get_schedule", steps, Mode.READ, autocommit=True)
+
+
+def history(name: str, most: int) -> Operation[list[Fire]]:
+    """Read the last fires of a schedule, the newest first, with the states of their jobs.
+
+    The id of a fire's job depends on the epoch that the schedule had: each fire and each change
+    raised it by one. So some epochs are tried; after many changes a fire may not be found.
+    """
+
+    def steps() -> Steps[list[Fire]]:
+        found = _one(name, (yield from sql.get(name=name)))
+        if found.last_at is None:
+            return []
+        fires = last_fires(found.rule(), found.last_at, most)
+        ids = {
+            fire_id(name, epoch, at): at
+            for nth, at in enumerate(fires)
+            for epoch in range(max(0, found.epoch - 1 - nth - CHANGES), found.epoch)
+        }
+        jobs = yield from sql.states_by_id([{"id": id} for id in ids])
+        known = {ids[uuid_from(row.id)]: row for row in jobs}
+        return [
+            Fire(
+                at=as_datetime(at),
+                job=uuid_from(known[at].id) if at in known else None,
+                state=State(known[at].state) if at in known else None,
+            )
+            for at in fires
+        ]
+
+    return Operation("schedule_history", steps, Mode.SCAN, autocommit=True)
 
 
 def list_schedules() -> Operation[list[Schedule]]:

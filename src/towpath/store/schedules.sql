@@ -94,3 +94,10 @@ select 1 from towpath.owed_fire where schedule = :schedule and fire_at = :fire_a
 
 -- name: forget_owed
 delete from towpath.owed_fire where schedule = :schedule and fire_at = :fire_at;
+
+-- name: states_by_id [sqlite]
+select l.id, l.state from towpath.located l where l.id = :id;
+
+-- name: states_by_id [postgres]
+select l.id, l.state from json_to_recordset(cast(:items as json)) as i(id uuid),
+       lateral (select id, state from towpath.located where id = i.id limit 1) l;

@@ -45,3 +45,30 @@ test("workers are told beside leases without a name; one that has gone cannot be
   assert.equal(unnamed.find((each) => each.topic === topic)?.leases, 1);
   await assert.rejects(towpath.workers.stop("1"), NotFound);
 });
+
+test("an edit of a schedule loses no option, and its rule can be tried before", async () => {
+  const name = newTopic();
+  const { fires, words } = await towpath.schedules.preview({
+    cron: "0 7 * * *",
+    tz: "Europe/Zurich",
+    from: new Date("2026-11-16T12:00:00Z"),
+    count: 2,
+  });
+  const options = { key: "k", maxRetries: 7, limit: { key: name, concurrency: 2 } };
+  const made = await towpath.schedules.set(name, { topic: name, every: 3600, options });
+
+  const { topic, payload } = made;
+  const edited = await towpath.schedules.set(name, {
+    topic,
+    payload,
+    every: 7200,
+    options: made.options,
+  });
+
+  assert.deepEqual(fires, ["2026-11-17T06:00:00Z", "2026-11-18T06:00:00Z"]);
+  assert.equal(words, "at 07:00 every day, Europe/Zurich");
+  assert.deepEqual(edited.options, made.options);
+  assert.equal(edited.options.maxRetries, 7);
+  assert.equal((await towpath.schedules.get(name)).nextFires.length, 5);
+  await towpath.schedules.delete(name);
+});
