@@ -98,7 +98,7 @@ function untangle(layers: string[][], edges: readonly Edge[]): void {
   };
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     for (const layer of layers) sort(layer, parents);
-    for (const layer of layers.toReversed()) sort(layer, children);
+    for (const layer of [...layers].reverse()) sort(layer, children);
   }
 }
 
