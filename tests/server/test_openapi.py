@@ -164,6 +164,7 @@ BEYOND_SCHEMAS = {
     "say": "a message without progress; nothing at all",
     "log_in": "who has which password",
     "set_access": "what a rule is",
+    "try_access": "likewise; as which caller; what a verb is for",
     "create_subscription": "which URLs, headers, types and rules can be; the base64 of a secret",
     "update_subscription": "likewise; nothing at all",
     "replay_subscription": "what a type is; which rates are too high",

@@ -3,7 +3,9 @@
 import { type CallOptions, type Transport, path } from "./transport.ts";
 import type {
   Access as Settings,
+  AccessAnswer,
   AccessChange,
+  AccessTry,
   CreatedKey,
   Key,
   NewKey,
@@ -21,6 +23,12 @@ export class Access {
 
   get(options: CallOptions = {}): Promise<Settings> {
     return this.#transport.get("/api/access", options);
+  }
+
+  /** Say whether a caller may do something, which rule decides, and which of its parts hold. */
+  try(question: AccessTry, options: CallOptions = {}): Promise<AccessAnswer> {
+    const call = { ...options, repeatable: true, body: question };
+    return this.#transport.post("/api/access/try", call);
   }
 
   /** Change the given rules and keep the others; the change holds at once, on every server. */

@@ -1476,6 +1476,26 @@ export interface paths {
         patch: operations["set_access"];
         trace?: never;
     };
+    "/api/access/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Say whether a caller may do something, which rule decides, and which of its parts hold
+         * @description Nothing is changed. Values that the setting `redact` names stay hidden.
+         */
+        post: operations["try_access"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/limits": {
         parameters: {
             query?: never;
@@ -3552,6 +3572,88 @@ export interface components {
             channels?: {
                 [key: string]: components["schemas"]["ChannelRules"] | null;
             };
+        };
+        /**
+         * AccessTry
+         * @description A request to imagine.
+         */
+        AccessTry: {
+            /** @enum {unknown} */
+            verb: "enqueue" | "manage" | "publish" | "subscribe" | "work";
+            /** @default null */
+            topic?: string | null;
+            /** @default null */
+            channel?: string | null;
+            /** @default null */
+            as?: components["schemas"]["TriedCaller"] | null;
+            /** @default null */
+            job?: string | null;
+            /** @default null */
+            body?: unknown;
+            /** @default {} */
+            query?: {
+                [key: string]: string;
+            };
+            /** @default {} */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @default POST */
+            method?: string;
+            /** @default null */
+            rules?: components["schemas"]["AccessChange"] | null;
+        };
+        /**
+         * TriedCaller
+         * @description As which caller: an account, an API key, or one with these fields.
+         */
+        TriedCaller: {
+            /** @default null */
+            collection?: components["schemas"]["Collection"] | null;
+            /** @default null */
+            id?: string | null;
+            /** @default null */
+            key?: string | null;
+            /** @default null */
+            auth?: Record<string, never> | null;
+        };
+        /**
+         * Collection
+         * @description The two kinds of account, under PocketBase's names.
+         * @enum {unknown}
+         */
+        Collection: "_superusers" | "users";
+        /**
+         * AccessAnswer
+         * @description Whether the request would be allowed, and why.
+         */
+        AccessAnswer: {
+            allowed: boolean;
+            why: string;
+            rule: components["schemas"]["DecidingRule"] | null;
+            parts: components["schemas"]["RulePart"][];
+        };
+        /**
+         * DecidingRule
+         * @description The rule that decides.
+         */
+        DecidingRule: {
+            name: string;
+            /** @enum {unknown} */
+            of: "channel" | "general" | "topic";
+            text: string;
+        };
+        /**
+         * RulePart
+         * @description A comparison of a rule, with its values as JSON text; `missing` if there is none.
+         */
+        RulePart: {
+            text: string;
+            position: number;
+            left: string;
+            operator: string;
+            right: string;
+            holds: boolean;
         };
         /**
          * LimitList
@@ -12189,6 +12291,125 @@ export interface operations {
             };
             /** @description forbidden, http_disabled, csrf_refused */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description too_slow */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description body_too_large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description unsupported_media_type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description overloaded, database_unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_full */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    try_access: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "verb": "manage",
+                 *       "topic": "mail",
+                 *       "as": {
+                 *         "auth": {
+                 *           "id": "ann"
+                 *         }
+                 *       },
+                 *       "rules": {
+                 *         "manage_rule": "@request.auth.id != ''"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["AccessTry"];
+            };
+        };
+        responses: {
+            /** @description Say whether a caller may do something, which rule decides, and which of its parts hold */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccessAnswer"];
+                };
+            };
+            /** @description invalid_rule, invalid_channel, invalid, bad_json */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

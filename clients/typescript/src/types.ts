@@ -186,6 +186,17 @@ export type CreatedKey = Schemas["MadeKey"];
 export type Scope = Key["scopes"][number];
 export type Access = Schemas["Access"];
 export type AccessChange = Schemas["AccessChange"];
+/** A request to imagine. */
+export type AccessTry = Omit<Schemas["AccessTry"], "as"> & {
+  /** An account, an API key by its id, the fields of a login, or null: without a login. */
+  as?:
+    | { collection: "users" | "_superusers"; id: string }
+    | { key: string }
+    | { auth: OwnFields }
+    | null;
+};
+/** Whether it would be allowed, and why. */
+export type AccessAnswer = Schemas["AccessAnswer"];
 
 type Json<Body extends { content: { "application/json": unknown } }> =
   Body["content"]["application/json"];

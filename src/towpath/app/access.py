@@ -63,6 +63,10 @@ class AccessVerbs:
         """
         return await self._app.arun(access.change(_changing(changes)))
 
+    def changed(self, current: Access, **changes: Unpack[AccessChanges]) -> Access:
+        """Return rules as `set` would change them; nothing is stored."""
+        return _changing(changes)(current)
+
     @property
     def known(self) -> Access | None:
         """The current rules if they are in memory, else None."""

@@ -93,6 +93,15 @@ class Either:
     parts: "tuple[Tree, ...]"
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of a rule that holds or does not, as it is written."""
+
+    text: str
+    position: int
+    tree: "Comparison | Constant"
+
+
 Operand: TypeAlias = Constant | Macro | Field
 Tree: TypeAlias = Constant | Comparison | Both | Either
 
@@ -135,8 +144,20 @@ def parse(text: str, roots: tuple[Root, ...] = OF_ACCESS) -> Tree | None:
         _refuse(LONGEST, f"the rule has {len(text):,} characters; at most {LONGEST:,} are allowed")
     if bad := _UNSTORABLE.search(text):
         _refuse(bad.start(), f"the character {bad[0]!r} cannot be stored; remove it")
-    parser = _Parser([*_tokens(text), _Token("end", "", len(text))], roots)
+    parser = _parser(text, roots)
     return None if parser.token.kind == "end" else parser.whole()
+
+
+def terms(text: str, roots: tuple[Root, ...] = OF_ACCESS) -> list[Term]:
+    """Return the comparisons of a rule that can be read, in the order in which they are written."""
+    parser = _parser(text, roots)
+    if parser.token.kind != "end":
+        parser.whole()
+    return [Term(text[start:end], start, tree) for start, end, tree in parser.terms]
+
+
+def _parser(text: str, roots: tuple[Root, ...]) -> "_Parser":
+    return _Parser([*_tokens(text), _Token("end", "", len(text))], roots)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -162,6 +183,7 @@ class _Parser:
         self._roots: dict[str, Root] = {f"@{root}": root for root in roots}
         self._next = 0
         self._depth = 0
+        self.terms: list[tuple[int, int, Comparison | Constant]] = []  # from where to where
 
     @property
     def token(self) -> _Token:
@@ -209,10 +231,15 @@ class _Parser:
             return tree
         left = self._operand()
         if self.token.kind == "operator":
-            return self._comparison(left)
+            return self._noted(position, self._comparison(left))
         if isinstance(left, Constant) and isinstance(left.value, bool):
-            return left
+            return self._noted(position, left)
         _refuse(self.token.position, f"expected an operator such as = or !=, {self.token.shown}")
+
+    def _noted(self, start: int, term: Comparison | Constant) -> Comparison | Constant:
+        last = self._tokens[self._next - 1]
+        self.terms.append((start, last.position + len(last.text), term))
+        return term
 
     def _comparison(self, left: Operand) -> Comparison:
         written = self._take().text

@@ -21,8 +21,10 @@ from towpath.model.rule_syntax import (
     Macro,
     Operand,
     Root,
+    Term,
     Tree,
     parse,
+    terms,
 )
 from towpath.model.rule_values import (
     COMPARE,
@@ -55,6 +57,19 @@ def _never(_scope: RuleValues, _now: datetime) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class RulePart:
+    """A comparison of a rule, with the values that it has in one case."""
+
+    text: str  # as it is written
+    position: int  # in the rule
+    left: object
+    operator: str  # empty for `true` and `false` alone
+    right: object
+    holds: bool
+    names: tuple[Field | None, Field | None]  # the fields on the left and on the right
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A condition on a request, and on a job, a channel or a subscription; or on an event."""
 
@@ -64,6 +79,7 @@ class Rule:
     job_fields: frozenset[str] = frozenset()  # the fields of a job that it reads
     channel_fields: frozenset[str] = frozenset()  # the fields of a channel that it reads
     subscription_fields: frozenset[str] = frozenset()  # the fields of a subscription that it reads
+    roots: tuple[Root, ...] = field(default=OF_ACCESS, compare=False, repr=False)
     _test: _Test = field(default=_never, compare=False, repr=False)
 
     @classmethod
@@ -71,9 +87,10 @@ class Rule:
         """Read a rule. InvalidRule names the position and what was expected there."""
         tree = parse(text, roots)
         if tree is None:
-            return cls(text)
+            return cls(text, roots=roots)
         return cls(
             text,
+            roots=roots,
             is_closed=False,
             is_public=isinstance(tree, Constant) and tree.value is True,
             job_fields=frozenset(_fields(tree, "job")),
@@ -90,6 +107,10 @@ class Rule:
     def allows(self, scope: RuleValues, now: datetime) -> bool:
         """Say whether the rule holds. No value makes this raise."""
         return self._test(scope, now)
+
+    def explain(self, scope: RuleValues, now: datetime) -> list[RulePart]:
+        """Return each comparison of the rule with its values, and whether it holds."""
+        return [_explained(term, scope, now) for term in terms(self.text, self.roots)]
 
 
 class Names:
@@ -186,6 +207,27 @@ def _fields(tree: Tree, root: Root) -> Iterator[str]:
                     yield each.path[0]
         case Constant():
             return
+
+
+def _explained(term: Term, scope: RuleValues, now: datetime) -> RulePart:
+    tree = term.tree
+    if isinstance(tree, Constant):
+        holds = tree.value is True
+        return RulePart(term.text, term.position, tree.value, "", None, holds, (None, None))
+    left, right = tree.left, tree.right
+    return RulePart(
+        text=term.text,
+        position=term.position,
+        left=_value(left)(scope, now),
+        operator=f"?{tree.operator}" if tree.any_of else tree.operator,
+        right=_value(right)(scope, now),
+        holds=_comparison(tree)(scope, now),
+        names=(_named(left), _named(right)),
+    )
+
+
+def _named(operand: Operand) -> Field | None:
+    return operand if isinstance(operand, Field) else None
 
 
 # A rule is compiled to nested functions, so that a request does not walk the tree.

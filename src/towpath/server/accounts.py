@@ -430,6 +430,15 @@ async def get_access(request: Request) -> AccessShown:
 async def set_access(request: Request, body: AccessChange) -> AccessShown:
     """Change the access rules that are given; they apply at once, on every instance."""
     request.require_superuser()
+    changes = access_changes(body)
+    changed = await request.app.access.aset(**changes)
+    # Not the rules themselves: they may name secrets.
+    await request.acted("access.changed", changed=sorted(changes))
+    return _access(changed)
+
+
+def access_changes(body: AccessChange) -> AccessChanges:
+    """Return the changes that a body gives."""
     changes: AccessChanges = {}
     for name in AccessChange.__struct_fields__:
         value = getattr(body, name)
@@ -439,10 +448,7 @@ async def set_access(request: Request, body: AccessChange) -> AccessShown:
         changes["topics"] = {topic: _given_rules(rules) for topic, rules in body.topics.items()}
     if body.channels is not UNSET:
         changes["channels"] = {name: _given_rules(each) for name, each in body.channels.items()}
-    changed = await request.app.access.aset(**changes)
-    # Not the rules themselves: they may name secrets.
-    await request.acted("access.changed", changed=sorted(changes))
-    return _access(changed)
+    return changes
 
 
 def _given_rules(rules: TopicRules | ChannelRules | None) -> dict[str, str | None] | None:

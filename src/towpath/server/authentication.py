@@ -100,13 +100,7 @@ class Authentication:
         if token.startswith(PREFIX):
             key = await self._app.keys.averify(token)
             await self._note_use(key)
-            return Caller(
-                kind="key",
-                name=f"key {key.id}",
-                scopes=frozenset(key.scopes),
-                topics=frozenset(key.topics),
-                channels=key.channels,
-            )
+            return caller_of_key(key)
         try:
             account = await self._app.accounts.averify(token)
         except InvalidToken:
@@ -137,6 +131,17 @@ def caller_of(account: Account) -> Caller:
         kind="user" if is_user else "superuser",
         name=f"{account.collection} {account.id}",
         auth=record_of(account),
+    )
+
+
+def caller_of_key(key: ApiKey) -> Caller:
+    """Return the caller that a key is."""
+    return Caller(
+        kind="key",
+        name=f"key {key.id}",
+        scopes=frozenset(key.scopes),
+        topics=frozenset(key.topics),
+        channels=key.channels,
     )
 
 

@@ -35,6 +35,7 @@ from towpath.server.inputs import (
 from towpath.server.outputs import Complaint
 from towpath.server.routes import Route
 from towpath.server.system import SetUp
+from towpath.server.trying import AccessTry
 from towpath.server.webhooks import (
     ReplayInput,
     Resend,
@@ -80,6 +81,12 @@ EXAMPLES: Final[Mapping[Any, Any]] = {
         "events": [{"type": "text", "payload": "Dear Ada"}],
     },
     JobChangeInput: {"priority": 10},
+    AccessTry: {
+        "verb": "manage",
+        "topic": "mail",
+        "as": {"auth": {"id": "ann"}},
+        "rules": {"manage_rule": "@request.auth.id != ''"},
+    },
     BulkQuestion: {"verb": "requeue", "filter": {"topic": "mail", "status": "failed"}},
     BulkInput: {"verb": "requeue", "filter": {"topic": "mail", "status": "failed"}, "upTo": 4711},
     Kick: {"limit": 100},

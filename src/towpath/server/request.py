@@ -94,7 +94,7 @@ class Request:
                 bound = self.caller.topics
                 return verb in self.caller.scopes and (not bound or topic in bound)
             case _:
-                return self._allows(self._rule(verb, topic), topic, job)
+                return self._allows(self.rule_of(verb, topic), topic, job)
 
     def require(self, verb: Verb, topic: str | None = None) -> None:
         """Refuse a caller that may not do this."""
@@ -115,7 +115,7 @@ class Request:
         if self.caller.kind in {"superuser", "key"}:
             allowed = self.may("enqueue", topic)
         else:
-            allowed = self._allows(self._rule("enqueue", topic), topic, body=body)
+            allowed = self._allows(self.rule_of("enqueue", topic), topic, body=body)
         if not allowed:
             raise self._refusal("enqueue")
 
@@ -330,7 +330,7 @@ class Request:
                 return topic is None and bool(self.caller.topics)
             case _:
                 own_rules = self.access.topics if topic is None else ()
-                return bool(own_rules) or self._rule(verb, topic).needs_job
+                return bool(own_rules) or self.rule_of(verb, topic).needs_job
 
     def _may_some(self, verb: Verb) -> bool:
         match self.caller.kind:
@@ -339,10 +339,11 @@ class Request:
             case "key":
                 return verb in self.caller.scopes
             case _:
-                rules = [self._rule(verb, topic) for topic in (None, *self.access.topics)]
+                rules = [self.rule_of(verb, topic) for topic in (None, *self.access.topics)]
                 return any(rule.needs_job or self._allows(rule) for rule in rules)
 
-    def _rule(self, verb: Verb, topic: str | None) -> Rule:
+    def rule_of(self, verb: Verb, topic: str | None) -> Rule:
+        """Return the rule that decides: that of the topic, or the general one."""
         name = f"{verb}_rule"
         own = self.access.topics.get(topic) if topic is not None else None
         text: str | None = getattr(own, name) if own else None
@@ -366,22 +367,32 @@ class Request:
             return True
         if rule.is_closed:
             return False
-        single = job is not None or body is not None
-        if not single and rule.job_fields - ({"topic"} if topic is not None else set()):
+        if job is None and body is None and lacks_job(rule, topic):
             return False
         try:
-            request = self._request_fields()
-            names = Names(
-                request=request, job={"topic": topic}, channel=channel, subscription=subscription
-            )
-            if job is not None:
-                names = Names(request=request, job=partial(_job_fields, job), channel=channel)
-            elif body is not None:
-                new = _with_arguments(cast("dict[str, Any]", _json(body)))  # named as in a job
-                names = Names(request={**request, "body": new}, job=new)
+            names = self.names_of(topic, job, body, channel, subscription)
             return rule.allows(names, datetime.now(UTC))
         except RecursionError:
             return False  # a payload that can be stored, but is nested too deeply for a rule
+
+    def names_of(
+        self,
+        topic: str | None = None,
+        job: Job | None = None,
+        body: object = None,
+        channel: Mapping[str, object] | None = None,
+        subscription: Mapping[str, object] | None = None,
+    ) -> Names:
+        """Return what rules see of this request, and of what it is for."""
+        request = self._request_fields()
+        if job is not None:
+            return Names(request=request, job=partial(_job_fields, job), channel=channel)
+        if body is not None:
+            new = _with_arguments(cast("dict[str, Any]", _json(body)))  # named as in a job
+            return Names(request={**request, "body": new}, job=new)
+        return Names(
+            request=request, job={"topic": topic}, channel=channel, subscription=subscription
+        )
 
     def _request_fields(self) -> dict[str, Any]:
         """Return what rules see as @request."""
@@ -450,6 +461,11 @@ class Request:
         """Wait until the client has gone."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+def lacks_job(rule: Rule, topic: str | None) -> bool:
+    """Return whether a rule reads fields of a job, and so allows no whole topic."""
+    return bool(rule.job_fields - ({"topic"} if topic is not None else set()))
 
 
 def _refuse_own(topic: str | None) -> None:

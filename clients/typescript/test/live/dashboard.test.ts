@@ -81,3 +81,16 @@ test("only superusers follow a server", async () => {
   await assert.rejects(live, Forbidden);
   assert.deepEqual(states, [false]);
 });
+
+test("a rule is tried before it is saved", async () => {
+  const manage_rule = "@request.auth.id != '' && @request.auth.verified = true";
+  const question = { verb: "manage", topic: "mail", rules: { manage_rule } } as const;
+
+  const said = await towpath.access.try({ ...question, as: { auth: { id: "ann" } } });
+
+  assert.deepEqual([said.allowed, said.rule?.of], [false, "general"]);
+  assert.deepEqual(said.parts.map(({ left, holds }) => [left, holds]), [
+    ['"ann"', true],
+    ["missing", false],
+  ]);
+});
