@@ -127,6 +127,7 @@ GROUPS = {
         "a name of 9 KB": length(2, f"{'n' * 9000}: v"),
         "a reason of 9 KB": head("200 " + "x" * 9000, LENGTH),
         "hints without end": HINT * 2_000,
+        "more than a hundred hints before it": HINT * 101 + PLAIN,
         "empty lines without end": b"\r\n" * 40_000,
     },
 }

@@ -31,6 +31,7 @@ from towpath.webhooks.resolving import HostNames, Unanswered
 log: Final = logging.getLogger("towpath")
 
 MOST_HEAD: Final = 64 * 1024  # bytes, with all heads of 1xx before it
+MOST_INTERIM: Final = 100  # answers 1xx before it: each costs time in which nothing else is sent
 MOST_LINE: Final = 8_190
 MOST_FIELDS: Final = 100
 MOST_EXCERPT: Final = 8 * 1024
@@ -202,6 +203,7 @@ class ReceiverLine(ResponseHandler):
         self._lines = lines
         self._requests = 0
         self._head = 0  # bytes since the last request, to the end of the head
+        self._interim = 0  # answers 1xx among them
         self._has_answer = False
         self._body: aiohttp.StreamReader | None = None
         self.is_idle = False
@@ -214,7 +216,7 @@ class ReceiverLine(ResponseHandler):
     def begin(self) -> None:
         """Expect the answer to another request."""
         self._requests += 1
-        self._head = 0
+        self._head = self._interim = 0
         self._has_answer = self.is_idle = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -261,6 +263,9 @@ class ReceiverLine(ResponseHandler):
         head, self._body = data
         self._has_answer = head.code >= 200 or head.code == 101  # noqa: PLR2004 - it switches protocols
         super().feed_data(data, size)
+        self._interim += not self._has_answer
+        if self._interim > MOST_INTERIM:
+            self._refuse_head()
 
     def close(self) -> None:
         """Close it at once: what is not sent yet is not wanted, and may never be read."""
