@@ -208,7 +208,17 @@ def test_one_delivery_runs_at_a_time_after_a_failure_and_after_a_minute_of_silen
     assert vitals.at_once == 1
     succeed(vitals, 3 * MINUTE, 1)
     vitals.fail(3 * MINUTE, 3 * MINUTE, is_dead=False)
-    assert (vitals.at_once, vitals.prompt) == (1, False)
+    assert (vitals.at_once, vitals.prompt) == (1, 0)
+
+
+def test_a_receiver_stays_prompt_through_some_slow_answers_and_not_through_many():
+    vitals = Vitals()
+    vitals.succeed(1, duration=2 * SECOND)
+    assert vitals.prompt == 0
+    for _ in range(100):
+        vitals.succeed(1)
+    slow = [(vitals.succeed(1, duration=2 * SECOND), vitals.prompt)[1] for _ in range(25)]
+    assert (slow[9], slow[19], slow[24]) == (10, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from towpath.store.subscriptions import NewSubscription
 SECOND = 10**6
 
 
-def subscribe(app, url, channel="orders", headers=None, *, at_once=1, prompt=False, **options):
+def subscribe(app, url, channel="orders", headers=None, *, at_once=1, prompt=0, **options):
     given = {
         "token": uuid4(), "channel": channel, "url": url, "types": '["*"]', "filter_rule": None,
         "timeout": 15 * SECOND, "concurrency": 10, "pace": None, "burst": 1, "ordered": False,
@@ -28,7 +28,7 @@ def subscribe(app, url, channel="orders", headers=None, *, at_once=1, prompt=Fal
     return made
 
 
-def prove(app, id, *, at_once, prompt=False):
+def prove(app, id, *, at_once, prompt=0):
     """Let a subscription have shown how many deliveries at once it can take, and how soon."""
     text = """
 update towpath.subscription_health set at_once = :at_once, prompt = :prompt

@@ -337,7 +337,7 @@ async def test_neither_prompt_receivers_nor_others_take_all_slots(place):
         async with running(app, poster, concurrency=8, grace=0):
             clock.advance(10)
             await until(lambda: poster.waiting == 6)  # two slots are kept for prompt receivers
-            subscribe(app, URL, "prompt", prompt=True, at_once=5)
+            subscribe(app, URL, "prompt", prompt=1, at_once=5)
             for number in range(5):
                 await app.events.apublish("prompt", number)
             await until(lambda: poster.waiting == 8)
@@ -397,7 +397,7 @@ async def test_a_claim_takes_no_more_than_the_memory_for_payloads_can_hold(place
     url, needed = place
     poster = Gated()
     async with App(url, max_payload=1_500, **needed) as app:
-        subscribe(app, URL, concurrency=50, at_once=50, prompt=True)
+        subscribe(app, URL, concurrency=50, at_once=50, prompt=1)
         for _ in range(30):
             await app.events.apublish("orders", "x" * 1_400)
         async with running(app, poster, only="router"), running(app, poster, only="orchestrator"):
@@ -428,7 +428,7 @@ async def test_failing_receivers_leave_memory_for_the_payloads_of_prompt_ones(pl
             await until(lambda: len(attempts(app)) == 16)
         async with running(app, silent):
             await until(lambda: silent.waiting == 3)
-            await asyncio.to_thread(subscribe, app, URL, "letters", prompt=True)
+            await asyncio.to_thread(subscribe, app, URL, "letters", prompt=1)
             await app.events.apublish("letters", "first")
             await until(lambda: silent.waiting == 4)
             silent.gate.set()

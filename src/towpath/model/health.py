@@ -3,7 +3,7 @@
 - A success ends every suspicion.
 - Deliveries begin one at a time: before the first success, after a failure, and after a minute
   without a success. Each success while all that may run do run makes it one more at once.
-- A receiver that was prompt the last time does not wait behind others (`prompt`).
+- A receiver that is mostly prompt does not wait behind others (`prompt`).
 - The breaker opens where most of the recent results are failures: nothing starts for a while, then
   one delivery tries again.
 - A subscription is stopped by a 410, or after five days of nothing but failures.
@@ -28,6 +28,7 @@ WARNINGS: Final = (100, 90, 70, 50)  # percent of that time
 TOLD: Final = 1  # of `warned`: trouble was told before it was enabled, and no success since
 QUIET: Final = MINUTE  # without a success: as long as the longest attempt
 PROMPT: Final = SECOND  # how soon the answer of a prompt receiver comes
+MOST_PROMPT: Final = 20  # slow answers in a row that may come when this machine is busy
 STALLED: Final = SECOND // 10  # how soon to look again for jobs that no worker takes
 GONE: Final = "gone"
 FAILING: Final = "failing"
@@ -61,7 +62,7 @@ class Vitals(Struct, kw_only=True):
     last_success_at: int | None = None
     last_failure_at: int | None = None
     at_once: int = 1  # deliveries that may run together
-    prompt: bool = False  # the last attempt succeeded within a second
+    prompt: int = 0  # successes within a second, less slow ones, since the last failure
 
     def rest(self, now: int) -> None:
         """Begin again with one at a time if nothing has succeeded for a while."""
@@ -79,7 +80,8 @@ class Vitals(Struct, kw_only=True):
         """Note a success."""
         was_warned = self.warned
         self.at_once = max(1, self.at_once + growth)
-        self.prompt = duration <= PROMPT
+        step = 1 if duration <= PROMPT else -1
+        self.prompt = min(max(0, self.prompt + step), MOST_PROMPT)
         self.failures = self.dead = self.warned = self.trips = 0
         self.failing_since = self.open_until = None
         self.last_success_at = max(at, self.last_success_at or 0)
@@ -89,7 +91,7 @@ class Vitals(Struct, kw_only=True):
     def fail(self, at: int, now: int, *, is_dead: bool) -> NoticeKind | None:
         """Note a failed attempt; one that is the last of its saga has left a dead letter."""
         self.failures += 1
-        self.at_once, self.prompt = 1, False
+        self.at_once, self.prompt = 1, 0
         self.dead += is_dead
         self.failing_since = at if self.failing_since is None else self.failing_since
         self.last_failure_at = max(at, self.last_failure_at or 0)
@@ -109,7 +111,7 @@ class Vitals(Struct, kw_only=True):
         self.warned = TOLD if self.warned or self.stopped_at is not None else 0
         self.failures = self.dead = self.trips = self.results = self.failed = 0
         self.failing_since = self.open_until = self.stopped_at = self.stopped_why = None
-        self.at_once, self.prompt = 1, False
+        self.at_once, self.prompt = 1, 0
 
     def _count(self, now: int, *, failed: bool) -> None:
         if not self.window_at <= now < self.window_at + WINDOW:

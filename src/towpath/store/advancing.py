@@ -63,7 +63,7 @@ class HeldHealth(NamedTuple):
     last_success_at: int | None
     last_failure_at: int | None
     at_once: int
-    prompt: bool | int
+    prompt: int
     due: bool | int
     jumps: int  # of this transaction, to subscriptions with outcomes; the same in every row
     upto: int | None  # the last of these subscriptions, also if another transaction holds it

@@ -312,7 +312,7 @@ update towpath.subscription_health h
        subscription bigint, wakes_at bigint, next text, tat bigint, failures bigint, failing_since bigint,
        dead integer, warned integer, window_at bigint, results integer, failed integer, open_until bigint,
        trips integer, holds boolean, stopped_at bigint, stopped_why text, last_success_at bigint,
-       last_failure_at bigint, at_once bigint, prompt boolean)
+       last_failure_at bigint, at_once bigint, prompt bigint)
  where h.subscription_id = i.subscription;
 
 -- name: next_wake

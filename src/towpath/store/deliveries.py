@@ -35,7 +35,7 @@ RESET_AT_ONCE: Final = 1_000
 class Line(Struct, frozen=True):
     """How many delivery jobs of one kind a worker takes."""
 
-    late: bool  # of receivers that were not prompt the last time, or were never asked
+    late: bool  # of receivers that were not prompt lately, or were never asked
     most: int
 
 
@@ -68,7 +68,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     saga: int
     subscription: int
     attempt: int  # from 1 on
-    late: bool  # its receiver was not prompt the last time
+    late: bool  # its receiver was not prompt lately
     event: UUID  # the webhook-id
     type: str | None
     at: int  # when the event was published

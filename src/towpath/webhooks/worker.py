@@ -1,7 +1,7 @@
 """The worker: claims delivery jobs for its free slots, makes the attempts, reports what it saw.
 
-It decides nothing. A quarter of the slots takes only attempts at receivers that were prompt the
-last time, and a quarter only those at others, so neither kind keeps the other waiting.
+It decides nothing. A quarter of the slots takes only attempts at receivers that were prompt
+lately, and a quarter only those at others, so neither kind keeps the other waiting.
 """
 
 import asyncio

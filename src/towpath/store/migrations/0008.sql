@@ -59,9 +59,9 @@ create index towpath_bulk_next on towpath.bulk (begins_at) where ended_at is nul
 create index towpath_channel_limited on towpath.channel (id) where job is null and name is not null;
 
 -- Webhooks: a receiver that falls silent keeps few slots, and prompt ones do not wait behind it.
--- `late` of a delivery job now says that its receiver was not prompt the last time.
+-- `late` of a delivery job now says that its receiver was not prompt lately.
 alter table towpath.subscription_health add column at_once bigint not null default 1; -- deliveries together
-alter table towpath.subscription_health add column prompt boolean not null default false; -- the last time
+alter table towpath.subscription_health add column prompt bigint not null default 0; -- 0: late
 
 -- When a Held saga was to be tried, so that it is not tried earlier after its release.
 alter table towpath.sagas add column due_at bigint;
