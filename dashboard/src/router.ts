@@ -44,10 +44,19 @@ export function matched(pattern: string, path: string): Record<string, string> |
   const parts: Record<string, string> = {};
   for (const [nth, part] of wanted.entries()) {
     const text = given[nth] ?? "";
-    if (part.startsWith("{")) parts[part.slice(1, -1)] = decodeURIComponent(text);
+    if (part.startsWith("{")) parts[part.slice(1, -1)] = unescaped(text);
     else if (part !== text) return null;
   }
   return parts;
+}
+
+/** A part of a path as it was meant; one that is not escaped well stays as it is. */
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** A path of this dashboard that a link may name; anything else, as another site, is the first page. */

@@ -51,7 +51,9 @@ class Web:
         """Whatever a test is about: the status is one that the OpenAPI document names."""
         request = response.request
         try:
-            endpoint, _ = self.api.paths.find({"path": request.url.path, "method": request.method})
+            url = request.url
+            scope = {"path": url.path, "raw_path": url.raw_path, "method": request.method}
+            endpoint, _ = self.api.paths.find(scope)
         except Refusal as refusal:
             is_page = response.headers["content-type"].startswith("text/html")
             code = refusal.code if is_page else response.json()["code"]

@@ -200,3 +200,11 @@ def test_without_a_build_the_first_page_says_how_to_get_it(monkeypatch, tmp_path
         assert page.headers["content-security-policy"] == POLICY
     assert program.json()["code"] == "not_found"
     assert "no dashboard" in program.json()["message"]
+
+
+def test_a_name_in_a_path_may_hold_an_escaped_slash(web, root):
+    web.app.schedules.set("a/b%2f c", topic="mail", every=60)
+
+    assert web.get("/api/schedules/a%2fb%252f%20c", as_=root).json()["name"] == "a/b%2f c"
+    assert web.get("/api/schedules/a/b%252f%20c", as_=root).status_code == 404
+    assert web.get("/schedules/a%2Fb", headers={"accept": "text/html"}).status_code == 200

@@ -8,6 +8,7 @@ import functools
 import time
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import unquote
 
 from towpath import App
 from towpath.server import (
@@ -181,7 +182,7 @@ class Paths:
         path, root = path_of(scope), scope.get("root_path", "")
         node: Any = self._root
         values: list[str] = []
-        for part in _parts(path):
+        for part in _parts_of(scope, path):
             child = node.get(part) if part or node is self._root else None
             if child is None:
                 child = node.get(PARAMETER) if part else None
@@ -211,6 +212,16 @@ def path_of(scope: Scope) -> str:
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _parts_of(scope: Scope, path: str) -> list[str]:
+    """Return the parts of a request's path; an escaped slash belongs to a name."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2f" not in raw.lower():
+        return _parts(path)
+    below = scope["path"].removesuffix(path).count("/")  # parts of the prefix
+    parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+    return ["", *map(unquote, parts[below + 1 :])]
 
 
 def _parts(path: str) -> list[str]:
