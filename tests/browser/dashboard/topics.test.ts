@@ -39,14 +39,14 @@ test("a pause can be undone", async () => {
 test("a topic tells its figures, and failed jobs are kicked", async () => {
   await jobOfEachState("figures");
   const page = await open("/topics/figures");
-  await page.locator("dl.facts").waitFor();
+  await page.locator("dl.strip").waitFor();
   for (const [name, count] of Object.entries({ Ready: 1, Delayed: 1, Blocked: 1, Running: 1, Failed: 1 })) {
-    await page.locator(`dl.facts div:has(dt:text-is("${name}")) dd`, { hasText: new RegExp(`^${count}`) }).waitFor();
+    await page.locator(`dl.strip div:has(dt:text-is("${name}")) dd`, { hasText: new RegExp(`^${count}`) }).waitFor();
   }
 
   await page.click("button:has-text('Kick 1 failed job')");
 
-  await page.locator('dl.facts div:has(dt:text-is("Failed")) dd', { hasText: /^0/ }).waitFor();
+  await page.locator('dl.strip div:has(dt:text-is("Failed")) dd', { hasText: /^0/ }).waitFor();
   assert.equal((await towpath.topics.get("figures")).ready, 2);
 });
 

@@ -71,7 +71,7 @@ export function Topic({ topic: name = "" }: PageParts) {
 
 function Figures({ topic }: { topic: TopicDetail }) {
   return (
-    <dl class="facts">
+    <dl class="strip">
       <Fact name="Ready">
         {number(topic.ready)}
         {topic.oldestAt && (
@@ -90,12 +90,12 @@ function Figures({ topic }: { topic: TopicDetail }) {
       </Fact>
       <Fact name="Run time">
         {topic.avgExecutionTime === null ? "–" : duration(topic.avgExecutionTime)}
-        <small>on average</small>
+        {topic.avgExecutionTime !== null && <small>on average</small>}
       </Fact>
       <Fact name="Served by">
-        <small>
+        <span class="words">
           <ServedBy topic={topic} />
-        </small>
+        </span>
       </Fact>
     </dl>
   );

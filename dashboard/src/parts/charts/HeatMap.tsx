@@ -12,9 +12,10 @@ export function HeatMap({ items, range, step, at }: { items: Lasted[]; range: Ra
   const [from, to] = range;
   const columns = Math.max(1, Math.round((to - from) / step));
   const { cells, edges, most } = binned(items, range, columns);
-  const low = edges[0] ?? 1;
-  const high = edges.at(-1) ?? 1000;
-  const decades = edges.filter((edge) => Math.abs(Math.log10(edge) - Math.round(Math.log10(edge))) < 1e-6);
+  // Whole powers of ten, at least two of them, so that equal run times do not fill the chart.
+  const low = Math.floor(Math.log10(edges[0] ?? 1) + 1e-6);
+  const high = Math.max(low + 2, Math.ceil(Math.log10(edges.at(-1) ?? 100) - 1e-6));
+  const powers = Array.from({ length: high - low + 1 }, (_, nth) => low + nth);
   const lengths = Array.from({ length: columns }, (): number[] => []);
   for (const { at: time, ms } of items) {
     if (time >= from && time <= to) lengths[Math.min(columns - 1, Math.floor((time - from) / step))]?.push(ms);
@@ -31,8 +32,8 @@ export function HeatMap({ items, range, step, at }: { items: Lasted[]; range: Ra
       label="How long jobs take"
       range={range}
       step={step}
-      values={[Math.log10(low), Math.log10(high)]}
-      lines={(decades.length ? decades : [low]).map((edge) => ({ value: Math.log10(edge), label: short(edge) }))}
+      values={[low, high]}
+      lines={powers.map((value) => ({ value, label: short(10 ** value) }))}
       unit="run time"
       at={at}
       say={summary}
@@ -43,8 +44,8 @@ export function HeatMap({ items, range, step, at }: { items: Lasted[]; range: Ra
     >
       {({ x, y, wide }) =>
         cells.map(({ column, row, count }) => {
-          const top = y(Math.log10(edges[row + 1] ?? high));
-          const bottom = y(Math.log10(edges[row] ?? low));
+          const top = y(Math.log10(edges[row + 1] ?? 1));
+          const bottom = y(Math.log10(edges[row] ?? 1));
           return (
             <rect
               key={`${column} ${row}`}
