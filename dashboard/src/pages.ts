@@ -9,6 +9,8 @@ import { Flows } from "./pages/flows/Flows.tsx";
 import { Job } from "./pages/job/Job.tsx";
 import { Jobs } from "./pages/jobs/Jobs.tsx";
 import { Overview } from "./pages/overview/Overview.tsx";
+import { Schedule } from "./pages/schedules/Schedule.tsx";
+import { Schedules } from "./pages/schedules/Schedules.tsx";
 import { Topic } from "./pages/topics/Topic.tsx";
 import { Topics } from "./pages/topics/Topics.tsx";
 import { Workers } from "./pages/Workers.tsx";
@@ -33,6 +35,8 @@ export const PAGES: readonly Page[] = [
   { path: "/topics", title: "Topics", under: "/topics", show: Topics },
   { path: "/topics/{topic}", title: "Topic", under: "/topics", show: Topic },
   { path: "/workers", title: "Workers", under: "/workers", show: Workers },
+  { path: "/schedules", title: "Schedules", under: "/schedules", show: Schedules },
+  { path: "/schedules/{name}", title: "Schedule", under: "/schedules", show: Schedule },
   { path: "/flows", title: "Flows", under: "/flows", show: Flows },
   { path: "/flows/{id}", title: "Flow", under: "/flows", show: Flows },
   { path: "/channels", title: "Channels", under: "/channels", show: Channels },
@@ -45,6 +49,7 @@ export const NAVIGATION: readonly { path: string; title: string }[] = [
   { path: "/jobs", title: "Jobs" },
   { path: "/topics", title: "Topics" },
   { path: "/workers", title: "Workers" },
+  { path: "/schedules", title: "Schedules" },
   { path: "/flows", title: "Flows" },
   { path: "/channels", title: "Channels" },
 ];

@@ -17,6 +17,9 @@ const PAGES: Record<string, string> = {
   "topics-none": "/topics?find=nothing",
   topic: "/topics/mail",
   workers: "/workers",
+  schedules: "/schedules",
+  "schedule-new": "/schedules?new=yes",
+  schedule: "/schedules/digest",
   login: "/login",
   setup: "/setup",
   "not-found": "/elsewhere",
@@ -53,6 +56,10 @@ const broken = await towpath.jobs.enqueue("import", {}, { maxRetries: 1 });
 await towpath.jobs.enqueue("report", {}, { after: [broken.id] });
 const [breaking] = await towpath.jobs.reserve(["import"]);
 await breaking?.fail("ValueError: row 7 has no date");
+await towpath.schedules.set("digest", { topic: "mail", cron: "0 7 * * *", tz: "Europe/Zurich", payload });
+await towpath.schedules.set("sweep", { topic: "clean", every: 1 });
+await towpath.schedules.set("<b>old</b>", { topic: "clean", cron: "0 0 29 2 *", tz: "UTC" });
+await towpath.schedules.pause("<b>old</b>");
 Object.assign(PAGES, {
   enqueue: "/jobs/new?topic=mail",
   edit: `/jobs/new?from=${edited.id}`,
