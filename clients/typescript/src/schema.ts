@@ -414,7 +414,7 @@ export interface paths {
         };
         /**
          * Count the outcomes of the last minutes
-         * @description Without `step`, minutes without any are left out. With it, each step is there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32 days, and by the day for 400 days. `by=topic` tells them for each topic.
+         * @description Without `step`, minutes without any are left out, up to 32 days back. With it, each step is there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic.
          */
         get: operations["throughput"];
         put?: never;

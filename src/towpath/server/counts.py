@@ -38,6 +38,7 @@ topics: Final = Routes("topics")
 
 MOST_COUNTED: Final = 100_000
 LONGEST: Final = 400 * 24 * 60  # minutes
+MOST_SPARSE: Final = 32 * 24 * 60  # minutes, of which those without outcomes may be left out
 PERCENTILES: Final = (50, 95, 99)
 
 
@@ -201,17 +202,20 @@ async def stats(request: Request) -> StatsShown:
 async def throughput(request: Request, query: Span) -> ThroughputShown:
     """Count the outcomes of the last minutes.
 
-    Without `step`, minutes without any are left out. With it, each step is there, and tells how
-    many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32
-    days, and by the day for 400 days. `by=topic` tells them for each topic.
+    Without `step`, minutes without any are left out, up to 32 days back. With it, each step is
+    there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2
+    days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic.
     """
     request.require("manage", query.topic)
     jobs = request.app.jobs
-    if query.step is None and query.by is None:
+    step = query.step
+    if step is None and query.minutes > MOST_SPARSE:
+        step = STEPS[-1]
+    if step is None and query.by is None:
         minutes = await jobs.athroughput(query.topic, query.minutes)
         return ThroughputShown(start=None, step=60, items=_points(minutes), topics=None)
     history = await jobs.ahistory(
-        query.topic, minutes=query.minutes, step=query.step or 60, by_topic=query.by is not None
+        query.topic, minutes=query.minutes, step=step or STEPS[0], by_topic=query.by is not None
     )
     by_topic = {name: _lines(points) for name, points in history.topics.items()}
     return ThroughputShown(
