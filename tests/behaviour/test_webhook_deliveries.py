@@ -379,6 +379,6 @@ def test_the_health_tells_how_long_the_last_attempts_took_and_how_one_failed(hoo
     hooks.advance()
 
     health = hooks.health(id)
-    assert (health.recent, health.last_error) == (20, "http_503")
+    assert (health.recent, health.recent_failed, health.last_error) == (20, 2, "http_503")
     assert (health.p50, health.p95) == (timedelta(milliseconds=10), timedelta(milliseconds=19))
     assert health.last_failure_at is not None

@@ -303,6 +303,7 @@ def test_a_dead_letter_is_requeued_once_at_a_time(app, deliver, receiver):
     assert (saga.event, saga.replay_of, saga.attempts) == (event.id, letter.saga, 0)
     with pytest.raises(Conflict, match="under way"):
         app.webhooks.dead_letters.requeue(letter.id)
+    assert app.webhooks.health(saga.subscription).dead_letters == 0
     assert deliver() == 1
     assert app.webhooks.sagas.get(saga.id).status is SagaStatus.COMPLETED
     assert app.webhooks.dead_letters.get(letter.id).requeued_as == saga.id
@@ -366,6 +367,17 @@ def test_lists_go_on_from_where_a_page_ended(app, deliver):
     newest, second = app.webhooks.sagas.list(limit=2)
     assert newest.id > second.id
     assert [each.id for each in app.webhooks.sagas.list(before=second.id)] == [second.id - 1]
+
+
+def test_sagas_are_found_by_the_type_of_their_event(app, deliver):
+    made, _ = app.webhooks.create("orders", URL)
+    app.events.publish("orders", 1, type="order.paid")
+    app.events.publish("orders", 2, type="order.sent")
+    deliver()
+
+    [found] = app.webhooks.sagas.list(type="order.paid", subscription=made.id)
+    assert found.type == "order.paid"
+    assert app.webhooks.sagas.list(type="order") == []
 
 
 BAD_URLS = [

@@ -3274,11 +3274,13 @@ export interface components {
             lastFailureAt: string | null;
             lastError: string | null;
             recent: number;
+            recentFailed: number;
             p50Ms: number | null;
             p95Ms: number | null;
             waiting: number;
             inProgress: number;
             held: number;
+            deadLetters: number;
         };
         /**
          * ReplayInput
@@ -10461,6 +10463,7 @@ export interface operations {
             query?: {
                 subscription?: number;
                 status?: components["schemas"]["SagaStatus"];
+                type?: string;
                 before?: number;
                 limit?: number;
             };

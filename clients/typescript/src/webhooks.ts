@@ -36,6 +36,8 @@ export interface SagaListOptions extends CallOptions {
   /** Required of callers that may not see those of all. */
   subscription?: number | undefined;
   status?: SagaStatus | undefined;
+  /** Of the event. */
+  type?: string | undefined;
   /** The id of the last one of the page before. */
   before?: number | undefined;
   /** Default 50, at most 1,000. */

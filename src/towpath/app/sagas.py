@@ -56,16 +56,21 @@ class Sagas:
         *,
         subscription: int | None = None,
         status: SagaStatus | str | None = None,
+        type: str | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[Saga]:
-        """List sagas, the newest first, from before one on; of a subscription, or of a status."""
+        """List sagas, the newest first, from before one on.
+
+        `subscription`, `status` and the `type` of the event choose some of them.
+        """
         return await self._app.arun(
             sagas.list_sagas(
                 min(at_least_one(limit, "limit"), MOST_PAGE),
                 None if before is None else _number(before),
                 None if subscription is None else number_of(subscription, "subscription"),
                 None if status is None else _status(status),
+                type,
             )
         )
 
@@ -104,16 +109,21 @@ class Sagas:
         *,
         subscription: int | None = None,
         status: SagaStatus | str | None = None,
+        type: str | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[Saga]:
-        """List sagas, the newest first, from before one on; of a subscription, or of a status."""
+        """List sagas, the newest first, from before one on.
+
+        `subscription`, `status` and the `type` of the event choose some of them.
+        """
         return self._app.run(
             sagas.list_sagas(
                 min(at_least_one(limit, "limit"), MOST_PAGE),
                 None if before is None else _number(before),
                 None if subscription is None else number_of(subscription, "subscription"),
                 None if status is None else _status(status),
+                type,
             )
         )
 

@@ -58,11 +58,13 @@ class SubscriptionHealth(Struct, frozen=True, kw_only=True):
     last_failure_at: datetime | None
     last_error: str | None  # the code of the last failed attempt among these:
     recent: int  # the last attempts, at most 1,000
+    recent_failed: int  # of these
     p50: timedelta | None  # half of these took no longer
     p95: timedelta | None
     waiting: int  # sagas that wait for an attempt
     in_progress: int  # sagas with an attempt
     held: int  # sagas that wait for `resume` or `enable`
+    dead_letters: int  # that are kept, and were not requeued
 
 
 class Saga(Struct, frozen=True, kw_only=True):

@@ -81,11 +81,13 @@ class HealthShown(ResponseBody):
     last_failure_at: datetime | None
     last_error: str | None  # the code of the last failed attempt among these:
     recent: int  # the last attempts, at most 1,000
+    recent_failed: int  # of these
     p50_ms: float | None  # half of these took no longer
     p95_ms: float | None
     waiting: int
     in_progress: int
     held: int
+    dead_letters: int  # that were not requeued
 
 
 class ReplayShown(ResponseBody):

@@ -158,6 +158,7 @@ class SagaQuery(Input):
 
     subscription: Number | None = None  # required of callers that may not see all
     status: SagaStatus | None = None
+    type: Text | None = None  # of the event
     before: Number | None = None  # the last number of the page before
     limit: Limit = 50
 
@@ -342,6 +343,7 @@ async def list_sagas(request: Request, query: SagaQuery) -> Items[SagaShown]:
     found = await request.app.webhooks.sagas.alist(
         subscription=query.subscription,
         status=query.status,
+        type=query.type,
         before=query.before,
         limit=query.limit,
     )

@@ -278,6 +278,7 @@ def list_sagas(
     before: int | None = None,
     subscription: int | None = None,
     status: SagaStatus | None = None,
+    type: str | None = None,
 ) -> Operation[list[Saga]]:
     """List sagas, the newest first, from before one on."""
 
@@ -287,6 +288,7 @@ def list_sagas(
             before=FOREVER if before is None else before,
             subscription=subscription,
             status=None if status is None else status.value,
+            type=type,
         )
         return [row.saga() for row in found]
 

@@ -133,6 +133,7 @@ select s.id, e.event, e.type, s.subscription_id, s.status, s.attempt_count, s.ne
  where s.id < :before
    and (cast(:subscription as bigint) is null or s.subscription_id = :subscription)
    and (cast(:status as text) is null or s.status = :status)
+   and (cast(:type as text) is null or e.type = :type)
  order by s.id desc limit cast(:limit as bigint);
 
 -- name: attempts

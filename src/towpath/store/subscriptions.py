@@ -136,6 +136,7 @@ class HealthRow(NamedTuple):
     waiting: int
     in_progress: int
     held: int
+    dead_letters: int
 
 
 class RecentAttempt(NamedTuple):
@@ -400,11 +401,13 @@ def _health(row: HealthRow, last: Sequence[RecentAttempt]) -> SubscriptionHealth
         last_failure_at=_at(row.last_failure_at),
         last_error=next((each.error_code for each in last if each.error_code), None),
         recent=len(last),
+        recent_failed=sum(each.error_code is not None for each in last),
         p50=_percentile(durations, 50),
         p95=_percentile(durations, 95),
         waiting=row.waiting,
         in_progress=row.in_progress,
         held=row.held,
+        dead_letters=row.dead_letters,
     )
 
 

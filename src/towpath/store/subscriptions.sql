@@ -149,6 +149,10 @@ select h.subscription_id, h.failures, h.failing_since, h.open_until, h.stopped_a
        (select count(*) from towpath.sagas s
          where s.subscription_id = h.subscription_id and s.status = 'InProgress') as in_progress,
        (select count(*) from towpath.sagas s
-         where s.subscription_id = h.subscription_id and s.status = 'Held') as held
+         where s.subscription_id = h.subscription_id and s.status = 'Held') as held,
+       (select count(*) from towpath.dead_letters d
+         where d.subscription_id = h.subscription_id
+           and not exists (select 1 from towpath.dead_letter_requeues r where r.dead_letter_id = d.id)
+       ) as dead_letters
   from towpath.subscription_health h
  where h.subscription_id {in_items subscription bigint} order by h.subscription_id;
