@@ -14,6 +14,9 @@ import { Schedules } from "./pages/schedules/Schedules.tsx";
 import { Topic } from "./pages/topics/Topic.tsx";
 import { Topics } from "./pages/topics/Topics.tsx";
 import { Workers } from "./pages/Workers.tsx";
+import { DeadLetters } from "./pages/webhooks/DeadLetters.tsx";
+import { Deliveries } from "./pages/webhooks/Deliveries.tsx";
+import { Subscriptions } from "./pages/webhooks/Subscriptions.tsx";
 import { matched } from "./router.ts";
 
 /** A page gets the parts of its path. */
@@ -41,6 +44,9 @@ export const PAGES: readonly Page[] = [
   { path: "/flows/{id}", title: "Flow", under: "/flows", show: Flows },
   { path: "/channels", title: "Channels", under: "/channels", show: Channels },
   { path: "/channels/{channel}", title: "Channel", under: "/channels", show: Channel },
+  { path: "/webhooks", title: "Webhooks", under: "/webhooks", show: Subscriptions },
+  { path: "/webhooks/deliveries", title: "Deliveries", under: "/webhooks", show: Deliveries },
+  { path: "/webhooks/dead-letters", title: "Dead letters", under: "/webhooks", show: DeadLetters },
 ];
 
 /** The side bar, in its order; a page that does not exist yet is left out. */
@@ -52,6 +58,7 @@ export const NAVIGATION: readonly { path: string; title: string }[] = [
   { path: "/schedules", title: "Schedules" },
   { path: "/flows", title: "Flows" },
   { path: "/channels", title: "Channels" },
+  { path: "/webhooks", title: "Webhooks" },
 ];
 
 /** The page of a path, with the parts of the path. */

@@ -16,10 +16,12 @@ interface Given {
   /** Submits the form around it. */
   submits?: boolean;
   pressed?: boolean;
+  /** Whether what it opens is open. */
+  expanded?: boolean;
   class?: string;
 }
 
-export function Button({ onClick, kind = "plain", children, label, submits, pressed, ...rest }: Given) {
+export function Button({ onClick, kind = "plain", children, label, submits, pressed, expanded, ...rest }: Given) {
   const [isBusy, setBusy] = useState(false);
   const running = useRef(false);
   const click = async () => {
@@ -41,6 +43,7 @@ export function Button({ onClick, kind = "plain", children, label, submits, pres
       aria-label={label}
       aria-busy={isBusy || undefined}
       aria-pressed={pressed}
+      aria-expanded={expanded}
       onClick={onClick && (() => void click())}
     >
       {children}

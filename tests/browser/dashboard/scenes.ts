@@ -1,8 +1,7 @@
 /** What the pictures of channels, webhooks, activity and settings show; each gives its addresses. */
 
 import { towpath } from "./here.ts";
-
-const HOSTILE = `<script>alert(1)</script>\u001b[31m red \u202e desrever ${"w".repeat(200)}`;
+import { HOSTILE, receiver } from "./receiver.ts";
 
 export async function channelScenes(): Promise<Record<string, string>> {
   for (let nth = 0; nth < 12; nth += 1) {
@@ -13,4 +12,21 @@ export async function channelScenes(): Promise<Record<string, string>> {
   await towpath.events.attach("chat:42", "mailer", { from: "start" });
   await towpath.events.attach("chat:42", "audit", { from: "now" });
   return { channels: "/channels", channel: "/channels/chat:42", "channel-none": "/channels/nothing" };
+}
+
+export async function webhookScenes(): Promise<Record<string, string>> {
+  const made = (to: string, options = {}) =>
+    towpath.webhooks.create({ channel: "orders", url: receiver(to), types: ["order.*"], ...options });
+  await made("ok", { description: "the shop" });
+  const broken = await made("broken", { waits: [] });
+  await made("hostile", { waits: [3600], description: HOSTILE });
+  const paused = await made("ok?paused");
+  await towpath.webhooks.pause(paused.id);
+  for (let nth = 0; nth < 4; nth += 1) {
+    await towpath.events.publish("orders", { order: nth, text: HOSTILE }, { type: "order.paid" });
+  }
+  while ((await towpath.webhooks.sagas.list({ subscription: broken.id, status: "DeadLettered" })).length < 4) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  return { webhooks: "/webhooks", deliveries: "/webhooks/deliveries", "dead-letters": "/webhooks/dead-letters" };
 }

@@ -11,6 +11,7 @@ import { Pager } from "../../parts/Pager.tsx";
 import { useEvery } from "../../parts/seldom.ts";
 import { Table } from "../../parts/Table.tsx";
 import { Time } from "../../parts/Time.tsx";
+import { FIRST, stepsBy } from "../../parts/trail.ts";
 import { filter, go, href, place } from "../../router.ts";
 import { bytes, counted, number } from "../../words.ts";
 import "./channels.css";
@@ -36,6 +37,7 @@ export function Channels() {
   );
   useEvery(asked.again, EVERY);
   const page = asked.value;
+  const steps = stepsBy("after", page?.next);
   return (
     <>
       <Head title="Channels" />
@@ -52,10 +54,10 @@ export function Channels() {
       )}
       {page && (after || page.next) && (
         <Pager
-          where={counted(page.items.length, "channel")}
-          prev={after ? () => history.back() : undefined}
-          next={page.next ? () => filter({ after: page.next }) : undefined}
-          note="by name"
+          where={`Page ${steps.page}`}
+          prev={steps.prev}
+          next={steps.next}
+          note={`${counted(page.items.length, "channel")}, by name`}
         />
       )}
     </>
@@ -73,7 +75,7 @@ function Find({ prefix }: { prefix: string }) {
       role="search"
       onSubmit={(event) => {
         event.preventDefault();
-        filter({ find: text.current?.value.trim(), after: null });
+        filter({ ...FIRST, find: text.current?.value.trim() });
       }}
     >
       <label class="wide">
