@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 
+import { Activity } from "./pages/activity/Activity.tsx";
 import { Channel } from "./pages/channels/Channel.tsx";
 import { Channels } from "./pages/channels/Channels.tsx";
 import { Enqueue } from "./pages/enqueue/Enqueue.tsx";
@@ -14,6 +15,7 @@ import { Schedules } from "./pages/schedules/Schedules.tsx";
 import { Topic } from "./pages/topics/Topic.tsx";
 import { Topics } from "./pages/topics/Topics.tsx";
 import { Workers } from "./pages/Workers.tsx";
+import { Settings } from "./pages/settings/Settings.tsx";
 import { DeadLetters } from "./pages/webhooks/DeadLetters.tsx";
 import { Deliveries } from "./pages/webhooks/Deliveries.tsx";
 import { Subscriptions } from "./pages/webhooks/Subscriptions.tsx";
@@ -47,6 +49,9 @@ export const PAGES: readonly Page[] = [
   { path: "/webhooks", title: "Webhooks", under: "/webhooks", show: Subscriptions },
   { path: "/webhooks/deliveries", title: "Deliveries", under: "/webhooks", show: Deliveries },
   { path: "/webhooks/dead-letters", title: "Dead letters", under: "/webhooks", show: DeadLetters },
+  { path: "/activity", title: "Activity", under: "/activity", show: Activity },
+  { path: "/settings", title: "Settings", under: "/settings", show: Settings },
+  { path: "/settings/{part}", title: "Settings", under: "/settings", show: Settings },
 ];
 
 /** The side bar, in its order; a page that does not exist yet is left out. */
@@ -59,6 +64,8 @@ export const NAVIGATION: readonly { path: string; title: string }[] = [
   { path: "/flows", title: "Flows" },
   { path: "/channels", title: "Channels" },
   { path: "/webhooks", title: "Webhooks" },
+  { path: "/activity", title: "Activity" },
+  { path: "/settings", title: "Settings" },
 ];
 
 /** The page of a path, with the parts of the path. */
