@@ -14,7 +14,7 @@ test("an act tells who, what and from where, and appears as it is done", async (
   const page = await open("/activity");
   await acts(page).first().waitFor();
 
-  await towpath.topics.pause("acted", 900);
+  await towpath.topics.pause("acted", { duration: 900 });
   await page.locator(".acts-list tbody tr:first-child", { hasText: "paused topic acted" }).waitFor();
   const text = await acts(page).first().innerText();
   assert.match(text, new RegExp(WHO.email));

@@ -30,3 +30,20 @@ export async function webhookScenes(): Promise<Record<string, string>> {
   }
   return { webhooks: "/webhooks", deliveries: "/webhooks/deliveries", "dead-letters": "/webhooks/dead-letters" };
 }
+
+export async function settingScenes(): Promise<Record<string, string>> {
+  await towpath.collection("users").create({ email: "ann@example.com", password: "correct horse", name: "Ann" });
+  await towpath.keys.create({ name: "backend", scopes: ["enqueue", "manage"], topics: ["mail"] });
+  await towpath.keys.create({ name: HOSTILE.slice(0, 150).replaceAll("\u001b", ""), scopes: ["subscribe"], channels: ["chat:"], expiresIn: 86_400 });
+  await towpath.access.set({
+    enqueue_rule: "@request.auth.id != ''",
+    topics: { mail: { manage_rule: "@job.payload.userId = @request.auth.id && @request.auth.verified = true" } },
+    channels: { "user:": { subscribe_rule: "@channel.rest = @request.auth.id" } },
+  });
+  const choice = { topic: "reports" };
+  const { upTo } = await towpath.bulk.preview("cancel", choice);
+  await towpath.bulk.begin("cancel", choice, { upTo, delay: 3600 });
+  await towpath.topics.pause("check_pay", { duration: 900 });
+  const parts = ["access", "users", "superusers", "keys", "server", "browser"];
+  return { activity: "/activity", ...Object.fromEntries(parts.map((part) => [`settings-${part}`, `/settings/${part}`])) };
+}

@@ -4,7 +4,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
 import { THEMES, WIDTHS, failedJob, jobOfEachState, open, speakingJob, towpath, triedJob } from "./here.ts";
-import { channelScenes, webhookScenes } from "./scenes.ts";
+import { channelScenes, settingScenes, webhookScenes } from "./scenes.ts";
 
 /** The pages, by the names of their pictures; a new page is a line here. */
 const PAGES: Record<string, string> = {
@@ -72,7 +72,7 @@ Object.assign(PAGES, {
   "job-hostile": `/jobs/${hostile.id}`,
   "job-gone": "/jobs/0199c1de-7d52-7c7f-b0f4-4f5a25678903",
 });
-Object.assign(PAGES, await channelScenes(), await webhookScenes());
+Object.assign(PAGES, await channelScenes(), await webhookScenes(), await settingScenes());
 
 for (const [name, path] of Object.entries(PAGES)) {
   if (chosen.length && !chosen.includes(name)) continue;
