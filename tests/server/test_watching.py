@@ -91,9 +91,11 @@ def test_a_server_counts_once_for_all_viewers_and_never_without(watch, live_web,
     eventually(lambda: all(counts(each) for each in viewers))
     assert counter.looks == 1
 
+    counting = counter._task
     for each in viewers:
         each.leave()
         each.ended()
+    eventually(counting.done)
     live_web.app.jobs.enqueue("mail")
     again = watch()
     eventually(lambda: counts(again).get("mail", {}).get("ready") == 2)
