@@ -58,7 +58,8 @@ def fields(schema, example):
         for kind in kinds(field):
             for good, bad in (*edges(kind, item_of(kind, example.get(name))), *edges_within(kind)):
                 yield name, {**rest, name: good}, {**rest, name: bad}
-            for inner, good, bad in fields(kind, LIMIT) if "properties" in kind else ():
+            whole = LIMIT if name == "limit" else {}
+            for inner, good, bad in fields(kind, whole) if "properties" in kind else ():
                 yield f"{name}.{inner}", {**rest, name: good}, {**rest, name: bad}
 
 

@@ -161,6 +161,7 @@ BEYOND_SCHEMAS = {
     "enqueue": "options that exclude or need each other; base64",
     "enqueue_many": "likewise",
     "set_schedule": "cron or every; what a cron rule is",
+    "preview_schedule": "likewise",
     "say": "a message without progress; nothing at all",
     "log_in": "who has which password",
     "set_access": "what a rule is",

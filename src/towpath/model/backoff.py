@@ -57,13 +57,14 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
     def listed(cls, waits: Sequence[Duration], *, jitter: float = 0) -> Self:
         """Wait these times in order, then always the last of them."""
         each = tuple(_seconds(wait) for wait in waits)
-        if not 0 < len(each) <= MOST_WAITS:
-            msg = f"a backoff lists 1 to {MOST_WAITS} waits, not {len(each)}"
-            raise Invalid(msg)
+        if not each:
+            raise _wrong_number(0)
         return cls(most=max(each) * (1 + jitter), jitter=jitter, waits=each).checked()
 
     def checked(self) -> Self:
         """Return the backoff itself; raise Invalid if a number in it is out of range."""
+        if len(self.waits) > MOST_WAITS:
+            raise _wrong_number(len(self.waits))
         for name in ("first", "most", "step"):
             _number(getattr(self, name), name)
         for wait in self.waits:
@@ -96,6 +97,10 @@ class Backoff(Struct, frozen=True, omit_defaults=True):
         except OverflowError:
             return self.most
         return min(wait, self.most)
+
+
+def _wrong_number(waits: int) -> Invalid:
+    return Invalid(f"a backoff lists 1 to {MOST_WAITS} waits, not {waits}")
 
 
 def _seconds(duration: Duration) -> float:

@@ -283,8 +283,8 @@ class ScheduleOptions(Input):
     limit: NewLimit | None = None
     workers: Positive | None = None
     only_workers: Annotated[list[WorkerName], _bounds(minItems=1)] | None = None
-    ping_interval: Seconds | None = None
-    worker_timeout: Seconds | None = None
+    ping_interval: float | None = None  # seconds, above 0 and below `workerTimeout`
+    worker_timeout: float | None = None  # seconds; both or neither
     max_unexpected_retries: Count | None = None
     unexpected_retry_delay: Seconds | None = None
     headers: dict[Text, Text] | None = None
