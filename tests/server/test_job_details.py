@@ -129,6 +129,21 @@ def test_a_user_reads_only_jobs_that_it_may_manage(web, part):
     assert refused(web.get(f"/api/jobs/{other.id}{part}", as_=ada)) == (404, "not_found")
 
 
+def test_a_flow_shows_a_user_only_jobs_that_it_may_manage(web):
+    web.app.access.set(manage_rule="@job.payload.owner = @request.auth.id")
+    ada = token_of(web.app, "users", "ada@example.org")
+    own = web.app.accounts.get("users", "ada@example.org").id
+    hidden = web.app.jobs.enqueue("fetch", {"owner": "bob"})
+    mine = [web.app.jobs.enqueue("mail", {"owner": own}, after=[hidden]) for _ in range(2)]
+    last = web.app.jobs.enqueue("mail", {"owner": own}, after=mine)
+
+    flow = web.get(f"/api/jobs/{last.id}/flow", as_=ada).json()
+
+    assert {node["id"] for node in flow["nodes"]} == {str(job.id) for job in (*mine, last)}
+    assert len(flow["edges"]) == 2
+    assert not flow["whole"]
+
+
 def test_flows_are_told_as_graphs_and_as_a_list(web, root):
     first = web.app.jobs.enqueue("fetch", {"password": "x"})
     last = web.app.jobs.enqueue("pack", after=[first])

@@ -282,7 +282,7 @@ export interface paths {
         };
         /**
          * Read the jobs that wait for each other around a job, breadth first, at most 500
-         * @description Only superusers may: the other jobs may belong to other callers.
+         * @description Jobs that the caller may not manage are left out; then the flow is not whole.
          */
         get: operations["flow"];
         put?: never;

@@ -1,5 +1,7 @@
 """One job in full over HTTP: what a page about it shows."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -235,16 +237,29 @@ async def why(request: Request, id: UUID) -> Items[ReasonShown]:
 async def flow(request: Request, id: UUID) -> FlowGraphShown:
     """Read the jobs that wait for each other around a job, breadth first, at most 500.
 
-    Only superusers may: the other jobs may belong to other callers.
+    Jobs that the caller may not manage are left out; then the flow is not whole.
     """
-    request.require_superuser()
     found = await request.app.jobs.aflow(await request.job("manage", id, any_version=True))
+    shown = await _manageable(request, [node.id for node in found.nodes])
     return FlowGraphShown(
-        nodes=[brief_shown(each) for each in found.nodes],
-        edges=[EdgeShown(parent=parent, child=child) for parent, child in found.edges],
+        nodes=[brief_shown(each) for each in found.nodes if each.id in shown],
+        edges=[
+            EdgeShown(parent=parent, child=child)
+            for parent, child in found.edges
+            if parent in shown and child in shown
+        ],
         gone=found.gone,
-        whole=found.whole,
+        whole=found.whole and len(shown) == len(found.nodes),
     )
+
+
+async def _manageable(request: Request, ids: Sequence[UUID]) -> set[UUID]:
+    """Return the jobs among these that the caller may manage."""
+    if request.caller.kind == "superuser":
+        return set(ids)
+    jobs = await asyncio.gather(*map(request.app.jobs.aget, ids), return_exceptions=True)
+    read = [job for job in jobs if isinstance(job, Job)]
+    return {job.id for job in read if request.may("manage", job.topic, job)}
 
 
 @routes.get("/api/flows")
