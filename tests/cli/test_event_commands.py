@@ -21,7 +21,7 @@ def test_an_event_is_published_and_read(app, towpath):
     assert found["cursor"] == found["head"] == app.events.position("chat")
     rest = towpath.json("events", "read", "chat", "--after", event.cursor, "--limit", 1)
     assert [each["payload"] for each in rest["events"]] == [[2]]
-    assert '{"n":1}' in towpath("events", "read", "chat").stdout
+    assert '{"n": 1}' in towpath("events", "read", "chat").stdout
     assert "is not JSON" in towpath("events", "publish", "chat", "{", code=1).stderr
 
 

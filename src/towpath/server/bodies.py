@@ -176,6 +176,9 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
         for wanted, form, example in FORMS:
             if name in _named(described, wanted) and not form.match(text):
                 raise Refusal(400, "invalid", f"{name}: give {example}", details={"field": name})
+        if text == "null" and name not in _named(described, inspect.StrType):
+            # msgspec would take it for a parameter that is left out.
+            raise Refusal(400, "invalid", f"{name}: null is no value", details={"field": name})
         named[name] = text
     try:
         return msgspec.convert(named, kind, strict=False)
