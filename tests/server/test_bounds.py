@@ -38,7 +38,8 @@ def edges(schema, item=None):
         if (bound := schema.get(f"{kind}Items")) is not None:
             yield [item] * bound, [item] * (bound + step)
     if most := re.search(r"\{1,(\d+)\}\$$", schema.get("pattern", "")):
-        yield "a" * int(most[1]), "a" * (int(most[1]) + 1)
+        letter = "A" if "[A-Z]" in schema["pattern"] else "a"
+        yield letter * int(most[1]), letter * (int(most[1]) + 1)
     if most := re.search(r"\{0,(\d+)\}/", schema.get("pattern", "")):
         yield f"{10 ** int(most[1])}/s", f"{10 ** (int(most[1]) + 1)}/s"
 
