@@ -4,9 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import { act } from "./asking.ts";
+import { BulkActs } from "./bulk/BulkActs.tsx";
 import { NAVIGATION } from "./pages.ts";
+import { Button } from "./parts/Button.tsx";
 import { Menu } from "./parts/Menu.tsx";
-import { counts, line, asOf, pause, resume } from "./parts/live.ts";
+import { asOf, counts, isOld, line, pause, resume } from "./parts/live.ts";
 import { href, place } from "./router.ts";
 import { logOut, me } from "./session.ts";
 import { type Theme, dense, theme } from "./settings.ts";
@@ -46,6 +48,7 @@ export function Layout({ under, title, children }: { under: string; title: strin
         </nav>
         <main id="main" ref={main} tabIndex={-1}>
           {children}
+          {under !== "/activity" && <BulkActs />}
         </main>
       </div>
     </>
@@ -109,6 +112,11 @@ export function Head({ title, children }: { title: ComponentChildren; children?:
   return (
     <header class="top">
       <h1>{title}</h1>
+      {isOld.value && (
+        <Button kind="primary" onClick={() => location.reload()}>
+          New version, reload
+        </Button>
+      )}
       <LineState />
       {children}
     </header>
@@ -117,6 +125,7 @@ export function Head({ title, children }: { title: ComponentChildren; children?:
 
 function LineState() {
   const words = {
+    connecting: "connecting",
     live: "live",
     asking: "asks every 5 s",
     paused: "paused",

@@ -4,6 +4,9 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { line, useChanges } from "./live.ts";
 
+/** Milliseconds; progress and log lines change no count, so no change is told. */
+export const PROGRESS_EVERY = 5_000;
+
 /** Call a function after changes, at most once in so many milliseconds. */
 export function useSeldom(listener: () => void, every: number): void {
   const last = useRef(Date.now());
@@ -14,6 +17,7 @@ export function useSeldom(listener: () => void, every: number): void {
     if (waiting.current !== undefined) return;
     waiting.current = setTimeout(() => {
       waiting.current = undefined;
+      if (document.hidden) return; // what is shown again asks again
       last.current = Date.now();
       latest.current();
     }, Math.max(0, last.current + every - Date.now()));

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, context, expectComplaints, failedJob, isTooWide, open, towpath, violations } from "./here.ts";
+import { THEMES, WIDTHS, context, expectComplaints, failedJob, isTooWide, open, settled, towpath, violations } from "./here.ts";
 
 const payload = (page: Page) => page.locator("textarea[name=payload]");
 const idOf = async (page: Page) => {
@@ -111,7 +111,7 @@ test("the form has no violation and is never too wide", async () => {
         const page = await open(path, { context: made });
         await payload(page).fill('{"a": 1, }');
         await page.locator(".mistake").waitFor();
-        await page.waitForLoadState("networkidle");
+        await settled(page);
         assert.deepEqual(await violations(page), [], `${path} ${theme} ${width}`);
         assert.equal(await isTooWide(page), false, `${path} ${theme} ${width}`);
         await page.close();

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, context, isTooWide, open, towpath, violations } from "./here.ts";
+import { THEMES, WIDTHS, context, isTooWide, open, settled, towpath, violations } from "./here.ts";
 
 const nodes = (page: Page) => page.locator(".graph .node");
 const node = (page: Page, id: string) => page.locator(`.graph .node[href$="${id}"]`);
@@ -108,7 +108,7 @@ test("the page of flows has no violation and is never too wide", async () => {
       for (const path of [`/flows?flow=${last.id}`, `/jobs/${last.id}`]) {
         const page = await open(path, { context: made });
         await nodes(page).first().waitFor();
-        await page.waitForLoadState("networkidle");
+        await settled(page);
         assert.deepEqual(await violations(page), [], `${path} ${theme} ${width}`);
         assert.equal(await isTooWide(page), false, `${path} ${theme} ${width}`);
         await page.close();

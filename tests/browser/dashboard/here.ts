@@ -8,7 +8,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach } from "node:test";
 
-import type { BrowserContext, Page } from "playwright-core";
+import type { BrowserContext, Page, Request } from "playwright-core";
 
 import { type Job, type Lease, Towpath } from "../../../clients/typescript/src/index.ts";
 import { launch } from "../chromium.ts";
@@ -37,6 +37,7 @@ export interface Look {
 export const browser = await launch();
 const opened = new Set<BrowserContext>();
 const complaints: string[] = [];
+const asking = new WeakMap<Page, Set<Request>>(); // what a page waits for
 let cookies: Awaited<ReturnType<BrowserContext["storageState"]>> | undefined;
 
 after(() => browser.close());
@@ -75,8 +76,26 @@ export async function open(path: string, look: Look & { context?: BrowserContext
     if (message.type() === "error" && !isLoggedOut) complaints.push(`${path}: ${message.text()}`);
   });
   page.on("pageerror", (error) => complaints.push(`${path}: ${error}`));
+  const under = new Set<Request>();
+  asking.set(page, under);
+  page.on("request", (request) => {
+    if (!isStream(request)) under.add(request);
+  });
+  page.on("requestfinished", (request) => under.delete(request));
+  page.on("requestfailed", (request) => under.delete(request));
   await page.goto(SERVER + path);
   return page;
+}
+
+/** Wait until a page has had no question under way for half a second; its streams stay open. */
+export async function settled(page: Page): Promise<void> {
+  for (let since = Date.now(); Date.now() - since < 500; await page.waitForTimeout(25)) {
+    if (asking.get(page)?.size) since = Date.now();
+  }
+}
+
+function isStream(request: Request): boolean {
+  return request.headers()["accept"] === "text/event-stream";
 }
 
 /** Fill in the login form of a page, or of the dialog over it. */

@@ -17,6 +17,7 @@ import {
   isTooWide,
   open,
   pythonError,
+  settled,
   speakingJob,
   towpath,
   triedJob,
@@ -91,7 +92,7 @@ test("a job that another client deletes is told as gone", async () => {
   await towpath.jobs.delete(job.id);
   await page.click("button:text-is('Cancel')");
   await isShown(page, "is gone.");
-  await page.waitForLoadState("networkidle");
+  await settled(page);
   expectComplaints(/404/);
 });
 
@@ -296,7 +297,7 @@ test("the page of a job has no violation and is never too wide", async () => {
       for (const id of ids) {
         const page = await open(`/jobs/${id}`, { context: made });
         await page.locator(".json, .empty").first().waitFor();
-        await page.waitForLoadState("networkidle");
+        await settled(page);
         for (const summary of await page.locator("summary").all()) await summary.click();
         assert.deepEqual(await violations(page), [], `${id} ${theme} ${width}`);
         assert.equal(await isTooWide(page), false, `${id} ${theme} ${width}`);

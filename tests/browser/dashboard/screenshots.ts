@@ -3,7 +3,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
-import { THEMES, WIDTHS, failedJob, jobOfEachState, open, speakingJob, towpath, triedJob } from "./here.ts";
+import { THEMES, WIDTHS, failedJob, jobOfEachState, open, settled, speakingJob, towpath, triedJob } from "./here.ts";
 import { channelScenes, settingScenes, webhookScenes } from "./scenes.ts";
 
 /** The pages, by the names of their pictures; a new page is a line here. */
@@ -79,7 +79,7 @@ for (const [name, path] of Object.entries(PAGES)) {
   for (const theme of THEMES) {
     for (const width of WIDTHS) {
       const page = await open(path, { theme, width, isLoggedIn: !OPEN.has(name) });
-      await page.waitForLoadState("networkidle");
+      await settled(page);
       await page.waitForTimeout(300);
       const height = Number(await page.evaluate("document.documentElement.scrollHeight"));
       await page.setViewportSize({ width, height: Math.min(Math.max(height, 860), TALLEST) });

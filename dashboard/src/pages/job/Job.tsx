@@ -11,6 +11,7 @@ import { Copy } from "../../parts/Button.tsx";
 import { changed, useChanges } from "../../parts/live.ts";
 import { Mark, markOf } from "../../parts/Mark.tsx";
 import { Card, Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
+import { PROGRESS_EVERY, useEvery } from "../../parts/seldom.ts";
 import { href } from "../../router.ts";
 import { ended } from "../../session.ts";
 import { percent, plain, short } from "../../words.ts";
@@ -150,6 +151,9 @@ function useWatch(id: string, shown: JobDetail | undefined, again: () => void): 
   useChanges((topics) => {
     if (shown && (!topics || topics.has(shown.topic))) ask((before) => before + 1);
   });
+  useEvery(() => {
+    if (shown?.status === "processing") ask((before) => before + 1);
+  }, PROGRESS_EVERY);
   useEffect(() => {
     if (!asking || !shown) return;
     const mine = new AbortController();

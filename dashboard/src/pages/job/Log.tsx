@@ -7,6 +7,7 @@ import { type JobDetail, api } from "../../client.ts";
 import { Button } from "../../parts/Button.tsx";
 import { useChanges } from "../../parts/live.ts";
 import { Card, ErrorNote } from "../../parts/notes.tsx";
+import { PROGRESS_EVERY, useEvery } from "../../parts/seldom.ts";
 import { Time } from "../../parts/Time.tsx";
 import { counted, number, plain } from "../../words.ts";
 
@@ -17,6 +18,9 @@ export function Log({ job, version }: { job: JobDetail; version: number }) {
   useChanges((topics) => {
     if (job.status === "processing" && (!topics || topics.has(job.topic))) asked.again();
   });
+  useEvery(() => {
+    if (job.status === "processing") asked.again();
+  }, PROGRESS_EVERY);
   const [isNewestFirst, setNewestFirst] = useState(true);
   const [isWrapped, setWrapped] = useState(true);
   const [wanted, want] = useState("");

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { Head } from "../../Layout.tsx";
-import { Button, Confirmed } from "../../parts/Button.tsx";
+import { Button } from "../../parts/Button.tsx";
 import { look } from "../../parts/live.ts";
 import { Menu } from "../../parts/Menu.tsx";
 import { Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
@@ -13,10 +13,11 @@ import { Time } from "../../parts/Time.tsx";
 import { filter, go, href, place } from "../../router.ts";
 import { pageSize } from "../../settings.ts";
 import { atLeast, counted, number } from "../../words.ts";
+import { ChosenBar } from "./Chosen.tsx";
 import { FROM_START, FilterBar, Tabs } from "./FilterBar.tsx";
 import { JobRow } from "./Row.tsx";
 import { Statistics } from "./Statistics.tsx";
-import { LABELS, type Verb, run, runAll, verbsOf } from "./acts.ts";
+import { type Verb, run, runAll } from "./acts.ts";
 import { type Filters, ORDERS, type Order, described, filtersOf, fits, isNarrowed } from "./filters.ts";
 import { type JobList, type Rows, useJobList } from "./list.ts";
 
@@ -64,10 +65,15 @@ export function Jobs() {
 
 function Found({ list, value, filters, size }: { list: JobList; value: Rows; filters: Filters; size: number }) {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [isEvery, setEvery] = useState(false);
   const last = useRef<number | null>(null);
   const { rows } = value;
   const where = `${rows[0]?.job.id} ${filters.before} ${filters.after}`;
-  useEffect(() => setChosen(new Set()), [where]);
+  const clear = () => {
+    setChosen(new Set());
+    setEvery(false);
+  };
+  useEffect(clear, [where]);
   if (!rows.length) return <Nothing value={value} filters={filters} />;
 
   const ids = rows.map(({ job }) => job.id);
@@ -75,6 +81,7 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
     const from = isRange && last.current !== null ? last.current : nth;
     const range = ids.slice(Math.min(from, nth), Math.max(from, nth) + 1);
     last.current = nth;
+    setEvery(false);
     setChosen(new Set(isChosen ? [...chosen, ...range] : [...chosen].filter((id) => !range.includes(id))));
   };
   const isAll = ids.every((id) => chosen.has(id));
@@ -83,7 +90,10 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
       type="checkbox"
       aria-label="Choose every job of this page"
       checked={isAll}
-      onClick={() => setChosen(new Set(isAll ? [] : ids))}
+      onClick={() => {
+        setEvery(false);
+        setChosen(new Set(isAll ? [] : ids));
+      }}
     />
   );
   const columns = [
@@ -99,7 +109,7 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
   const chosenJobs = rows.filter(({ job }) => chosen.has(job.id)).map(({ job }) => job);
   const runChosen = async (verb: Verb) => {
     await runAll(verb, chosenJobs);
-    setChosen(new Set());
+    clear();
     await list.refresh();
     void look();
   };
@@ -114,25 +124,17 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
   return (
     <>
       {chosen.size > 0 && (
-        <div class="bar chosen-bar" role="region" aria-label="Chosen jobs">
-          <b>{number(chosen.size)} chosen</b>
-          {(["requeue", "cancel", "kick", "delete"] as const).map((verb) => {
-            const count = chosenJobs.filter((job) => verbsOf(job).includes(verb)).length;
-            if (!count) return null;
-            return verb === "delete" ? (
-              <Confirmed key={verb} kind="danger" question={`Delete ${counted(count, "job")}?`} onClick={() => runChosen(verb)}>
-                Delete
-              </Confirmed>
-            ) : (
-              <Button key={verb} onClick={() => runChosen(verb)}>
-                {LABELS[verb]}
-              </Button>
-            );
-          })}
-          <Button kind="quiet" class="push" onClick={() => setChosen(new Set())}>
-            Clear
-          </Button>
-        </div>
+        <ChosenBar
+          value={value}
+          chosen={chosenJobs}
+          isEvery={isEvery}
+          chooseEvery={() => {
+            setChosen(new Set(ids));
+            setEvery(true);
+          }}
+          clear={clear}
+          run={runChosen}
+        />
       )}
       <Table label="Jobs" columns={columns} class="jobs">
         {rows.map((row, nth) => (

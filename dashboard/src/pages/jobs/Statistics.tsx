@@ -3,7 +3,8 @@
 import { useAsk } from "../../asking.ts";
 import { type Minute, api } from "../../client.ts";
 import { Menu } from "../../parts/Menu.tsx";
-import { counts, useChanges } from "../../parts/live.ts";
+import { counts } from "../../parts/live.ts";
+import { useSeldom } from "../../parts/seldom.ts";
 import { filter, place } from "../../router.ts";
 import { duration, percent } from "../../words.ts";
 
@@ -29,7 +30,7 @@ export function Statistics({ topic }: { topic: string | undefined }) {
     },
     [chosen, topic],
   );
-  useChanges(() => range && asked.again());
+  useSeldom(() => range && asked.again(), 10_000);
   const found: Figures | null | undefined = range ? asked.value : counts.value;
   const { successRate = null, avgExecutionTime = null } = found ?? {};
   return (

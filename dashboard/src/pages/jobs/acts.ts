@@ -2,8 +2,10 @@
 
 import { act } from "../../asking.ts";
 import { type Job, type JobBrief, NotFound, api } from "../../client.ts";
+import { changed } from "../../parts/live.ts";
 import { toast } from "../../parts/Toast.tsx";
 import { counted, short } from "../../words.ts";
+import type { Filters } from "./filters.ts";
 
 export type Verb = "requeue" | "kick" | "cancel" | "delete";
 
@@ -20,6 +22,15 @@ const DONE: Record<Verb, string> = {
   cancel: "is cancelled",
   delete: "is deleted",
 };
+
+export const VERBS: readonly Verb[] = ["requeue", "cancel", "kick", "delete"];
+
+/** The verbs for jobs that fit a filter. */
+export function verbsFor({ status, state }: Pick<Filters, "status" | "state">): Verb[] {
+  if (state) return VERBS.filter((verb) => verbsOf({ status: "pending", state }).includes(verb));
+  if (status === "pending") return ["cancel", "kick", "delete"];
+  return status ? verbsOf({ status, state: "ready" }) : [...VERBS];
+}
 
 /** The verbs that the server would not refuse; a completed job has none. */
 export function verbsOf(job: Pick<JobBrief, "status" | "state">): Verb[] {
@@ -76,5 +87,9 @@ async function send(verb: Verb, id: string): Promise<Job | null> {
 }
 
 function undo(job: Pick<JobBrief, "id">) {
-  return { label: "Undo", run: () => act("Undo", () => api.jobs.requeue(job.id)) };
+  const run = async () => {
+    await act("Undo", () => api.jobs.requeue(job.id));
+    changed(); // the counts are as before, so the server does not tell
+  };
+  return { label: "Undo", run };
 }

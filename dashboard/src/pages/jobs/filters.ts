@@ -1,6 +1,6 @@
 /** The filters of the list of jobs, as the address holds them. */
 
-import type { JobBrief, ListOptions, State, Status } from "../../client.ts";
+import type { BulkChoice, JobBrief, ListOptions, State, Status } from "../../client.ts";
 import { serverTime } from "../../client.ts";
 
 export const STATUSES = ["pending", "processing", "completed", "failed", "cancelled"] as const;
@@ -33,6 +33,9 @@ export interface Filters {
   after: string | undefined;
   page: number;
 }
+
+/** What a filter says of jobs, in the address or in a bulk act. */
+type Told = { [name in "status" | "state" | "topic" | "key" | "text" | "error" | "created" | "since" | "until"]?: string | null | undefined };
 
 export function filtersOf(query: URLSearchParams): Filters {
   const of = (name: string) => query.get(name) || undefined;
@@ -77,6 +80,13 @@ export function optionsOf(filters: Filters): ListOptions {
   };
 }
 
+/** The filters for a bulk act; null without any, as such an act must not be for all jobs. */
+export function choiceOf(filters: Filters): BulkChoice | null {
+  const { status, state, topic, key, text, error, since, until } = optionsOf(filters);
+  const named = Object.entries({ status, state, topic, key, text, error, since, until }).filter(([, value]) => value !== undefined);
+  return named.length ? (Object.fromEntries(named) as BulkChoice) : null;
+}
+
 /** Whether the list leaves jobs out, besides by status. */
 export function isNarrowed({ topic, state, key, text, error, created, since, until }: Filters): boolean {
   return [topic, state, key, text, error, created, since, until].some(Boolean);
@@ -88,7 +98,7 @@ export function fits(job: JobBrief, { status, state }: Filters): boolean {
 }
 
 /** The filters in words: "failed · topic mail · last hour". */
-export function described(filters: Filters): string {
+export function described(filters: Told): string {
   const { status, state, topic, key, text, error } = filters;
   const span = SPANS[filters.created ?? ""];
   const parts = [

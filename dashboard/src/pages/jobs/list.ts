@@ -10,6 +10,7 @@ import { useRef } from "preact/hooks";
 import { type Asked, useAsk } from "../../asking.ts";
 import { type Job, type JobBrief, type JobPage, api, isLoggedOut } from "../../client.ts";
 import { type Changes, useChanges } from "../../parts/live.ts";
+import { PROGRESS_EVERY, useEvery } from "../../parts/seldom.ts";
 import { ended } from "../../session.ts";
 import { type Filters, optionsOf } from "./filters.ts";
 
@@ -84,6 +85,11 @@ export function useJobList(filters: Filters, size: number): JobList {
     if (!topics || !topic) return true;
     return topics.has(topic);
   });
+
+  useEvery(() => {
+    const running = shown.current?.rows.filter(({ job }) => job.status === "processing") ?? [];
+    if (running.length) void quietly(() => read(running.map(({ job }) => job.id)));
+  }, PROGRESS_EVERY);
 
   const patch = (job: Job) => {
     asked.put((value) => ({
