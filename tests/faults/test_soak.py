@@ -44,7 +44,9 @@ def test_whatever_happens_every_job_is_accounted_for(start, server, make_app, bo
 
     def begin():
         record = tmp_path / f"record-{len(records)}"
-        program = start("juggle", record=str(record), seed=chance.random())
+        # A loaded machine may take long to start the server again.
+        patient: dict[str, object] = {"connect_timeout": 60} if server else {}
+        program = start("juggle", settings=patient, record=str(record), seed=chance.random())
         records[program] = record
         return program
 

@@ -116,8 +116,9 @@ def test_what_is_no_name_of_a_channel_is_refused(ask, name):
 
 
 def test_a_name_has_no_slash(ask):
-    for path in ("/v1/stream/", "/v1/stream/a/b", "/v1/stream/a%2Fb", "/v1/stream"):
+    for path in ("/v1/stream/", "/v1/stream/a/b", "/v1/stream"):
         assert refused(ask("PUT", path)) == (404, "not_found")
+    assert refused(ask("PUT", "/v1/stream/a%2Fb")) == (400, "invalid_channel")
 
 
 def test_channels_of_towpath_are_read_only(ask):

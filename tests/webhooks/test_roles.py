@@ -116,7 +116,7 @@ READS_SAGAS = {
 BY_ITS_OWN_RIGHTS = {  # what a role could do on PostgreSQL, as its own work needs the same rights
     Role.WORKER: READS_SAGAS
     | {"sealed", "get_subscription", "list_subscriptions", "find_subscriptions"},
-    Role.ORCHESTRATOR: READS_SAGAS | {"is_claimable", "health_of_subscriptions", "wake_forgotten"},
+    Role.ORCHESTRATOR: READS_SAGAS | {"is_claimable", "wake_forgotten"},
     Role.CLEANER: {"is_claimable", "list_attempts", "decline_deliveries"},
 }
 TAKE_BACK = "update webhook_delivery_jobs set status = 'Pending', lease_until = null where id = 1"
