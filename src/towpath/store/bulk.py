@@ -2,7 +2,7 @@
 
 A round is one transaction: what is done to its jobs, and the number at which the next round begins.
 So a round that was interrupted has done nothing, and one that is done is never done again: its
-epoch has moved.
+epoch has moved. Rounds are short, because a stop waits for the round that runs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from towpath.store import admin, lookup
 from towpath.store.lookup import containing
 from towpath.store.rows import ticket_from, uuid_from
 
-AT_ONCE: Final = 1_000  # jobs of a round
+ROUND: Final = 100  # jobs
 MOST_LOOKED: Final = 50_000  # jobs of a preview
+LOOKED_AT_ONCE: Final = 1_000
 MOST_REFUSALS: Final = 100  # that are told by id
 SAMPLE: Final = 10
 KEPT: Final = 30 * 86_400 * 10**6  # after its end, in microseconds
@@ -158,7 +159,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
     ids: Sequence[UUID]
     looked: int
-    next: int  # the number behind which the next round looks
+    next: int  # the number behind which the next round looks, or the place of its first id
     is_last: bool
 
 
@@ -177,20 +178,20 @@ def preview(verb: BulkVerb, choice: JobChoice, up_to: int | None) -> Operation[B
         refused: Counter[str] = Counter()
         claims = bool(choice.states(verb) & CLAIMS)
         while looked < MOST_LOOKED:
-            found = yield from _picked(verb, choice, after, newest)
+            found = yield from _picked(verb, choice, after, newest, LOOKED_AT_ONCE)
             fitting = [row for row in found if row.fits]
             first += [uuid_from(row.id) for row in fitting[: SAMPLE - len(first)]]
             looked += len(found)
             count += len(fitting)
             if claims:
                 refused["key_taken"] += sum(bool(row.taken) for row in fitting)
-            if len(found) < AT_ONCE:
+            if len(found) < LOOKED_AT_ONCE:
                 break
             after = found[-1].seq
         sample = yield from _jobs(first)
         return BulkPreview(
             count=count,
-            exact=len(found) < AT_ONCE,
+            exact=len(found) < LOOKED_AT_ONCE,
             sample=sample,
             up_to=newest,
             refused=+refused,
@@ -328,9 +329,10 @@ def carry_on(id: UUID, epoch: int) -> Operation[bool]:
 
 def _round(bulk: Bulk, after: int) -> Steps[Round]:
     if bulk.choice.ids is not None:
-        ids = list(dict.fromkeys(bulk.choice.ids))
-        return Round(ids=ids, looked=len(ids), next=after, is_last=True)
-    found = yield from _picked(bulk.verb, bulk.choice, after, bulk.up_to)
+        upto = after + ROUND  # these have no order of numbers: their places count
+        ids = bulk.choice.ids[after:upto]
+        return Round(ids=ids, looked=len(ids), next=upto, is_last=upto >= len(bulk.choice.ids))
+    found = yield from _picked(bulk.verb, bulk.choice, after, bulk.up_to, ROUND)
     # Keys are claimed in the order of every enqueue, so that two transactions do not deadlock.
     chosen = sorted(
         (row for row in found if row.fits),
@@ -340,11 +342,13 @@ def _round(bulk: Bulk, after: int) -> Steps[Round]:
         ids=[uuid_from(row.id) for row in chosen],
         looked=len(found),
         next=found[-1].seq if found else after,
-        is_last=len(found) < AT_ONCE,
+        is_last=len(found) < ROUND,
     )
 
 
-def _picked(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[list[Looked]]:
+def _picked(
+    verb: BulkVerb, choice: JobChoice, after: int, up_to: int, most: int
+) -> Steps[list[Looked]]:
     states = choice.states(verb)
     return (
         yield from sql.pick(
@@ -357,7 +361,7 @@ def _picked(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[
             error=None if choice.error is None else containing(choice.error),
             since=None if choice.since is None else instant(choice.since, "since"),
             until=None if choice.until is None else instant(choice.until, "until"),
-            most=AT_ONCE,
+            most=most,
         )
     )
 
