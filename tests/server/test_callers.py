@@ -56,6 +56,7 @@ NEEDS = {
     "GET /api/schedules": "manage",
     "POST /api/schedule-preview": "superuser",
     "GET /api/schedules/{name}": "manage",
+    "GET /api/schedules/{name}/payload": "manage",
     "PUT /api/schedules/{name}": "manage and enqueue",
     "DELETE /api/schedules/{name}": "manage",
     "POST /api/schedules/{name}/pause": "manage",

@@ -1,5 +1,6 @@
 """Schedules over HTTP: an edit loses nothing, previews, and what became of the last fires."""
 
+import msgspec
 import pytest
 
 from tests.server.conftest import refused
@@ -62,6 +63,53 @@ def test_an_edit_keeps_a_payload_of_bytes(web, root, payload):
     assert web.put("/api/schedules/sweep", edit, as_=root).status_code == 200
 
     assert web.app.schedules.get("sweep").payload == payload
+
+
+SECRET = '{ "user": 12345678901234567890, "apiToken": "hunter2", "n": 1.10 }'
+
+
+def test_hidden_values_of_a_payload_are_revealed_by_an_act(web, root):
+    """J2 of the dashboard"""
+    rule = f'{{"topic": "clean", "every": 60, "payload": {SECRET}}}'
+    assert web.put("/api/schedules/sweep", content=rule, as_=root).status_code == 200
+
+    def told(**query):
+        return web.get("/api/schedules/sweep/payload", as_=root, params=query).text
+
+    def acts():
+        return web.app.events.read("system", types=["act.value.revealed"]).events
+
+    assert told() == '{ "user": 12345678901234567890, "apiToken": "•••", "n": 1.10 }'
+    assert acts() == []
+    assert told(reveal="true") == SECRET
+    [act] = acts()
+    assert (act.payload["schedule"], act.payload["topic"]) == ("sweep", "clean")
+
+
+@pytest.mark.parametrize("payload", [msgspec.Raw(SECRET.encode()), b"\x00\xff", b"text"])
+def test_an_edit_can_keep_the_payload_without_reading_it(web, root, payload):
+    web.app.schedules.set("sweep", topic="clean", every=60, payload=payload)
+    before = web.app.schedules.get("sweep")
+    edit = {"topic": "tidy", "every": 120, "keepPayload": True}
+
+    assert web.put("/api/schedules/sweep", edit, as_=root).status_code == 200
+    now = web.app.schedules.get("sweep")
+    assert (now.topic, now.body, now.encoding) == ("tidy", before.body, before.encoding)
+    assert refused(web.put("/api/schedules/other", edit, as_=root)) == (400, "invalid")
+
+
+def test_a_kept_payload_must_be_allowed_as_a_given_one(web, root, ada):
+    """A rule of enqueue sees the payload that the schedule will enqueue."""
+    rules = {
+        "manage_rule": "@request.auth.id != ''",
+        "enqueue_rule": "@request.body.payload.safe = true",
+    }
+    web.patch("/api/access", rules, as_=root)
+    edit = {"topic": "clean", "every": 120, "keepPayload": True, "payload": {"safe": True}}
+    for is_safe, status in ((False, 403), (True, 200)):
+        web.app.schedules.set("sweep", topic="clean", every=60, payload={"safe": is_safe})
+
+        assert web.put("/api/schedules/sweep", edit, as_=ada).status_code == status
 
 
 def test_a_schedule_tells_its_fires_and_their_jobs(web, root, clock):

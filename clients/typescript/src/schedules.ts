@@ -31,10 +31,21 @@ export class Schedules {
     return decoded(await this.#transport.get<Schedule>(path`/api/schedules/${name}`, options));
   }
 
+  /** Its payload as the text that is stored; hidden values are shown with `reveal`, which is an act. */
+  async payload(
+    name: string,
+    options: CallOptions & { reveal?: boolean | undefined } = {},
+  ): Promise<string> {
+    const { signal, ...query } = options;
+    const where = path`/api/schedules/${name}/payload`;
+    return (await this.#transport.open(where, { query, signal })).text();
+  }
+
   /**
    * Make a schedule, or change it: `cron` with a time zone `tz`, or `every` so many seconds.
    *
-   * What is left out gets its default: to change a schedule, give the `options` that it tells.
+   * What is left out gets its default: to change a schedule, give the `options` that it tells,
+   * and its payload or `keepPayload`.
    */
   async set(name: string, schedule: NewSchedule, options: CallOptions = {}): Promise<Schedule> {
     const call = { ...options, body: schedule };

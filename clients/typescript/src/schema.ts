@@ -740,12 +740,32 @@ export interface paths {
         get: operations["get_schedule"];
         /**
          * Create a schedule, or change the schedule of this name
-         * @description What is left out gets its default: to change a schedule, give the `options` that it tells.
+         * @description What is left out gets its default: to change a schedule, give the `options` that it tells, and its payload or `keepPayload`.
          */
         put: operations["set_schedule"];
         post?: never;
         /** Delete a schedule; the jobs that it has enqueued stay */
         delete: operations["delete_schedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/schedules/{name}/payload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the payload of a schedule as the text that is stored, to the last digit
+         * @description Values of fields that the setting `redact` names are hidden, unless they are revealed, which is noted as an act.
+         */
+        get: operations["read_payload"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2857,6 +2877,8 @@ export interface components {
              * @enum {unknown}
              */
             encoding?: "base64" | "json" | "text";
+            /** @default false */
+            keepPayload?: boolean;
             /** @default null */
             cron?: string | null;
             /** @default null */
@@ -7753,6 +7775,75 @@ export interface operations {
             };
             /** @description database_full */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    read_payload: {
+        parameters: {
+            query?: {
+                reveal?: boolean;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Read the payload of a schedule as the text that is stored, to the last digit */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain; charset=utf-8": string;
+                };
+            };
+            /** @description invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description login_required, invalid_token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description forbidden, http_disabled, csrf_refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description not_found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description database_unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

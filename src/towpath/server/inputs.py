@@ -309,6 +309,7 @@ class ScheduleInput(Input):
     topic: Topic
     payload: Raw = field(default_factory=null)
     encoding: Encoding = "json"  # text, base64: the payload is a string that encodes raw bytes
+    keep_payload: bool = False  # of the schedule of this name; `payload` is ignored
     cron: Text | None = None
     every: Annotated[float, _bounds(minimum=1, maximum=MOST_SECONDS)] | None = None
     tz: Text | None = None

@@ -28,11 +28,10 @@ from towpath.server.outputs import (
     shown,
 )
 from towpath.server.request import Request
-from towpath.server.routes import Answer, Routes
+from towpath.server.routes import PLAIN, Answer, Routes
 
 routes: Final = Routes("jobs")
 
-PLAIN: Final = "text/plain; charset=utf-8"
 RAW: Final = b"application/octet-stream"
 
 

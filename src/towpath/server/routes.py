@@ -39,6 +39,8 @@ Group = Literal[
     "other",
 ]
 
+PLAIN: Final = "text/plain; charset=utf-8"
+
 
 class Answer(Struct, Generic[T]):
     """The answer of a handler that also sets a status or headers."""

@@ -11,12 +11,13 @@ import msgspec
 from towpath.errors import Invalid, NotFound
 from towpath.model.cron_words import words_of
 from towpath.model.instants import as_datetime, instant
+from towpath.model.payload import Encoding, redacted
 from towpath.model.schedule import Fire, Rule, Schedule, next_fires, rule_of
 from towpath.model.states import State
+from towpath.server import inputs
 from towpath.server.bodies import Turns
 from towpath.server.inputs import (
     BackoffInput,
-    Encoding,
     Input,
     NewLimit,
     PreviewInput,
@@ -34,7 +35,7 @@ from towpath.server.outputs import (
     stored,
 )
 from towpath.server.request import Request
-from towpath.server.routes import Routes
+from towpath.server.routes import PLAIN, Answer, Routes
 
 routes: Final = Routes("schedules")
 
@@ -60,7 +61,7 @@ class ScheduleShown(ResponseBody):
     catch_up: str
     words: str  # the rule, for people
     payload: msgspec.Raw
-    encoding: Encoding
+    encoding: inputs.Encoding
     options: ScheduleOptions  # how its jobs are run; PUT takes them as they are
     paused: bool
     declared: bool | None  # by the code of the server; null: this server knows no such code
@@ -76,6 +77,12 @@ class PreviewShown(ResponseBody):
 
     fires: list[datetime]
     words: str
+
+
+class PayloadWanted(Input):
+    """How the payload is read."""
+
+    reveal: bool = False  # also the values that are redacted
 
 
 class Detailed(Input):
@@ -121,17 +128,47 @@ async def get_schedule(request: Request, name: Text) -> ScheduleShown:
     return await _detailed(request, await _schedule(request, name))
 
 
+@routes.get("/api/schedules/{name}/payload", media=PLAIN)
+async def read_payload(request: Request, name: Text, query: PayloadWanted) -> Answer[str]:
+    """Read the payload of a schedule as the text that is stored, to the last digit.
+
+    Values of fields that the setting `redact` names are hidden, unless they are revealed, which is
+    noted as an act.
+    """
+    schedule = await _schedule(request, name)
+    if schedule.encoding == Encoding.BASE64:
+        msg = "this payload is raw bytes; read the schedule to get them"
+        raise Invalid(msg)
+    if query.reveal:
+        await request.acted("value.revealed", schedule=name, topic=schedule.topic, part="payload")
+        return Answer(schedule.body)
+    strict = schedule.encoding == Encoding.JSON
+    return Answer(redacted(schedule.body, request.app.settings.redact, strict=strict))
+
+
 @routes.put("/api/schedules/{name}")
 async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> ScheduleShown:
     """Create a schedule, or change the schedule of this name.
 
-    What is left out gets its default: to change a schedule, give the `options` that it tells.
+    What is left out gets its default: to change a schedule, give the `options` that it tells, and
+    its payload or `keepPayload`.
     """
     request.require("manage", body.topic)
+    before = None
     with contextlib.suppress(NotFound):  # a new schedule
-        request.require("manage", (await request.app.schedules.aget(name)).topic)
+        before = await request.app.schedules.aget(name)
+        request.require("manage", before.topic)
+    wanted: object = request.body
+    if body.keep_payload:
+        if before is None:
+            msg = f"there is no schedule {name!r} whose payload could be kept; give `payload`"
+            raise Invalid(msg)
+        body.payload = stored(before.body, before.encoding)
+        body.encoding = encoding_shown(before.encoding)
+        kept = {"payload": msgspec.json.decode(body.payload), "encoding": body.encoding}
+        wanted = {**msgspec.json.decode(request.body), **kept}
     # The schedule will enqueue on the caller's behalf.
-    request.require_enqueue(body.topic, request.body)
+    request.require_enqueue(body.topic, wanted)
     changed = await request.app.schedules.aset(
         name,
         topic=body.topic,

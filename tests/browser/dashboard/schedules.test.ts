@@ -92,6 +92,34 @@ test("a change keeps the options that the form does not show", async () => {
   assert.deepEqual([after.every, after.catchUp, after.payload], [7200, "all", { a: 1 }]);
 });
 
+test("a hidden value of a payload stays hidden until it is revealed, and an edit keeps it", async () => {
+  /** J2 */
+  const stored = '{"user":12345678901234567890,"apiToken":"hunter2","n":1.10}';
+  const headers = { Authorization: `Bearer ${towpath.token}`, "Content-Type": "application/json" };
+  const body = `{"topic":"secret","every":3600,"payload":${stored}}`;
+  assert.ok((await fetch(`${SERVER}/api/schedules/secret`, { method: "PUT", headers, body })).ok);
+  const revealed = async () => (await towpath.events.read("system", { types: ["act.value.revealed"] })).events.length;
+  const payload = () => towpath.schedules.payload("secret", { reveal: true });
+  const page = await open("/schedules/secret");
+  await page.locator(".json", { hasText: "12345678901234567890" }).waitFor();
+  assert.ok(!(await page.content()).includes("hunter2"));
+  await typed(page, "Seconds", "7200");
+  await page.click("button:text-is('Save the changes')");
+  await page.locator(".toast", { hasText: "secret is saved" }).waitFor();
+  assert.equal(await revealed(), 0);
+  assert.equal(await payload(), stored);
+
+  await page.click("button:text-is('Reveal 1 hidden value and edit')");
+  const text = page.getByLabel("Payload, as JSON");
+  await text.waitFor();
+  assert.equal(await revealed(), 2);
+  await text.fill((await text.inputValue()).replace("hunter2", "hunter3"));
+  await page.click("button:text-is('Save the changes')");
+
+  await page.locator(".json").waitFor();
+  assert.equal(await payload(), stored.replace("hunter2", "hunter3"));
+});
+
 test("a schedule with a hostile name has a page of its own", async () => {
   const name = `${HOSTILE} a/b?c#d%2e`;
   await towpath.schedules.set(name, { topic: "named", cron: "0 0 1 1 *", tz: "UTC" });

@@ -62,10 +62,10 @@ export function told(type: string, act: Act): Told {
 
 function objectOf(kind: string, of: (name: string) => string): Pick<Told, "object" | "link"> {
   const path = (start: string, name: string) => href(`${start}/${encodeURIComponent(name)}`);
+  if (kind === "schedule" || of("schedule")) return { object: `schedule ${of("schedule")}`, link: path("/schedules", of("schedule")) };
   if (kind === "job" || kind === "value") return of("job") ? { object: `job ${short(of("job"))}`, link: path("/jobs", of("job")) } : { object: "jobs", link: null };
   if (kind === "topic") return { object: `topic ${of("topic")}`, link: path("/topics", of("topic")) };
   if (kind === "channel") return { object: `channel ${of("channel")}`, link: path("/channels", of("channel")) };
-  if (kind === "schedule") return { object: `schedule ${of("schedule")}`, link: path("/schedules", of("schedule")) };
   if (kind === "webhook") return { object: `subscription ${of("subscription")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
   if (kind === "saga") return { object: `delivery ${of("saga")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
   if (kind === "dead_letter") return { object: `dead letter ${of("letter")}`, link: href("/webhooks/dead-letters", { subscription: of("subscription") }) };

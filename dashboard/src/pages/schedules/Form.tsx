@@ -5,10 +5,13 @@ import { useEffect, useState } from "preact/hooks";
 import { act, useAsk } from "../../asking.ts";
 import { type NewSchedule, type Schedule, api, said } from "../../client.ts";
 import { Button } from "../../parts/Button.tsx";
+import { Json } from "../../parts/Json.tsx";
+import { hiddenIn, pretty } from "../../parts/json.ts";
 import { changed } from "../../parts/live.ts";
+import { ErrorNote, Loading } from "../../parts/notes.tsx";
 import { toast } from "../../parts/Toast.tsx";
-import { plain } from "../../words.ts";
-import { exactly, hasLostDigits } from "./exact.ts";
+import { counted, plain } from "../../words.ts";
+import { exactly } from "./exact.ts";
 
 const PAUSE = 300; // milliseconds after a key, before the rule is asked for
 const FIRES = 5;
@@ -23,7 +26,7 @@ interface Typed {
   tz: string;
   every: string;
   catchUp: NonNullable<NewSchedule["catchUp"]>;
-  payload: string;
+  payload: string | null; // null: it stays as it is stored
   priority: string;
   maxRetries: string;
   timeout: string;
@@ -47,6 +50,7 @@ export function Form({ schedule, onDone }: { schedule?: Schedule; onDone: () => 
     }
     if (!(await act(`Save ${typed.name}`, () => api.schedules.set(typed.name, body)))) return;
     toast({ text: `${plain(typed.name)} is saved.` });
+    if (schedule) set({ payload: null });
     changed();
     onDone();
   };
@@ -117,8 +121,8 @@ export function Form({ schedule, onDone }: { schedule?: Schedule; onDone: () => 
         </div>
         <Preview typed={typed} />
       </fieldset>
-      {isRaw(schedule) ? (
-        <p class="note">Its payload is raw bytes, which stay as they are.</p>
+      {typed.payload === null && schedule ? (
+        <Stored schedule={schedule} edit={(payload) => set({ payload })} />
       ) : (
         <label>
           Payload, as JSON
@@ -151,6 +155,34 @@ export function Form({ schedule, onDone }: { schedule?: Schedule; onDone: () => 
         {!schedule && <Button onClick={onDone}>Cancel</Button>}
       </div>
     </form>
+  );
+}
+
+/** The payload as it is stored, which stays as it is unless it is edited. */
+function Stored({ schedule, edit }: { schedule: Schedule; edit: (payload: string) => void }) {
+  const { name } = schedule;
+  const isRaw = schedule.payload instanceof Uint8Array;
+  const asked = useAsk((signal) => (isRaw ? Promise.resolve("") : api.schedules.payload(name, { signal })), [name, isRaw]);
+  if (isRaw) return <p class="note">Its payload is raw bytes, which stay as they are.</p>;
+  if (asked.error !== undefined) return <ErrorNote error={asked.error} again={asked.again} what="The payload could not be read" />;
+  if (asked.value === undefined) return <Loading rows={2} />;
+  const shown = asked.value;
+  const hidden = hiddenIn(shown);
+  const begin = async () => {
+    let text = shown;
+    const isRead = !hidden || (await act("Reveal", async () => (text = await api.schedules.payload(name, { reveal: true }))));
+    if (isRead) edit(pretty(text));
+  };
+  return (
+    <div class="stack stored">
+      <div class="bar">
+        <span class="note">Payload</span>
+        <Button onClick={begin} {...(hidden ? { title: "Activity will tell that you have looked at it" } : {})}>
+          {hidden ? `Reveal ${counted(hidden, "hidden value")} and edit` : "Edit the payload"}
+        </Button>
+      </div>
+      <Json text={shown} label="Payload" />
+    </div>
   );
 }
 
@@ -192,10 +224,6 @@ function Preview({ typed: { kind, cron, tz, every } }: { typed: Typed }) {
   );
 }
 
-function isRaw(schedule: Schedule | undefined): boolean {
-  return schedule?.payload instanceof Uint8Array;
-}
-
 function typedOf(schedule: Schedule | undefined): Typed {
   const words = (value: number | null | undefined) => (value === null || value === undefined ? "" : String(value));
   return {
@@ -206,7 +234,7 @@ function typedOf(schedule: Schedule | undefined): Typed {
     tz: schedule?.tz ?? (schedule ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone),
     every: words(schedule?.every),
     catchUp: (schedule?.catchUp ?? "latest") as Typed["catchUp"],
-    payload: isRaw(schedule) ? "" : JSON.stringify(schedule?.payload ?? null, null, 2),
+    payload: schedule ? null : "null",
     priority: words(schedule?.options.priority),
     maxRetries: words(schedule?.options.maxRetries),
     timeout: words(schedule?.options.timeout),
@@ -216,18 +244,11 @@ function typedOf(schedule: Schedule | undefined): Typed {
 /** What is stored, or what is wrong with what was typed. */
 function bodyOf(typed: Typed, schedule: Schedule | undefined): NewSchedule | string {
   const figure = (text: string) => (text.trim() ? Number(text) : null);
-  let data: Pick<NewSchedule, "payload" | "encoding">;
-  if (schedule && isRaw(schedule)) {
-    const bytes = Array.from(schedule.payload as Uint8Array, (byte) => String.fromCharCode(byte));
-    data = { payload: btoa(bytes.join("")), encoding: "base64" };
-  } else if (typed.payload === typedOf(schedule).payload && hasLostDigits(schedule?.payload)) {
-    return "This page does not know all digits of the numbers in the payload. Type the payload again, or change the schedule with the command line.";
-  } else {
-    try {
-      data = { payload: exactly(typed.payload) };
-    } catch (error) {
-      return `The payload is no JSON: ${said(error)}`;
-    }
+  let data: Pick<NewSchedule, "payload" | "keepPayload">;
+  try {
+    data = typed.payload === null ? { keepPayload: true } : { payload: exactly(typed.payload) };
+  } catch (error) {
+    return `The payload is no JSON: ${said(error)}`;
   }
   const rule = typed.kind === "cron" ? { cron: typed.cron, tz: typed.tz } : { every: Number(typed.every) };
   return {

@@ -14,9 +14,3 @@ export function exactly(text: string): unknown {
       : value,
   );
 }
-
-/** Whether a value holds numbers whose digits may have been lost when it was read. */
-export function hasLostDigits(value: unknown): boolean {
-  if (typeof value === "number") return Math.abs(value) > Number.MAX_SAFE_INTEGER;
-  return typeof value === "object" && value !== null && Object.values(value).some(hasLostDigits);
-}
