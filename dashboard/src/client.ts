@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 
 import { Towpath, TowpathError, Unauthorized } from "../../clients/typescript/src/index.ts";
+import { withTexts } from "./parts/json.ts";
 
 export { newId } from "../../clients/typescript/src/ids.ts";
 export * from "../../clients/typescript/src/index.ts";
@@ -12,7 +13,7 @@ const FROM_CLOCKS = 2_000; // milliseconds that two clocks may differ without be
 /** How far the clock of the server is ahead of ours, in milliseconds. */
 export const ahead = signal(0);
 
-export const api = new Towpath(new URL(document.baseURI).pathname, { fetch: noting });
+export const api = new Towpath(new URL(document.baseURI).pathname, { fetch: noting, parse: withTexts });
 
 /** The time of the server: a wrong clock of this computer must not show negative ages. */
 export function serverTime(): number {

@@ -115,7 +115,7 @@ export class Events {
     options: ReadOptions = {},
   ): Promise<EventPage<Payload>> {
     const { signal, ...query } = options;
-    const call = { signal, query, patience: (options.wait ?? 0) * 1000 };
+    const call = { signal, query, patience: (options.wait ?? 0) * 1000, hasEvents: true };
     const where = path`/api/channels/${channel}/events`;
     const page = await this.#transport.get<EventPage<Payload>>(where, call);
     return { ...page, events: page.events.map(decoded) };

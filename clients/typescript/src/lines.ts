@@ -23,9 +23,9 @@ export class Lines implements Line {
     acking: Acking,
   ) {
     this.#acking = acking;
-    const { url } = transport;
+    const { url, parse } = transport;
     const answers = () => isReachable(transport);
-    if (WebSocket) this.#sockets = new Sockets({ url, token, WebSocket, answers, acking });
+    if (WebSocket) this.#sockets = new Sockets({ url, parse, token, WebSocket, answers, acking });
     this.#serverSent = new ServerSent(transport, answers);
     this.#polling = new LongPoll(transport, () => this.#best !== this.#polling);
   }

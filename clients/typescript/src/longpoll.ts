@@ -45,7 +45,7 @@ export class LongPoll implements Line {
 
   #read(wanted: Wanted, signal: AbortSignal, wait = 0): Promise<EventPage> {
     const query = { ...queryOf(wanted), limit: PAGE, wait };
-    const call = { query, signal, patience: wait * 1000, repeatable: false };
+    const call = { query, signal, patience: wait * 1000, repeatable: false, hasEvents: true };
     return this.#transport.get<EventPage>(path`/api/channels/${wanted.channel}/events`, call);
   }
 

@@ -44,6 +44,8 @@ export interface SocketLike {
 export interface SocketOptions {
   /** The address of the server, as http or https. */
   url: string;
+  /** Reads a frame. */
+  parse: (text: string) => unknown;
   token: Token;
   WebSocket: new (url: string) => SocketLike;
   /** Whether the server answers requests that are not WebSockets. */
@@ -291,7 +293,7 @@ class Connection {
     if (this.#over.signal.aborted) return;
     this.#heardAt = performance.now();
     try {
-      const frame: unknown = JSON.parse(String(text));
+      const frame = this.#pool.options.parse(String(text));
       if (isRecord(frame)) this.#handle(frame, String(text).length);
     } catch (error) {
       this.end(new Interrupted(error)); // it is not as the server writes it

@@ -51,7 +51,7 @@ export class ServerSent implements Line {
     const messages = new Messages();
     for await (const bytes of this.#chunks(wanted, reading)) {
       for (const message of messages.of(bytes)) {
-        const { events, current, closed, reset, bye }: Frame = JSON.parse(message);
+        const { events, current, closed, reset, bye } = this.#transport.parse(message) as Frame;
         const at = events?.from ?? current?.cursor ?? closed?.cursor;
         if (at !== undefined) sink.begin(at);
         if (events) await sink.take(events);

@@ -14,6 +14,8 @@ export interface TransportOptions {
   /** How often a call that is safe to repeat is tried again. */
   retries?: number | undefined;
   fetch?: typeof globalThis.fetch | undefined;
+  /** Reads the JSON that holds events, if not `JSON.parse`, which rounds long numbers. */
+  parse?: ((text: string) => unknown) | undefined;
 }
 
 export interface CallOptions {
@@ -31,6 +33,8 @@ export interface Call extends CallOptions {
   repeatable?: boolean | "without effect";
   /** Milliseconds for the call with all its retries, if less than those of the client. */
   timeout?: number | undefined;
+  /** Whether the answer holds events. */
+  hasEvents?: boolean;
   /** Milliseconds that the server may take on purpose, on top of the time limit. */
   patience?: number;
 }
@@ -41,6 +45,8 @@ export type Token = () => string | Promise<string>;
 export class Transport {
   /** The address of the server, without a slash at its end. */
   readonly url: string;
+  /** Reads JSON that holds events. */
+  readonly parse: (text: string) => unknown;
 
   readonly #token: Token;
   readonly #timeout: number;
@@ -49,6 +55,7 @@ export class Transport {
 
   constructor(url: string, token: Token, options: TransportOptions = {}) {
     this.url = checkedBase(url);
+    this.parse = options.parse ?? JSON.parse;
     this.#token = token;
     this.#timeout = options.timeout ?? 30_000;
     this.#retries = options.retries ?? 3;
@@ -66,12 +73,13 @@ export class Transport {
   async send<T>(method: string, path: string, call: Call = {}): Promise<T> {
     const request = this.#request(method, await this.#token(), call);
     const url = this.url + path + queryOf(call.query);
+    const parse = call.hasEvents ? this.parse : JSON.parse;
     const timeout = Math.min(this.#timeout, call.timeout ?? this.#timeout);
     const limit = new TimeLimit(timeout + (call.patience ?? 0), call.signal);
     try {
       for (let tried = 0; ; tried += 1) {
         try {
-          return (await this.#attempt(url, { ...request, signal: limit.signal })) as T;
+          return (await this.#attempt(url, { ...request, signal: limit.signal }, parse)) as T;
         } catch (error) {
           limit.signal.throwIfAborted();
           if (tried >= this.#retries || !mayRepeat(error, call)) throw error;
@@ -106,9 +114,9 @@ export class Transport {
     return { method, headers, body: bodyOf(call) };
   }
 
-  async #attempt(url: string, request: RequestInit): Promise<unknown> {
+  async #attempt(url: string, request: RequestInit, parse: Transport["parse"]): Promise<unknown> {
     const response = await answered(url, this.#fetch(url, request));
-    const body = parsed(await answered(url, response.text()));
+    const body = parsed(await answered(url, response.text()), parse);
     if (!response.ok) throw errorFrom(response, body);
     if (body === undefined && response.status !== 204) {
       throw new TowpathError(`${url} did not answer with JSON: is it a Towpath server?`, {
@@ -257,9 +265,9 @@ function queryOf(query: Call["query"] = {}): string {
   return text && `?${text}`;
 }
 
-function parsed(text: string): unknown {
+function parsed(text: string, parse: Transport["parse"] = JSON.parse): unknown {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }

@@ -158,3 +158,25 @@ export function hiddenIn(text: string): number {
 }
 
 const HIDDEN = '"•••"'; // as the server writes it
+
+/** Read a frame or a page of events; `payloadText` of each event is the text that is stored. */
+export function withTexts(text: string): unknown {
+  const value = JSON.parse(text) as { events?: Told[] | { items: Told[] } } | null;
+  const told = value?.events;
+  if (!told) return value;
+  const events = field(parsed(text), "events");
+  const nodes = Array.isArray(told) ? events : field(events, "items");
+  for (const [nth, event] of (Array.isArray(told) ? told : told.items).entries()) {
+    const payload = field(nodes?.items[nth]?.node, "payload");
+    if (payload) event.payloadText = text.slice(payload.start, payload.end);
+  }
+  return value;
+}
+
+interface Told {
+  payloadText?: string;
+}
+
+function field(node: Node | undefined, name: string): Node | undefined {
+  return node?.items.find((item) => item.name === `"${name}"`)?.node;
+}

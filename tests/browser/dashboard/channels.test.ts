@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, expectComplaints, isTooWide, open, towpath, violations } from "./here.ts";
+import { SERVER, THEMES, WIDTHS, expectComplaints, isTooWide, open, towpath, violations } from "./here.ts";
 
 const events = (page: Page) => page.locator(".events li");
 const isCount = (page: Page, selector: string, count: number) =>
@@ -55,6 +55,26 @@ test("only the chosen types are shown, and the address holds them", async () => 
   await page.waitForURL(/types=order/);
   await isCount(page, ".events li", 2);
   assert.match(await events(page).first().innerText(), /order\.sent/);
+});
+
+test("an event shows every digit that is stored", async () => {
+  const stored = '{"b":12345678901234567890,"1":1.1,"huge":1e300}';
+  const published = async () => {
+    const headers = { Authorization: `Bearer ${towpath.token}`, "Content-Type": "application/json" };
+    const body = `{"events":[{"type":"said","payload":${stored}}]}`;
+    const answer = await fetch(`${SERVER}/api/channels/exact:1/events`, { method: "POST", headers, body });
+    assert.ok(answer.ok, await answer.text());
+  };
+  await published();
+  const page = await open("/channels/exact:1");
+  await events(page).first().waitFor();
+  await published(); // this one comes while the page is open
+  await isCount(page, ".events li", 2);
+  for (const nth of [0, 1]) assert.equal(await events(page).nth(nth).locator(".preview").textContent(), stored);
+
+  await events(page).first().locator("summary").click();
+
+  assert.match(await page.locator(".json").innerText(), /12345678901234567890[^]*1\.1[^]*1e300/);
 });
 
 test("an open event stays in its place while others come", async () => {

@@ -31,7 +31,8 @@ suite("a server is restarted", { concurrency: true }, () => {
       assert.equal(await done, "closed");
       assert.deepEqual(seen, Array.from({ length: published }, (_, n) => n));
     }
-    assert.ok(readers.every(({ errors }) => errors.length > 0)); // it was away indeed
+    // It was away indeed; one that asks anew each time may not have asked meanwhile.
+    assert.ok(readers.some(({ errors }) => errors.length > 0));
 
     async function publish(n: number): Promise<void> {
       for (;;) {

@@ -9,6 +9,7 @@ import { Card } from "../../parts/notes.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { ended } from "../../session.ts";
 import { counted, number, plain } from "../../words.ts";
+import { textOf as textOfEvent } from "../channels/exact.ts";
 import { type Spoken, hasSpoken, heard, silent, textOf } from "./said.ts";
 
 const AFTER: Record<string, string> = {
@@ -93,7 +94,7 @@ function Events({ spoken }: { spoken: Spoken }) {
           <li key={event.cursor}>
             <Time at={event.at} as="clock" /> <bdi>{plain(event.type ?? "")}</bdi>{" "}
             <code>
-              <bdi>{plain(JSON.stringify(event.payload)?.slice(0, SHOWN_PAYLOAD) ?? "")}</bdi>
+              <bdi>{plain(textOfEvent(event).slice(0, SHOWN_PAYLOAD))}</bdi>
             </code>
           </li>
         ))}

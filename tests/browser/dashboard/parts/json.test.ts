@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AT_ONCE, type Node, openAtFirst, parsed } from "../../../../dashboard/src/parts/json.ts";
+import { AT_ONCE, type Node, openAtFirst, parsed, withTexts } from "../../../../dashboard/src/parts/json.ts";
 
 /** The text of every leaf and name, in order. */
 function told(text: string): string[] {
@@ -66,4 +66,15 @@ test("1 MiB in one line is one leaf", () => {
   const text = JSON.stringify("x".repeat(2 ** 20));
 
   assert.equal(parsed(text).end, 2 ** 20 + 2);
+});
+
+test("events carry the text of their payloads, in frames and in pages", () => {
+  const texts = ['{"n": 12345678901234567890, "1": 1.10, "e": 1e400}', '"\\u00e9"', "null"];
+  const items = texts.map((text) => `{"type": "payload", "payload": ${text}}`).join();
+  for (const json of [`{"events": {"channel": "a", "items": [${items}]}}`, `{"events": [${items}], "cursor": "b"}`]) {
+    const { events } = withTexts(json) as { events: { payloadText: string }[] & { items?: { payloadText: string }[] } };
+
+    assert.deepEqual((events.items ?? events).map(({ payloadText }) => payloadText), texts);
+  }
+  assert.deepEqual(withTexts('{"bye": {"after": 1.0}}'), { bye: { after: 1 } });
 });
