@@ -53,6 +53,19 @@ test("the tiles tell how many jobs the lists hold", async () => {
   assert.equal(Number(await figure(page, "ready")) + Number(await figure(page, "delayed")) + Number(await figure(page, "blocked")), stats.pending);
 });
 
+test("the job that has been ready for the longest time is shown, with its age, topic and page", async () => {
+  await towpath.jobs.enqueue("longest", {}, { runAt: new Date(Date.now() - 100_000) });
+  const oldest = await towpath.jobs.enqueue("longest-of-all", {}, { runAt: new Date(Date.now() - 2 * 3_600_000) });
+  await towpath.jobs.enqueue("longest-of-all", {});
+  const page = await open("/");
+  const line = page.locator("p", { hasText: "Oldest ready job" });
+  await line.locator(`a[href$="/jobs/${oldest.id}"]`).waitFor();
+  assert.match(await line.innerText(), /of longest-of-all waits for 2 h/);
+
+  await towpath.jobs.cancel(oldest.id);
+  await line.locator(`a[href$="/jobs/${oldest.id}"]`).waitFor({ state: "detached" });
+});
+
 test("the success rate and the average are those of the range", async () => {
   /** US6-6 */
   await jobOfEachState("sums");

@@ -9,9 +9,9 @@ import { Bars } from "../../parts/charts/Bars.tsx";
 import { HeatMap } from "../../parts/charts/HeatMap.tsx";
 import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { useSeldom } from "../../parts/seldom.ts";
-import { Time } from "../../parts/Time.tsx";
+import { Time, Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { counted, duration, number, plain } from "../../words.ts";
+import { counted, duration, number, plain, short } from "../../words.ts";
 import { Alive, Places, isSilent } from "../Workers.tsx";
 import { rangeOf } from "./Tiles.tsx";
 import type { Span } from "./range.tsx";
@@ -84,6 +84,8 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
   const asked = useAsk((signal) => (topic ? Promise.resolve([topic]) : api.topics.list({ signal })), [topic]);
   useSeldom(asked.again, 5_000);
   const waiting = (asked.value ?? []).filter((each) => each.ready > 0).sort((one, other) => other.ready - one.ready);
+  const since = (each: Topic) => Date.parse(each.oldestAt ?? "") || Infinity;
+  const [oldest] = [...waiting].sort((one, other) => since(one) - since(other));
   return (
     <Card title="Backlog" note="jobs that are ready">
       <Chart asked={series}>
@@ -98,6 +100,7 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
           />
         )}
       </Chart>
+      {oldest && <Oldest of={oldest} />}
       <ul class="lines">
         {waiting.slice(0, MOST_TOPICS).map((each) => (
           <li key={each.topic}>
@@ -114,6 +117,18 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
       {asked.value && !waiting.length && <p class="note">No job waits for a worker.</p>}
       {waiting.length > MOST_TOPICS && <a href={href("/topics")}>All {counted(waiting.length, "topic")}</a>}
     </Card>
+  );
+}
+
+/** The job that has been ready for the longest time. */
+function Oldest({ of: { topic, oldestAt } }: { of: Topic }) {
+  const asked = useAsk((signal) => api.jobs.page({ topic, state: "ready", order: "oldest", limit: 1, signal }), [topic, oldestAt]);
+  const job = asked.value?.items[0];
+  if (!job) return null;
+  return (
+    <p>
+      Oldest ready job: <a href={href(`/jobs/${job.id}`)}>{short(job.id)}</a> of <bdi>{plain(job.topic)}</bdi> waits for <Took from={job.runAt} />.
+    </p>
   );
 }
 
