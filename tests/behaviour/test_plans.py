@@ -58,6 +58,7 @@ ONE = Limit("printer", concurrency=1)
 
 MOST_ROWS = 10  # that PostgreSQL may touch for each item asked and each row answered
 MOST_STEPS = 400  # that SQLite's machine may make for each
+GRAIN = 20  # steps between two looks; each look takes longer than a step
 
 # Neither json_each nor the few rows of a subquery, recursive or not, are a table of ours.
 SCAN = re.compile(r"SCAN (?!CONSTANT ROW)(?!\(subquery)(?!found|f$)(?!.* VIRTUAL TABLE)")
@@ -217,7 +218,7 @@ class PostgresGauge:
         with self._connection.cursor() as cursor:
             cursor.execute("savepoint measured")
             cursor.execute(f"prepare measured as {text}".encode())
-            cursor.execute(SQL("explain (analyze, buffers, format json) {}").format(execution))
+            cursor.execute(SQL("explain (analyze, timing off, format json) {}").format(execution))
             [[[plan]]] = cursor.fetchall()
             cursor.execute("rollback to savepoint measured")
             cursor.execute("deallocate measured")
@@ -259,7 +260,7 @@ class SqliteGauge:
     def _execute(self, query: Query) -> list[Row]:
         plan = self._explained(query)
         self._steps = 0
-        self._connection.set_progress_handler(self._step, 1)
+        self._connection.set_progress_handler(self._step, GRAIN)
         try:
             rows = lite.execute(self._connection.cursor(), query, self._now)
         finally:
@@ -268,7 +269,7 @@ class SqliteGauge:
         return rows
 
     def _step(self) -> int:
-        self._steps += 1
+        self._steps += GRAIN
         return 0
 
     def _explained(self, query: Query) -> str:
@@ -440,16 +441,19 @@ _tokens = itertools.count(10)
 
 def check(
     subtests, app: App, gauge: PostgresGauge | SqliteGauge, most: int, *, seldom: bool
-) -> None:
-    """Hold each statement to what it asked and answered, and a seldom one to what is alive."""
-    seen = set()
+) -> dict[str, str]:
+    """Hold each statement to what it asked and answered, and a seldom one to what is alive.
+
+    Return the plans of all statements by their names.
+    """
+    plans: dict[str, str] = {}
     for name, operation, now in operations(app):
         is_seldom = name.startswith(("list", "purge", "prune"))
         if is_seldom and not seldom:
             continue
         with subtests.test(msg=name):
             for query, rows, cost, plan in gauge.measure(operation, now):
-                seen.add(query.statement.name)
+                plans[query.statement.name] = plan
                 asked = len(query.items or [None])
                 allowed = most * (asked + len(rows))
                 if is_seldom:
@@ -461,7 +465,8 @@ def check(
                     f"{len(rows)}:\n{plan}"
                 )
     gauge.close()
-    assert seen >= HOT
+    assert plans.keys() >= HOT
+    return plans
 
 
 def test_on_postgres_a_statement_touches_no_more_than_it_returns(full_postgres, subtests):
@@ -499,24 +504,17 @@ def finished_jobs_read_for_statistics(app: App) -> int:
 
 def test_on_sqlite_a_statement_takes_a_few_steps_for_what_it_returns(full_sqlite, subtests):
     """As the file is found, and after ANALYZE, which its owner may have run."""
-    check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
+    plans = check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
     with subtests.test(msg="no hot statement scans a table"):
-        assert scans_of_hot_statements(full_sqlite) == {}
+        assert scans_of_hot_statements(plans) == {}
     path = full_sqlite.url.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("analyze")
-    check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
+    plans = check(subtests, full_sqlite, SqliteGauge(full_sqlite), MOST_STEPS, seldom=True)
     with subtests.test(msg="no hot statement scans a table after ANALYZE"):
-        assert scans_of_hot_statements(full_sqlite) == {}
+        assert scans_of_hot_statements(plans) == {}
 
 
-def scans_of_hot_statements(app: App) -> dict[str, list[str]]:
-    gauge = SqliteGauge(app)
-    plans = {
-        query.statement.name: plan
-        for name, operation, now in operations(app)
-        for query, _, _, plan in gauge.measure(operation, now)
-    }
-    gauge.close()
+def scans_of_hot_statements(plans: dict[str, str]) -> dict[str, list[str]]:
     scans = {name: [line for line in plans[name].splitlines() if SCAN.match(line)] for name in HOT}
     return {name: lines for name, lines in scans.items() if lines}
