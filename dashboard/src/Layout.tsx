@@ -5,6 +5,9 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { act } from "./asking.ts";
 import { BulkActs } from "./bulk/BulkActs.tsx";
+import { KeySheet, Keys } from "./keyboard/KeySheet.tsx";
+import { PALETTE_KEYS, over, useKeyboard } from "./keyboard/keyboard.ts";
+import { Palette } from "./keyboard/Palette.tsx";
 import { NAVIGATION } from "./pages.ts";
 import { Button } from "./parts/Button.tsx";
 import { Menu } from "./parts/Menu.tsx";
@@ -18,6 +21,7 @@ export function Layout({ under, title, children }: { under: string; title: strin
   const main = useRef<HTMLElement>(null);
   const { path } = place.value;
   const before = useRef(path);
+  useKeyboard();
   useEffect(() => {
     document.title = `${title} · Towpath`;
     document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -38,6 +42,12 @@ export function Layout({ under, title, children }: { under: string; title: strin
             <Brand />
             Towpath
           </a>
+          <button type="button" class="finder" aria-haspopup="dialog" aria-keyshortcuts="Control+K Meta+K" onClick={() => (over.value = "palette")}>
+            Go to …
+            <span aria-hidden="true">
+              <Keys of={PALETTE_KEYS} />
+            </span>
+          </button>
           {NAVIGATION.map((page) => (
             <a key={page.path} href={href(page.path)} aria-current={page.path === under ? "page" : undefined}>
               {page.title}
@@ -51,6 +61,8 @@ export function Layout({ under, title, children }: { under: string; title: strin
           {under !== "/activity" && <BulkActs />}
         </main>
       </div>
+      {over.value === "palette" && <Palette />}
+      {over.value === "sheet" && <KeySheet />}
     </>
   );
 }
@@ -100,6 +112,7 @@ function Foot() {
             isChosen: dense.value === "yes",
             run: () => (dense.value = dense.value === "yes" ? "no" : "yes"),
           },
+          { label: "Keys", run: () => (over.value = "sheet") },
           { label: "Log out", run: () => act("Log out", logOut) },
         ]}
       />

@@ -24,6 +24,8 @@ interface Given {
 export function Button({ onClick, kind = "plain", children, label, submits, pressed, expanded, ...rest }: Given) {
   const [isBusy, setBusy] = useState(false);
   const running = useRef(false);
+  const made = useRef<HTMLButtonElement>(null);
+  useLayoutEffect(() => () => passOn(made.current), []);
   const click = async () => {
     if (running.current) return;
     running.current = true;
@@ -38,6 +40,7 @@ export function Button({ onClick, kind = "plain", children, label, submits, pres
   return (
     <button
       {...rest}
+      ref={made}
       type={submits ? "submit" : "button"}
       class={`${kind} ${rest.class ?? ""}`.trim()}
       aria-label={label}
@@ -49,6 +52,20 @@ export function Button({ onClick, kind = "plain", children, label, submits, pres
       {children}
     </button>
   );
+}
+
+/**
+ * Give the focus of a button that goes, as after its act, to the link of its row, or to the page.
+ *
+ * Never to another button: a second Enter would press it.
+ */
+function passOn(gone: HTMLButtonElement | null): void {
+  const main = gone?.closest("main");
+  if (!gone || !main || gone !== document.activeElement) return;
+  const link = gone.closest("tr")?.querySelector<HTMLElement>("a[href]") ?? main;
+  queueMicrotask(() => {
+    if (document.activeElement === document.body) link.focus({ preventScroll: true });
+  });
 }
 
 /** A button whose act cannot be undone: it asks in its own place before it acts. */

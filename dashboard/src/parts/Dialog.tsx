@@ -1,7 +1,7 @@
 /** A dialog over the page; the browser keeps the focus in it and gives it back. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 interface Given {
   title: string;
@@ -14,7 +14,8 @@ interface Given {
 export function Dialog({ title, children, onClose, isWide }: Given) {
   const made = useRef<HTMLDialogElement>(null);
   const name = useId();
-  useEffect(() => {
+  // Before the browser paints: the keys that are pressed next belong to the dialog.
+  useLayoutEffect(() => {
     const dialog = made.current;
     dialog?.showModal();
     return () => dialog?.close();

@@ -1,7 +1,9 @@
 /** The list of jobs: US6-1, US6-2, US6-3, US6-5, and rows that change in place. */
 
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { test } from "node:test";
+import { promisify } from "node:util";
 
 import type { Page } from "playwright-core";
 
@@ -17,6 +19,7 @@ import {
   towpath,
   violations,
 } from "./here.ts";
+import { given } from "../page.ts";
 
 const rows = (page: Page) => page.locator("table.jobs tbody tr");
 const row = (page: Page, id: string) => page.locator(`tr[data-id="${id}"]`);
@@ -333,3 +336,46 @@ for (const theme of THEMES) {
     });
   }
 }
+
+/** Enqueue many jobs at once, by a program beside the server. */
+async function fill(topic: string, count: number): Promise<void> {
+  const program = `
+import sys
+from towpath import App
+with App(sys.argv[1]) as app:
+    app.jobs.enqueue_many(sys.argv[2], range(int(sys.argv[3])))
+`;
+  const words = ["-c", program, given("TOWPATH_TEST_DATABASE"), topic, String(count)];
+  await promisify(execFile)(given("TOWPATH_TEST_PYTHON"), words);
+}
+
+// The last test: no other one of this file should look through so many jobs.
+test("a search shows what it has found so far and how far it looked, and goes on by a button", async () => {
+  /** J1: one request looks at 50,000 jobs. */
+  const first = await towpath.jobs.enqueue("far", { needle: "needle-both" });
+  const hidden = await towpath.jobs.enqueue("far", { needle: "needle-old" });
+  await fill("filled", 50_000);
+  const last = await towpath.jobs.enqueue("far", { needle: "needle-both" });
+  const newer = await towpath.jobs.enqueue("far", { needle: "needle-new" });
+  const note = (page: Page, text: string) => page.locator(".note", { hasText: text });
+
+  const page = await open("/jobs?text=needle-both");
+  await isList(page, [last.id]);
+  await note(page, "Looked back to").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.click("button:text-is('Look further')");
+  await isList(page, [first.id]);
+  assert.equal(await page.locator("button:text-is('Look further')").count(), 0);
+  await page.goBack();
+  await isList(page, [last.id]);
+
+  await page.goto(`${SERVER}/jobs?text=needle-old`);
+  await page.locator(".empty", { hasText: "No match so far: with “needle-old”." }).waitFor();
+  await page.click("button:text-is('Look further')");
+  await isList(page, [hidden.id]);
+
+  await page.goto(`${SERVER}/jobs?text=needle-new&order=oldest`);
+  await note(page, "newer jobs were not looked at").waitFor();
+  await page.click("button:text-is('Look further')");
+  await isList(page, [newer.id]);
+});

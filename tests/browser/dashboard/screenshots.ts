@@ -3,6 +3,8 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
+import type { Page } from "playwright-core";
+
 import { THEMES, WIDTHS, failedJob, jobOfEachState, open, settled, speakingJob, towpath, triedJob } from "./here.ts";
 import { channelScenes, settingScenes, webhookScenes } from "./scenes.ts";
 
@@ -20,10 +22,34 @@ const PAGES: Record<string, string> = {
   schedules: "/schedules",
   "schedule-new": "/schedules?new=yes",
   schedule: "/schedules/digest",
+  palette: "/jobs",
+  "palette-found": "/jobs",
+  "palette-job": "/",
+  "palette-none": "/",
+  "key-sheet": "/jobs",
+  "rows-chosen": "/jobs",
   login: "/login",
   setup: "/setup",
   "not-found": "/elsewhere",
 };
+/** What is done on a page before its picture. */
+const FIRST: Record<string, (page: Page) => Promise<unknown>> = {
+  palette: (page) => find(page, "", "Overview"),
+  "palette-found": (page) => find(page, "a", "answers"),
+  "palette-job": (page) => find(page, "ann", "key ann"),
+  "palette-none": (page) => find(page, "nothing like this", "No page, topic or job fits."),
+  "key-sheet": (page) => page.keyboard.press("?"),
+  "rows-chosen": async (page) => {
+    for (const key of ["j", "x", "j", "j", "Shift+X"]) await page.keyboard.press(key);
+  },
+};
+
+async function find(page: Page, text: string, found: string): Promise<void> {
+  await page.keyboard.press("Control+k");
+  await page.fill("[role=combobox]", text);
+  await page.locator(".palette", { hasText: found }).waitFor();
+}
+
 const HOSTILE = { "<b>name</b>": "javascript:alert(1)", "\u202eright to left": "\u001b[31mred", word: "w".repeat(300) };
 const TALLEST = 1_400; // pixels of a picture
 const OPEN = new Set(["login", "setup"]); // pages for browsers without a login
@@ -80,6 +106,7 @@ for (const [name, path] of Object.entries(PAGES)) {
     for (const width of WIDTHS) {
       const page = await open(path, { theme, width, isLoggedIn: !OPEN.has(name) });
       await settled(page);
+      await FIRST[name]?.(page);
       await page.waitForTimeout(300);
       const height = Number(await page.evaluate("document.documentElement.scrollHeight"));
       await page.setViewportSize({ width, height: Math.min(Math.max(height, 860), TALLEST) });

@@ -192,13 +192,13 @@ function Pages({ value, filters, size }: { value: Rows; filters: Filters; size: 
 
 /** One request looks at 50,000 jobs; another one goes on from there. */
 function Further({ value, filters }: { value: Rows; filters: Filters }) {
-  const name = filters.order === "oldest" ? "after" : "before";
+  const isOldest = filters.order === "oldest";
   return (
     <div class="bar">
       <span class="note">
-        Looked back to <Time at={value.lookedTo} as="clock" />; older jobs were not looked at.
+        Looked {isOldest ? "ahead" : "back"} to <Time at={value.lookedTo} as="clock" />; {isOldest ? "newer" : "older"} jobs were not looked at.
       </span>
-      <Button onClick={() => filter({ ...FROM_START, [name]: value.next, page: filters.page + 1 })}>Look further</Button>
+      <Button onClick={() => filter({ ...FROM_START, [isOldest ? "after" : "before"]: value.next, page: filters.page + 1 })}>Look further</Button>
     </div>
   );
 }

@@ -13,7 +13,7 @@ import { Keys } from "./Keys.tsx";
 import { Server } from "./Server.tsx";
 import "./settings.css";
 
-const PARTS: Record<string, { title: string; show: () => ComponentChildren }> = {
+export const PARTS: Record<string, { title: string; show: () => ComponentChildren }> = {
   access: { title: "Access", show: () => <Access /> },
   users: { title: "Users", show: () => <Accounts key="users" collection="users" /> },
   superusers: { title: "Superusers", show: () => <Accounts key="superusers" collection="_superusers" /> },
