@@ -1,6 +1,7 @@
-"""An application with Towpath mounted in it: `python -m tests.browser.mounted DATABASE`.
+"""Towpath under a prefix: `python -m tests.browser.mounted DATABASE mount|serve`.
 
-It prints the address of Towpath and serves until it is ended.
+It is mounted in another application, or serves a prefix by itself. It prints its address and serves
+until it is ended.
 """
 
 import socket
@@ -13,12 +14,13 @@ from starlette.routing import Mount
 
 from towpath import App
 from towpath.server import Api
+from towpath.server.serving import Serving
 
 EMAIL: Final = "root@example.com"
 PASSWORD: Final = "correct horse"
 
 
-def main(database: str) -> None:
+def main(database: str, way: str) -> None:
     """Serve until a signal."""
     app = App(database)
 
@@ -27,6 +29,10 @@ def main(database: str) -> None:
         """Send a letter; the form of the dashboard knows its arguments."""
 
     app.accounts.create("_superusers", EMAIL, PASSWORD)
+    if way == "serve":
+        serving = Serving(app=app, port=0, prefix="/queue")
+        serving.run(lambda found: print(found.url, flush=True))  # noqa: T201 - its caller reads it
+        return
     web = Starlette(routes=[Mount("/queue", Api(app))])
     listening = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}/queue", flush=True)  # noqa: T201 - its caller reads it

@@ -66,11 +66,12 @@ def test_the_first_superuser_is_made_in_the_dashboard(durable_place, tmp_path):
 
 
 @pytest.mark.one_database
-def test_a_mounted_dashboard(tmp_path):
+@pytest.mark.parametrize("way", ["mount", "serve"])
+def test_a_dashboard_under_a_prefix(tmp_path, way):
     """S4"""
     command = [sys.executable, "-m", "tests.browser.mounted"]
     with subprocess.Popen(
-        [*command, f"sqlite:///{tmp_path}/app.db"],
+        [*command, f"sqlite:///{tmp_path}/app.db", way],
         cwd=hatch_build.ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -860,3 +860,17 @@ def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
     refused = Towpath(tmp_path)("worker", code=2).stderr
     assert "TOWPATH_APP" in refused
     assert "[tool.towpath]" in refused
+
+
+@pytest.mark.parametrize(
+    ("prefix", "why"),
+    [
+        ("queue", "'queue' is not a path"),
+        ("/../queue", "'/../queue' is not a path"),
+        ("/a b", "'/a b' is not a path"),
+        ("/jobs/here", "Towpath has a path /jobs of its own"),
+        ("/v1", "Towpath has a path /v1 of its own"),
+    ],
+)
+def test_a_prefix_that_cannot_be_served_is_refused(towpath, prefix, why):
+    assert why in towpath("serve", "--prefix", prefix, code=2).stderr

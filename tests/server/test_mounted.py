@@ -9,6 +9,7 @@ from starlette.routing import Mount, Route
 
 from towpath import App
 from towpath.server import Api
+from towpath.server.prefix import Prefixed
 from towpath.server.serving import with_origins
 
 
@@ -122,3 +123,22 @@ def test_a_page_of_another_site_follows_a_channel_by_a_pass(app):
 
     assert [answer.status_code for answer in named] == [200, 200]
     assert {answer.headers["access-control-allow-origin"] for answer in named} == {shop}
+
+
+@pytest.mark.parametrize("path", ["", "/queue"], ids=["strips", "keeps"])
+def test_a_proxy_strips_the_prefix_or_keeps_it(app, key, path):
+    """S4"""
+    page, unknown, document, stored, escaped = asked(
+        Prefixed(Api(app), "/queue"),
+        ("GET", f"{path}/jobs", {"headers": {"accept": "text/html"}}),
+        ("GET", f"{path}/queued", {"headers": {"accept": "text/html"}}),
+        ("GET", f"{path}/api/openapi.json", {}),
+        ("POST", f"{path}/api/jobs/enqueue", {"headers": key, "json": {"topic": "mail"}}),
+        ("GET", f"{path}/api/schedules/a%2Fb", {"headers": key}),
+    )
+
+    assert (page.status_code, unknown.status_code) == (200, 404)
+    assert '<base href="/queue/">' in page.text
+    assert document.json()["servers"] == [{"url": "/queue"}]
+    assert stored.status_code == 201
+    assert "'a/b'" in escaped.json()["message"]

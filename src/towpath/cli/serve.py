@@ -25,6 +25,7 @@ examples:
   towpath serve                                          jobs in ./towpath.db, no tasks
   towpath serve shop.tasks:app                           with the tasks of an app
   towpath serve --database postgresql://… --host 0.0.0.0 --port 80
+  towpath serve --prefix /queue --proxy 127.0.0.1        behind a proxy, at /queue
   towpath serve --beanstalkd 127.0.0.1:11300             with beanstalkd's protocol
 """
 
@@ -74,6 +75,13 @@ def define(parser: argparse.ArgumentParser) -> None:
         help="address or network of a proxy whose X-Forwarded-For is trusted",
     )
     parser.add_argument(
+        "--prefix",
+        metavar="PATH",
+        default="",
+        type=prefix,
+        help="at which a proxy shows this server, such as /queue; the proxy may strip it",
+    )
+    parser.add_argument(
         "--beanstalkd",
         metavar="HOST:PORT",
         type=address,
@@ -110,6 +118,15 @@ def network(text: str) -> str:
     return text
 
 
+def prefix(text: str) -> str:
+    """Read the path at which clients see this server."""
+    path = text.rstrip("/")
+    if not path or re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", path):
+        return path
+    msg = f"{text!r} is not a path of letters, digits and . _ ~ - such as /queue"
+    raise argparse.ArgumentTypeError(msg)
+
+
 def address(text: str) -> tuple[str, int]:
     """Read a host and a port."""
     host, _, number = text.rpartition(":")
@@ -123,6 +140,7 @@ def run(given: argparse.Namespace) -> None:
     """Serve until a signal."""
     try:
         from towpath.server.dashboard import built_dashboard  # noqa: PLC0415 - an extra
+        from towpath.server.prefix import TAKEN  # noqa: PLC0415 - as above
         from towpath.server.serving import Listening, Serving  # noqa: PLC0415 - as above
     except ImportError as error:
         msg = f"serving needs {error.name}; run pip install 'towpath[server]'"
@@ -130,6 +148,9 @@ def run(given: argparse.Namespace) -> None:
     from towpath.model.instants import microseconds  # noqa: PLC0415 - as above
     from towpath.worker import Worker  # noqa: PLC0415 - as above
 
+    if given.prefix and (first := given.prefix.split("/")[1]) in TAKEN:
+        msg = f"--prefix {given.prefix}: Towpath has a path /{first} of its own; give another prefix"
+        raise Refused(msg)
     app = _app(given)
     configure_logging(given.log_level, given.log_format)
     grace = microseconds(given.grace) / 1e6
@@ -169,6 +190,7 @@ def run(given: argparse.Namespace) -> None:
         grace=grace,
         origins=given.origin,
         proxies=given.proxy,
+        prefix=given.prefix,
         beanstalkd=given.beanstalkd,
     )
     try:

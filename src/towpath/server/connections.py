@@ -131,8 +131,8 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("the request is not valid HTTP")
 
     def _should_upgrade(self) -> bool:
-        """Whether this is a WebSocket of the only path that has one."""
-        return super()._should_upgrade() and self.url.partition(b"?")[0] == LIVE
+        """Whether this is a WebSocket of the only path that has one, behind any prefix."""
+        return super()._should_upgrade() and self.url.partition(b"?")[0].endswith(LIVE)
 
     def _head_without_upgrade(self, stopped: Any) -> bytes:
         """Return the head again without its offer to upgrade, at which the parser has stopped.

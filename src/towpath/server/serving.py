@@ -23,6 +23,7 @@ from towpath.server.api import Api
 from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.connections import HttpConnection, Patience
 from towpath.server.live.connection import LiveConnection
+from towpath.server.prefix import Prefixed
 from towpath.server.streams import SENT, TOLD
 from towpath.server.system import is_loopback
 from towpath.webhooks.running import Deliveries
@@ -55,6 +56,7 @@ class Serving(Struct, kw_only=True):
     grace: float = 30.0  # seconds for the requests that run when the server stops
     origins: Sequence[str] = ()  # other sites whose pages may call the API
     proxies: Sequence[str] = ()  # trusted to name the address of a client
+    prefix: str = ""  # the path at which clients see this server, such as /queue
     patience: Patience = Patience()  # with slow clients
     beanstalkd: tuple[str, int] | None = None  # host and port for beanstalkd's protocol
 
@@ -110,7 +112,7 @@ class Serving(Struct, kw_only=True):
         if beanstalkd:
             await self._open_beanstalkd(beanstalkd, server, stack)
         address = _address(beanstalkd) if beanstalkd else None
-        return Listening(_url(self.host, port), link, address)
+        return Listening(self._url(self.host, port), link, address)
 
     async def _close(self, server: "HttpServer") -> None:
         """Close the app within the rest of the grace period."""
@@ -147,8 +149,9 @@ class Serving(Struct, kw_only=True):
         logging.getLogger("uvicorn.error").addFilter(_is_of_server)
         connection: Any = partial(HttpConnection, patience=self.patience)
         live: Any = partial(LiveConnection, patience=self.patience)
+        served: Any = Prefixed(api, self.prefix) if self.prefix else api
         return uvicorn.Config(
-            with_origins(api, self.origins) if self.origins else api,
+            with_origins(served, self.origins) if self.origins else served,
             http=connection,
             ws=live,
             ws_ping_interval=self.patience.pong,
@@ -199,7 +202,11 @@ class Serving(Struct, kw_only=True):
             return None
         api.shared.set_up_token = secrets.token_urlsafe(32)
         host = self.host if is_loopback(self.host) else "127.0.0.1"
-        return f"{_url(host, port)}/setup?token={api.shared.set_up_token}"
+        return f"{self._url(host, port)}/setup?token={api.shared.set_up_token}"
+
+    def _url(self, host: str, port: int) -> str:
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{port}{self.prefix}"
 
 
 class HttpServer(uvicorn.Server):
@@ -249,7 +256,7 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def with_origins(api: Api, origins: Sequence[str]) -> Any:
+def with_origins(api: Any, origins: Sequence[str]) -> Any:
     """Let pages of other sites call the API: with a token, never with our cookie."""
     return CORSMiddleware(
         api,
@@ -290,7 +297,3 @@ def _bind(host: str, port: int) -> socket.socket:
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
