@@ -15,16 +15,21 @@ from tests.conftest import Clock, new_place
 from tests.faults.processes import until
 from tests.webhooks.subscribing import SECOND, subscribe
 from towpath import App, NewEvent
+from towpath.app.ringing import ANYTHING
 from towpath.cli.logs import JsonLines
-from towpath.model.sagas import SagaStatus
+from towpath.model.sagas import Role, SagaStatus
 from towpath.model.sealing import new_key
 from towpath.store import deliveries, events, sagas, subscriptions
+from towpath.store.advancing import DELIVERIES
 from towpath.store.event_rows import EventBody
 from towpath.store.events import Append
 from towpath.webhooks import worker
 from towpath.webhooks.memory import MemoryPoster, MemoryReceiver
+from towpath.webhooks.orchestrator import Orchestrator
+from towpath.webhooks.router import Router
 from towpath.webhooks.running import Deliveries
 from towpath.webhooks.sender import WebhookSender
+from towpath.webhooks.worker import DeliveryWorker
 
 URL = "https://receiver.example/hook"
 FIVE = {"saga_id", "job_id", "error_code", "lease_expiration", "worker_id"}
@@ -341,6 +346,61 @@ async def test_neither_prompt_receivers_nor_others_take_all_slots(place):
             for number in range(5):
                 await app.events.apublish("prompt", number)
             await until(lambda: poster.waiting == 8)
+
+
+class Claims:
+    """Lets a worker claim when its slots are free again, and calls `before` first."""
+
+    def __init__(self, acting, before):
+        self._acting = acting
+        self._before = before
+        self.worker = None
+        self.settings = acting.settings
+        self.count = 0
+
+    async def arun(self, operation):
+        self.count += 1
+        while self.worker._slots:
+            await asyncio.sleep(0)
+        await self._before(self.count)
+        return await self._acting.arun(operation)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@in_loop
+async def test_prompt_receivers_do_not_wait_until_all_others_had_their_turn(place):
+    """Check 25: those that fail at once free their slots as quickly as they are claimed."""
+    url, needed = place
+    poster = Gated()
+    poster.gate.set()
+    async with App(url, **needed) as app, WebhookSender(poster=poster) as sender:
+        for _ in range(40):
+            subscribe(app, URL, "late")
+        subscribe(app, URL, "prompt", prompt=1)
+        with app.acting(Role.MANAGER).hear() as ringing:
+
+            async def publish(channel):
+                await app.events.apublish(channel, channel)
+                for part in (
+                    Router(app.acting(Role.ROUTER)),
+                    Orchestrator(app.acting(Role.ORCHESTRATOR)),
+                ):
+                    while await part.round({ANYTHING}, ringing) == 0:
+                        pass
+
+            async def at_third(claim):
+                if claim == 3:
+                    await publish("prompt")
+
+            await publish("late")
+            claims = Claims(app.acting(Role.WORKER), at_third)
+            claims.worker = DeliveryWorker(claims, sender, "w", 8)
+            await claims.worker.round({DELIVERIES}, ringing)
+            await claims.worker.finish_all()
+
+    assert claims.count > 5
+    # Four late ones, then six as there was no prompt one, then four beside the prompt one.
+    assert "prompt" in [each.payload for each in poster.requests][:15]
 
 
 @in_loop

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from towpath.app.acting import Acting
@@ -36,6 +37,7 @@ AT_ONCE: Final = 50  # delivery jobs of one kind in one claim
 MOST_BYTES: Final = 64 * 2**20  # of payloads under way, as they are stored
 UNABLE_FOR: Final = 600.0  # seconds until a subscription whose secrets do not open is tried again
 LAST_WAIT: Final = 5.0  # seconds for the last reports
+BOTH: Final[AbstractSet[bool]] = {False, True}  # kinds of attempts: late or not
 FREED: Final = Wakeup("slot")  # rings in the worker alone
 
 
@@ -79,8 +81,8 @@ class DeliveryWorker(Part):
         if not has_key:
             self._tell_of_key()
             return None
-        kinds: set[bool] = {False, True}  # late or not: of which there may be more
-        while not self.is_stopping and (lines := self._lines(kinds)):
+        kinds = BOTH  # of which there may be more
+        while kinds and not self.is_stopping and (lines := self._lines(kinds)):
             unable = self._unable_now()
             claim = deliveries.claim(lines, new_number(), self.name, unable)
             claimed = await self._acting.arun(claim)
@@ -89,14 +91,16 @@ class DeliveryWorker(Part):
             for each in claimed:
                 left[each.late] -= 1
                 self._begin(each, since, ringing)
-            kinds = {kind for kind in kinds if not left.get(kind)}
+            more = {kind for kind in kinds if not left.get(kind)}
+            # A kind of which there was no more is asked for again: it must not wait for the other.
+            kinds = BOTH if more and kinds != BOTH else more
         self._has_more = bool(kinds)
         return None
 
     async def _is_claimable(self) -> bool:
         return await self._acting.arun(deliveries.is_claimable(self._unable_now()))
 
-    def _lines(self, kinds: set[bool]) -> list[Line]:
+    def _lines(self, kinds: AbstractSet[bool]) -> list[Line]:
         """Share the free slots out to these kinds of attempts."""
         fitting = self._fitting(self._slots.values(), MOST_BYTES)
         if not fitting:
