@@ -348,6 +348,23 @@ async def test_neither_prompt_receivers_nor_others_take_all_slots(place):
             await until(lambda: poster.waiting == 8)
 
 
+@in_loop
+async def test_attempts_are_counted_by_their_outcomes(place):
+    """WH-12"""
+    url, needed = place
+    poster = Gated()
+    poster.gate.set()
+    async with App(url, **needed) as app:
+        await asyncio.to_thread(subscribe, app, URL)
+        await asyncio.to_thread(subscribe, app, f"{URL}/none", waits="[]")
+        async with running(app, poster) as found:
+            await app.events.apublish("orders", 1)
+            await until(lambda: sum(found.outcomes.values()) == 2)
+
+            [job] = [each for each in attempts(app) if each.error_code]
+            assert found.outcomes == {"completed": 1, job.error_code: 1}
+
+
 class Claims:
     """Lets a worker claim when its slots are free again, and calls `before` first."""
 
@@ -360,8 +377,8 @@ class Claims:
 
     async def arun(self, operation):
         self.count += 1
-        while self.worker._slots:
-            await asyncio.sleep(0)
+        if self.worker._slots:
+            await asyncio.wait(self.worker._slots)
         await self._before(self.count)
         return await self._acting.arun(operation)
 

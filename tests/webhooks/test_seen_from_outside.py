@@ -91,13 +91,15 @@ def test_metrics_count_webhooks_without_a_label_for_each(hooks):
     hooks.deliver(FAILED, most=1)
     hooks.advance()
 
-    text = asyncio.run(Metrics().text(hooks.app))
+    text = asyncio.run(Metrics().text(hooks.app, {"completed": 2, "timeout": 1}))
 
     assert 'towpath_webhook_subscriptions{state="failing"} 1' in text
     assert 'towpath_webhook_attempts{status="pending"} 1' in text
+    assert 'towpath_webhook_attempts_total{outcome="completed"} 2' in text
+    assert 'towpath_webhook_attempts_total{outcome="timeout"} 1' in text
     assert "towpath_webhook_dead_letters 1" in text
     hooks.run(dead_letters.delete(hooks.letters()[0].id))
-    assert "towpath_webhook_dead_letters 0" in asyncio.run(Metrics().text(hooks.app))
+    assert "towpath_webhook_dead_letters 0" in asyncio.run(Metrics().text(hooks.app, {}))
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)

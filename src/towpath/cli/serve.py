@@ -149,7 +149,9 @@ def run(given: argparse.Namespace) -> None:
     from towpath.worker import Worker  # noqa: PLC0415 - as above
 
     if given.prefix and (first := given.prefix.split("/")[1]) in TAKEN:
-        msg = f"--prefix {given.prefix}: Towpath has a path /{first} of its own; give another prefix"
+        msg = (
+            f"--prefix {given.prefix}: Towpath has a path /{first} of its own; give another prefix"
+        )
         raise Refused(msg)
     app = _app(given)
     configure_logging(given.log_level, given.log_format)

@@ -62,6 +62,9 @@ METRICS: Final = {
     "towpath_webhook_attempts": Metric(
         "gauge", ("status",), "Webhook attempts that wait for a worker, or that a worker makes."
     ),
+    "towpath_webhook_attempts_total": Metric(
+        "counter", ("outcome",), "Webhook attempts of this process: completed, or the error code."
+    ),
     "towpath_webhook_dead_letters": Metric(
         "gauge", (), "Webhooks that have failed for good and are kept."
     ),
@@ -151,9 +154,12 @@ class Metrics:
         found[0][bisect_left(BUCKETS, seconds)] += 1
         found[1][0] += seconds
 
-    async def text(self, app: App) -> str:
-        """Return all metrics in Prometheus' text format."""
-        lines = [*self._requests_text(), *self._events_text(), *await _queue_text(app), ""]
+    async def text(self, app: App, attempts: Mapping[str, int]) -> str:
+        """Return all metrics in Prometheus' text format; `attempts` of webhooks by outcome."""
+        name = "towpath_webhook_attempts_total"
+        made = [_line(name, outcome, value=count) for outcome, count in sorted(attempts.items())]
+        queue = await _queue_text(app)
+        lines = [*self._requests_text(), *self._events_text(), *queue, *_head(name), *made, ""]
         return "\n".join(lines)
 
     def _requests_text(self) -> Iterator[str]:

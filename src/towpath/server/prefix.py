@@ -19,7 +19,7 @@ class Prefixed:
     async def __call__(self, scope: Scope, receive: Receive, send: Any) -> None:
         """Answer a request."""
         prefix, path = self._prefix, scope["path"]
-        below = {"root_path": prefix}
+        below: dict[str, Any] = {"root_path": prefix}
         if path != prefix and not path.startswith(f"{prefix}/"):
             raw = scope.get("raw_path") or b""
             below |= {"path": prefix + path, "raw_path": prefix.encode() + raw}

@@ -71,6 +71,7 @@ class Serving(Struct, kw_only=True):
         """Serve until SIGTERM or Ctrl-C; call `listening` once requests are accepted."""
         api = Api(self.app)
         api.shared.worker = self.worker
+        api.shared.deliveries = self.deliveries
         api.shared.bodies.patience = self.patience.body
         api.shared.origins = frozenset(self.origins)
         http = _bind(self.host, self.port)

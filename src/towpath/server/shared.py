@@ -13,6 +13,7 @@ from towpath.server.live_counts import LiveCounts
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
+from towpath.webhooks.running import Deliveries
 from towpath.worker import Worker
 
 
@@ -34,6 +35,7 @@ class Shared:
         self.bundle: str | None = None  # the hash of the dashboard's files, if they are there
         self.set_up_token: str | None = None  # set while the first superuser may be created
         self.worker: Worker | None = None  # of this process
+        self.deliveries: Deliveries | None = None  # likewise
         # Base64 adds a third; the rest is for the other fields.
         self.most_body = app.settings.max_payload * 4 // 3 + 2**16
         self._authentication = Authentication(app)

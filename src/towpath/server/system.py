@@ -77,7 +77,8 @@ async def metrics(request: Request) -> str:
     """Count jobs, workers and requests, in Prometheus' text format."""
     if "metrics" not in request.caller.scopes:
         request.require_superuser()
-    return await request.shared.metrics.text(request.app)
+    made = request.shared.deliveries
+    return await request.shared.metrics.text(request.app, made.outcomes if made else {})
 
 
 @routes.get("/api/openapi.json", is_open=True)

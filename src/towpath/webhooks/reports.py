@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ log: Final = logging.getLogger("towpath")
 
 FIRST_PAUSE: Final = 0.1  # seconds between two tries to write, doubled up to the last
 LAST_PAUSE: Final = 5.0
+COMPLETED: Final = "completed"
 
 
 class MadeAttempt(Struct, frozen=True):
@@ -32,6 +34,7 @@ class Reports:
     def __init__(self, acting: Acting, worker: str) -> None:
         self._acting = acting
         self._worker = worker
+        self.outcomes: Counter[str] = Counter()  # of reports that were taken, by error code
         self._made: list[MadeAttempt] = []
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -81,6 +84,8 @@ class Reports:
         answers = await self._acting.arun(deliveries.report(reports)) if reports else []
         for (each, outcome), answer in zip(reported, answers, strict=True):
             is_stale = isinstance(answer, TowpathError)
+            if not is_stale:
+                self.outcomes[outcome.error_code or COMPLETED] += 1
             tell(
                 logging.WARNING if is_stale else logging.DEBUG,
                 "stale_result" if is_stale else "an attempt was made",

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeAlias
 
@@ -99,6 +99,11 @@ class Deliveries:
     def is_stopping(self) -> bool:
         """Whether `stop` was called."""
         return self._stopping.is_set()
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many attempts this process has made, by error code or `completed`."""
+        return self._worker.reports.outcomes if self._worker else {}
 
     async def arun(self) -> None:
         """Deliver until `stop` is called, from a task of this loop, or until this is cancelled."""
