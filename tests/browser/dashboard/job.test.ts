@@ -225,7 +225,7 @@ test("another try drops the text of a lost one, and is marked", async () => {
   assert.equal(await page.getByText("Once upon a").count(), 0);
   await second.complete({ ok: true });
   await stream.getByText("ended: completed").waitFor();
-  assert.match(await card(page, "Result").innerText(), /"ok": true/);
+  await card(page, "Result").filter({ hasText: '"ok": true' }).waitFor();
 });
 
 test("the log is searched and turned around", async () => {
