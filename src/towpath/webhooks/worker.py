@@ -81,7 +81,7 @@ class DeliveryWorker(Part):
         if not has_key:
             self._tell_of_key()
             return None
-        kinds = BOTH  # of which there may be more
+        kinds: AbstractSet[bool] = BOTH  # of which there may be more
         while kinds and not self.is_stopping and (lines := self._lines(kinds)):
             unable = self._unable_now()
             claim = deliveries.claim(lines, new_number(), self.name, unable)
