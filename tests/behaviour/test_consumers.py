@@ -375,13 +375,18 @@ def test_a_subscription_ends_when_another_reader_attaches(durable_place, colour)
 
 
 def test_a_subscription_of_a_forgotten_consumer_ends(live):
-    following = Following(live, "chat", consumer="mailer")
+    """In the stream of a job, too, where it is not the end of the job."""
     live.events.publish("chat", 1)
-    assert following.payloads(1) == [1]
-    live.events.forget_consumer("chat", "mailer")
+    stream = f"job:{live.jobs.enqueue('work', {}).id}"
+    [lease] = live.jobs.reserve("work")
+    live.jobs.say(lease, said=0, events=[1])
+    followings = [Following(live, name, consumer="mailer") for name in ("chat", stream)]
+    assert [each.payloads(1) for each in followings] == [[1], [1]]
+    for name in ("chat", stream):
+        live.events.forget_consumer(name, "mailer")
 
-    eventually(lambda: following.ended)
-    assert isinstance(following.error, NotFound)
+    eventually(lambda: all(each.ended for each in followings))
+    assert all(isinstance(each.error, NotFound) for each in followings)
 
 
 def test_a_subscription_without_events_keeps_its_consumer_alive(make_app, colour, clock):

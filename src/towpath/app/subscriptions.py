@@ -28,7 +28,7 @@ from towpath.model.cursor import Cursor
 from towpath.model.event import Event, EventPage, StreamEnd, TypeFilter
 from towpath.model.instants import Duration, instant, microseconds
 from towpath.operation import answered
-from towpath.store.reading import DELETED, ReadFrom
+from towpath.store.reading import DELETED, Found, ReadFrom
 
 if TYPE_CHECKING:
     from towpath.app.events import Events
@@ -105,11 +105,11 @@ class Reader:
         cursor = FIRST if self.cursor is None else Cursor.parse(self.cursor)
         return ReadFrom(self.channel, cursor, *bounds)
 
-    def gone(self, error: NotFound) -> EventPage:
-        """Return the last page of a job that was deleted before it said anything."""
-        if not self._has_read or self.cursor is None or not self.channel.startswith(JOB):
-            raise error
-        at = self.cursor
+    def page_of(self, found: Found) -> EventPage:
+        """Return the page that was found; the last one of a job that was deleted without a word."""
+        at = self.cursor if self._has_read and self.channel.startswith(JOB) else None
+        if at is None or not isinstance(found.page, NotFound):
+            return answered(found.page)
         return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=DELETED)
 
     def check(self, error: DatabaseUnavailable) -> None:
@@ -152,8 +152,6 @@ class Subscription(Reader):
                 self.check(error)
                 await asyncio.sleep(PAUSE)
                 continue
-            except NotFound as error:
-                shared = SharedPage(self.gone(error), {})
             wanted = self.taken(shared)
             if wanted is not None:
                 return wanted
@@ -175,7 +173,7 @@ class Subscription(Reader):
         """Read a page that is no larger than those of the hub: it may stay until it is sent."""
         found = await self._verbs.afind(self.read_from(MOST_EVENTS, MOST_BYTES))
         watched.lives_for(found.ttl)
-        return answered(found.page)
+        return self.page_of(found)
 
     def _open(self) -> Watched:
         self._hubs.check_open()
@@ -228,15 +226,13 @@ class ThreadSubscription(Reader):
                 if self.consuming:
                     self.consuming.keep(self.cursor)
                 found = self._verbs.find(self.read_from())
-                page = answered(found.page)
+                page = self.page_of(found)
                 if found.ttl is not None:  # each read prolongs the life of the channel
                     waits.append(renewal(found.ttl))
             except DatabaseUnavailable as error:
                 self.check(error)
                 time.sleep(PAUSE)
                 continue
-            except NotFound as error:
-                page = self.gone(error)
             wanted = self.taken(SharedPage(page, {}))
             if wanted is not None:
                 return wanted
