@@ -109,3 +109,29 @@ def test_a_stream_goes_on_after_an_outage(make_app, loop, outage, colour, caplog
     reading.result(60)
     assert seen == [*range(WORDS), "completed"]
     assert app.jobs.get(job).epoch == 1
+
+
+@pytest.mark.parametrize("colour", ["thread", "task"])
+def test_a_consumer_waits_for_the_database_until_its_timeout(make_app, loop, outage, colour):
+    """EV-6: what it could not ack comes again."""
+    app = make_app(connect_timeout=0.3)
+    app.events.publish("chat", 1)
+    options = {"consumer": "mailer", "timeout": 0.5}
+
+    def begin():
+        if colour == "thread":
+            return app.events.subscribe("chat", **options)
+        subscribed = app.events.asubscribe("chat", **options)
+
+        def advance():
+            return asyncio.run_coroutine_threadsafe(anext(subscribed, None), loop).result(60)
+
+        return iter(advance, None)
+
+    following = begin()
+    assert next(following).payload == 1
+    with outage:
+        assert list(following) == []
+    app.events.publish("chat", 2)
+
+    assert [event.payload for event in begin()] == [1, 2]

@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from towpath.errors import DatabaseUnavailable, TowpathError
+from towpath.errors import DatabaseBusy, DatabaseUnavailable, TowpathError
 from towpath.model.consumers import Attachment
 from towpath.operation import answered
 from towpath.store import consumers
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("towpath")
 
+OUTAGE: Final = (DatabaseUnavailable, DatabaseBusy)  # after these a subscription goes on
 EVERY: Final = 1.0  # seconds between two acks within a page, and between two checks
 FRESH: Final = 0.1  # of `consumer_ttl`: a sign of life that is younger will do
 
@@ -40,7 +41,7 @@ class Consuming:
             return
         try:
             await self.akeep()
-        except DatabaseUnavailable as error:
+        except OUTAGE as error:
             log.debug("consumer %r could not ack yet: %s", self._attached.name, error)
             self._told_at = time.monotonic()
 
@@ -80,7 +81,7 @@ class Consuming:
             return
         try:
             self.keep()
-        except DatabaseUnavailable as error:
+        except OUTAGE as error:
             log.debug("consumer %r could not ack yet: %s", self._attached.name, error)
             self._told_at = time.monotonic()
 

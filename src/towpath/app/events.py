@@ -363,7 +363,8 @@ class Events:
         It begins behind the cursor `after`, which may also be "start" (the default) or "now"; or
         with the `last` so many events; or with those published `since` a time. `types` such as
         ["order.*"] choose events by their type. It ends with the channel, or when no event came
-        for `timeout`. An outage of the database is waited for. CursorReset if events are missing.
+        for `timeout`. Meanwhile it waits for a database that is away, or locked by another program.
+        CursorReset if events are missing.
 
         A durable `consumer` goes on from its last ack, and begins as said above only when it is
         new. An event is done when the next one is asked for. What is done is acked at the end of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec.structs import replace
 
 from towpath.app.checks import at_least_one
-from towpath.app.consuming import EVERY, Consuming
+from towpath.app.consuming import EVERY, OUTAGE, Consuming
 from towpath.app.hub import (
     MOST_BYTES,
     MOST_EVENTS,
@@ -21,7 +21,7 @@ from towpath.app.hub import (
     Watched,
     renewal,
 )
-from towpath.errors import DatabaseUnavailable, Invalid, NotFound
+from towpath.errors import DatabaseError, Invalid, NotFound
 from towpath.model.channels import JOB, checked_channel
 from towpath.model.cursor import START as FIRST
 from towpath.model.cursor import Cursor
@@ -112,7 +112,7 @@ class Reader:
             return answered(found.page)
         return EventPage(events=[], after=at, cursor=at, oldest=at, head=at, ended=DELETED)
 
-    def check(self, error: DatabaseUnavailable) -> None:
+    def check(self, error: DatabaseError) -> None:
         """Raise the error, unless something was read before: then the database comes back."""
         if not self._has_read:
             raise error
@@ -148,7 +148,7 @@ class Subscription(Reader):
                     continue
                 if shared is None:
                     shared = SharedPage(await self._read(watched), {})
-            except DatabaseUnavailable as error:
+            except OUTAGE as error:
                 self.check(error)
                 await asyncio.sleep(PAUSE)
                 continue
@@ -226,13 +226,16 @@ class ThreadSubscription(Reader):
                 if self.consuming:
                     self.consuming.keep(self.cursor)
                 found = self._verbs.find(self.read_from())
-                page = self.page_of(found)
-                if found.ttl is not None:  # each read prolongs the life of the channel
-                    waits.append(renewal(found.ttl))
-            except DatabaseUnavailable as error:
+            except OUTAGE as error:
                 self.check(error)
-                time.sleep(PAUSE)
+                left = PAUSE if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                time.sleep(min(left, PAUSE))
                 continue
+            page = self.page_of(found)
+            if found.ttl is not None:  # each read prolongs the life of the channel
+                waits.append(renewal(found.ttl))
             wanted = self.taken(SharedPage(page, {}))
             if wanted is not None:
                 return wanted

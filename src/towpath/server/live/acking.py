@@ -8,8 +8,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from towpath.app.consuming import EVERY, Consuming
-from towpath.errors import DatabaseUnavailable
+from towpath.app.consuming import EVERY, OUTAGE, Consuming
 from towpath.model.consumers import Attachment, Owner
 from towpath.model.event import EventPage
 
@@ -57,7 +56,7 @@ class RemoteConsuming(Consuming):
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_room.wait(), EVERY)
-            with contextlib.suppress(DatabaseUnavailable):
+            with contextlib.suppress(*OUTAGE):
                 await self.akeep()
         self._sent.extend((event.cursor or "", len(event.body)) for event in page.events)
         self._bytes += size
