@@ -50,6 +50,57 @@ def test_hidden_values_are_hidden_until_they_are_revealed_which_is_an_act(web, r
     assert (act["job"], act["part"], act["who"]["id"] != "") == (str(job.id), "payload", True)
 
 
+def test_the_browser_of_a_superuser_gets_no_hidden_value_that_is_not_revealed(quick_web):
+    """A browser has the cookie; a token, as workers and scripts have it, gets all of a job."""
+    web, root = quick_web, token_of(quick_web.app, "_superusers", "root@example.org")
+    cookie = {"cookie": f"towpath_auth={root}", "sec-fetch-site": "same-origin"}
+    job = stored(web, SECRET)
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.complete(lease, {"password": "x", "n": 1})
+    failed = stored(web, SECRET, max_retries=1)
+    [lease] = web.app.jobs.reserve("mail")
+    web.app.jobs.fail(lease, "no")
+    broken = web.app.jobs.enqueue("mail", b'{"password": "hunter2"')
+    stored(web, SECRET, key="held")
+    payload = msgspec.Raw(SECRET.encode())
+    web.app.schedules.set("daily", topic="mail", payload=payload, every=3600)
+
+    own, other = f"/api/jobs/{job.id}", f"/api/jobs/{failed.id}"
+    answers = [
+        web(method, path, *body, headers=cookie)
+        for method, path, *body in [
+            ("GET", own),
+            ("GET", f"/api/jobs/numbered/{job.seq}"),
+            ("GET", "/api/jobs"),
+            ("GET", "/api/jobs?brief=true"),
+            ("GET", f"{own}/payload"),
+            ("GET", f"{own}/payload?part=result"),
+            ("GET", f"{own}/payload?download=true"),
+            ("POST", f"{other}/requeue"),
+            ("PATCH", other, {"delay": 60}),
+            ("POST", f"{other}/kick"),
+            ("POST", f"{other}/cancel"),
+            ("POST", "/api/jobs/enqueue", {"topic": "mail", "key": "held"}),
+            ("GET", "/api/schedules"),
+            ("GET", "/api/schedules/daily"),
+            ("PUT", "/api/schedules/daily", {"topic": "mail", "every": 60, "keepPayload": True}),
+            ("POST", "/api/schedules/daily/run"),
+        ]
+    ]
+
+    for each in answers:
+        assert each.status_code in {200, 201}, each.text
+        assert "•••" in each.text, each.url
+        for value in ('"]"', '"password":"x"', "hunter2"):
+            assert value not in each.text, each.url
+    [shown] = [each for each in answers[2].json()["items"] if each["id"] == str(broken.id)]
+    assert (shown["payload"], shown["encoding"]) == ("•••", "text")
+    whole = web.get(own, as_=root)
+    assert '"apiToken": {"a": [1, "]"]}' in whole.text
+    assert whole.json()["result"] == {"password": "x", "n": 1}
+    assert body_of(web, root, job, reveal="true").text == SECRET
+
+
 def test_a_result_is_shown_in_the_same_way(web, root):
     job = stored(web, "{}")
     assert body_of(web, root, job, part="result").text == ""

@@ -85,7 +85,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read a job, its lease and all its options */
+        /**
+         * Read a job, its lease and all its options
+         * @description To a superuser with the login cookie, as a browser has it, values of fields that the setting `redact` names are sent as "•••", here and wherever a job is the answer.
+         */
         get: operations["get"];
         put?: never;
         post?: never;

@@ -183,9 +183,13 @@ class ReasonShown(ResponseBody):
 
 @routes.get("/api/jobs/{id}")
 async def get(request: Request, id: UUID) -> JobDetailShown:
-    """Read a job, its lease and all its options."""
+    """Read a job, its lease and all its options.
+
+    To a superuser with the login cookie, as a browser has it, values of fields that the setting
+    `redact` names are sent as "•••", here and wherever a job is the answer.
+    """
     job = await request.job("manage", id, any_version=True)
-    return _detail(job, await request.app.jobs.asurroundings(job), request.app.settings.redact)
+    return _detail(request, job, await request.app.jobs.asurroundings(job))
 
 
 @routes.get("/api/jobs/{id}/payload", media=PLAIN)
@@ -277,12 +281,12 @@ async def flows(request: Request, query: FlowsWanted) -> FlowPage:
     )
 
 
-def _detail(job: Job, around: Surroundings, redact: str) -> JobDetailShown:
+def _detail(request: Request, job: Job, around: Surroundings) -> JobDetailShown:
     unreadable = isinstance(job, UnreadableJob)
     options = NO_OPTIONS if isinstance(job, UnreadableJob) else job.options
     lease, runs = around.lease, options.runs
     return JobDetailShown(
-        **structs.asdict(job_shown(job)),
+        **structs.asdict(job_shown(job, request.redact)),
         session=None if lease is None or lease.session is None else str(lease.session),
         worker=None if lease is None else lease.worker,
         started_at=None if lease is None else lease.reserved_at,
@@ -293,7 +297,7 @@ def _detail(job: Job, around: Surroundings, redact: str) -> JobDetailShown:
         only_workers=None if runs is None or runs.only is None else list(runs.only),
         parents=around.parents,
         children=around.children,
-        hidden=0 if unreadable else _hidden(job, redact),
+        hidden=0 if unreadable else _hidden(job, request.app.settings.redact),
         why_unreadable=job.why if isinstance(job, UnreadableJob) else None,
     )
 

@@ -162,12 +162,14 @@ def _require_enqueue(request: Request, new: JobInput, body: object) -> None:
 
 def _stored(request: Request, job: Job) -> JobShown:
     """Show a stored job; one that has been reserved was stored by an earlier request."""
-    return _existing(request, job) if job.epoch or job.finished_at else job_shown(job)
+    is_earlier = job.epoch or job.finished_at
+    return _existing(request, job) if is_earlier else job_shown(job, request.redact)
 
 
 def _existing(request: Request, job: Job) -> JobShown:
     """Show an existing job; only an outline unless the caller may manage it."""
-    return job_shown(job) if request.may("manage", job.topic, job) else outlined(job)
+    may_read = request.may("manage", job.topic, job)
+    return job_shown(job, request.redact) if may_read else outlined(job)
 
 
 @routes.get("/api/jobs")
@@ -186,7 +188,7 @@ async def list_jobs(request: Request, query: ListInput) -> JobPage | BriefPage:
 @routes.get("/api/jobs/numbered/{number}")
 async def numbered(request: Request, number: int) -> JobShown:
     """Read a job by its number, which is its id for beanstalkd clients."""
-    return job_shown(await request.job("manage", number))
+    return job_shown(await request.job("manage", number), request.redact)
 
 
 @routes.delete("/api/jobs/{id}", status=204, errors=("invalid_state", "lease_lost"))
@@ -210,7 +212,7 @@ async def requeue(request: Request, id: UUID) -> JobShown:
     """Make a failed or cancelled job ready again; retries and crashes start at 0."""
     job = await request.app.jobs.arequeue(await request.job("manage", id))
     await _acted(request, "requeued", job)
-    return job_shown(job)
+    return job_shown(job, request.redact)
 
 
 @routes.post("/api/jobs/{id}/cancel", errors=("invalid_state",))
@@ -218,7 +220,7 @@ async def cancel(request: Request, id: UUID) -> JobShown:
     """Cancel a job; a running one is asked to stop and ends when its worker does."""
     job = await request.app.jobs.acancel(await request.job("manage", id))
     await _acted(request, "cancelled", job)
-    return job_shown(job)
+    return job_shown(job, request.redact)
 
 
 @routes.post("/api/jobs/{id}/kick", errors=("not_buried", "key_taken"))
@@ -226,7 +228,7 @@ async def kick(request: Request, id: UUID) -> JobShown:
     """Make a buried or delayed job ready; its counters are kept."""
     job = await request.app.jobs.akick_job(await request.job("manage", id))
     await _acted(request, "kicked", job)
-    return job_shown(job)
+    return job_shown(job, request.redact)
 
 
 @routes.patch("/api/jobs/{id}", errors=("invalid_state",))
@@ -237,7 +239,7 @@ async def change(request: Request, id: UUID, body: JobChangeInput) -> JobShown:
         job, delay=body.delay, run_at=body.run_at, priority=body.priority
     )
     await _acted(request, "changed", changed)
-    return job_shown(changed)
+    return job_shown(changed, request.redact)
 
 
 @routes.get("/api/jobs/{id}/failures")

@@ -21,6 +21,7 @@ from towpath.server.inputs import MOST_AT_ONCE, Input, Key, Topic
 from towpath.server.outputs import (
     BriefPage,
     JobPage,
+    JobShown,
     TotalShown,
     brief_shown,
     job_shown,
@@ -107,7 +108,11 @@ async def _read(request: Request, query: ListInput, *, checks_each: bool) -> Job
     await visible.fill(counts=query.count and not checks_each)
     found = visible.listed()
     if not query.brief:
-        return JobPage(items=[job_shown(job) for job in found.items], **_places(found))
+        turns, items = Turns(), list[JobShown]()
+        for job in found.items:
+            items.append(job_shown(job, request.redact))
+            await turns.next()
+        return JobPage(items=items, **_places(found))
     briefs = (await jobs.abriefs(ids=found.items, order=query.order)).items if found.items else []
     return BriefPage(items=[brief_shown(each) for each in briefs], **_places(found))
 

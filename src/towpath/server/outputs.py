@@ -12,6 +12,7 @@ from msgspec import Meta, Raw, Struct, field
 from towpath.model.event import Event, EventPage
 from towpath.model.job import SHOWN, FailureKind, Job, Lease, Options, UnreadableJob
 from towpath.model.pages import JobBrief
+from towpath.model.payload import HIDDEN, redacted
 from towpath.model.states import State, Status
 from towpath.server.inputs import NULL, Encoding
 
@@ -285,9 +286,16 @@ class Complaint(ResponseBody):
     details: dict[str, Any]
 
 
-def stored(body: str, encoding: str) -> Raw:
-    """Return a stored body as JSON: unchanged, or text and base64 as a string."""
-    return Raw(body.encode() if encoding_shown(encoding) == "json" else msgspec.json.encode(body))
+def stored(body: str, encoding: str, redact: str = "") -> Raw:
+    """Return a stored body as JSON: unchanged, or text and base64 as a string.
+
+    The values of fields that `redact` names are hidden.
+    """
+    kind = encoding_shown(encoding)
+    if redact and kind != "base64":
+        body = redacted(body, redact, strict=kind == "json")
+        kind = "text" if body == HIDDEN else kind  # the mark alone is not JSON
+    return Raw(body.encode() if kind == "json" else msgspec.json.encode(body))
 
 
 def encoding_shown(encoding: str) -> Encoding:
@@ -316,14 +324,20 @@ _conversions: Final = [
     (JobShown.__struct_fields__.index(name), convert) for name, convert in _CONVERTED.items()
 ]
 _PAYLOAD: Final = JobShown.__struct_fields__.index("payload")
+_RESULT: Final = JobShown.__struct_fields__.index("result")
 
 
-def job_shown(job: Job) -> JobShown:
-    """Return the JSON form of a job; an unreadable job has default options."""
+def job_shown(job: Job, redact: str = "") -> JobShown:
+    """Return the JSON form of a job, with the values hidden of fields that `redact` names.
+
+    An unreadable job has default options.
+    """
     values = list(_attributes(_readable(job)))
     for place, convert in _conversions:
         values[place] = convert(values[place])
-    values[_PAYLOAD] = stored(job.body, job.encoding)
+    values[_PAYLOAD] = stored(job.body, job.encoding, redact)
+    if redact and job.result_body is not None:
+        values[_RESULT] = stored(job.result_body, "json", redact)
     return JobShown(*values)
 
 

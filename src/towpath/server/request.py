@@ -26,7 +26,7 @@ from towpath.model.job import Job
 from towpath.model.rule_syntax import OF_WEBHOOKS
 from towpath.model.rules import Names, Rule
 from towpath.model.subscriptions import REPLAY, WebhookSubscription
-from towpath.server.authentication import Caller
+from towpath.server.authentication import Caller, token_of
 from towpath.server.bodies import Receive, Scope, query_of
 from towpath.server.errors import Refusal
 from towpath.server.outputs import job_shown
@@ -79,6 +79,16 @@ class Request:
         """The network address of the client."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
+
+    @property
+    def redact(self) -> str:
+        """The names of the fields whose values no answer to this request may hold.
+
+        They are hidden from the browser of a superuser, which has its cookie and no token: there
+        they are revealed one job at a time, and that is an act.
+        """
+        is_browser = self.caller.kind == "superuser" and token_of(self.headers) is None
+        return self.app.settings.redact if is_browser else ""
 
     @property
     def is_ruled(self) -> bool:

@@ -213,7 +213,7 @@ async def run_schedule(request: Request, name: Text) -> JobShown:
     request.require_enqueue(schedule.topic, new)
     job = await request.app.schedules.arun(schedule.name)
     await request.acted("schedule.run", schedule=name, job=job.id, topic=job.topic)
-    return job_shown(job)
+    return job_shown(job, request.redact)
 
 
 async def _schedule(request: Request, name: str) -> Schedule:
@@ -247,7 +247,7 @@ def _shown(
         every=None if schedule.every is None else schedule.every.total_seconds(),
         catch_up=schedule.catch_up,
         words=schedule.cron or "" if rule is None else words_of(rule),
-        payload=stored(schedule.body, schedule.encoding),
+        payload=stored(schedule.body, schedule.encoding, request.redact),
         encoding=encoding_shown(schedule.encoding),
         options=_options(schedule),
         paused=schedule.paused,

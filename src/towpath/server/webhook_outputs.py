@@ -191,9 +191,9 @@ def letter_outline(each: DeadLetter) -> DeadLetterOutline:
     return DeadLetterOutline(**_outline(each))
 
 
-def letter_shown(each: DeadLetter) -> DeadLetterShown:
-    """Return a dead letter as JSON shows it."""
-    payload, encoding = stored(each.body, each.encoding), encoding_shown(each.encoding)
+def letter_shown(each: DeadLetter, redact: str) -> DeadLetterShown:
+    """Return a dead letter as JSON shows it, with the values hidden of fields in `redact`."""
+    payload, encoding = stored(each.body, each.encoding, redact), encoding_shown(each.encoding)
     return DeadLetterShown(**_outline(each), payload=payload, encoding=encoding)
 
 

@@ -395,7 +395,7 @@ async def list_dead_letters(request: Request, query: LetterQuery) -> Items[DeadL
 @routes.get("/api/webhooks/dead-letters/{letter}")
 async def get_dead_letter(request: Request, letter: int) -> DeadLetterShown:
     """Read a dead letter with the payload of its event."""
-    return letter_shown(await _letter(request, letter))
+    return letter_shown(await _letter(request, letter), request.redact)
 
 
 @routes.post("/api/webhooks/dead-letters/{letter}/requeue", status=201, errors=("conflict",))

@@ -123,6 +123,12 @@ test("a payload is shown, copied and downloaded byte for byte; hidden values are
   await payload.locator("text=Copied").waitFor();
   assert.equal(await copied(page), hidden);
   assert.doesNotMatch(await page.content(), /hunter2/);
+  const answers: Promise<string>[] = [];
+  page.on("response", (answer) => answer.url().includes("/api/jobs") && answers.push(answer.text().catch(() => "")));
+  await page.reload();
+  await payload.locator(".json").waitFor();
+  const received = (await Promise.all(answers)).join();
+  assert.ok(received.includes(job.id) && !received.includes("hunter2"), received);
 
   const [first] = await Promise.all([page.waitForEvent("download"), payload.locator("text=Download").click()]);
   assert.equal(readFileSync(await first.path(), "utf8"), hidden);
