@@ -9,6 +9,7 @@ import pytest
 from towpath import State, Status
 from towpath.app import outcomes
 from towpath.errors import Invalid, NotFound
+from towpath.model.pages import Total
 from towpath.operation import Operation
 from towpath.statement import Statement
 from towpath.store import leases
@@ -75,6 +76,19 @@ def test_jobs_are_listed_by_topic_key_and_text(app):
     assert names(app.jobs.list(text="a%_")) == ["ready"]  # in its key
     assert names(app.jobs.list(text="a%d")) == []
     assert app.jobs.list(topic="nowhere") == []
+
+
+def test_jobs_are_listed_by_the_worker_that_has_them(app):
+    app.jobs.enqueue_many("mail", ["by session", "by name", "waits"])
+    app.jobs.reserve("mail", session=app.sessions.start("web-1"))
+    app.jobs.reserve("mail", worker="web-2")
+
+    assert names(app.jobs.list(worker="web-1")) == ["by session"]
+    assert names(app.jobs.list(worker="web-2", status="processing")) == ["by name"]
+    assert app.jobs.list(worker="web-1", topic="post") == []
+    assert app.jobs.page(worker="web-1", counts=True).total == Total(1, exact=True)
+    with pytest.raises(Invalid, match="leave out `worker`"):
+        app.jobs.list(worker="web-1", status="failed")
 
 
 def test_pages_by_offset_and_by_the_last_job_agree(app):

@@ -145,6 +145,8 @@ def test_a_state_is_finer_than_a_status(web, ask):
     assert payloads(ask("state=ready")) == ["ready"]
     assert payloads(ask("status=pending&state=delayed")) == ["delayed"]
     assert payloads(ask("status=pending")) == ["delayed", "ready"]
+    web.app.jobs.reserve("mail", worker="web 1")
+    assert payloads(ask("worker=web%201")) == ["ready"]
     ask("status=failed&state=ready", 400)
 
 

@@ -49,6 +49,8 @@ export interface ListOptions extends CallOptions {
   text?: string | undefined;
   /** In the last error. */
   error?: string | undefined;
+  /** The name of the worker that has it now. */
+  worker?: string | undefined;
   /** Enqueued then or later. */
   since?: Instant | undefined;
   /** Enqueued before. */

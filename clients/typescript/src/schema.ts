@@ -4110,6 +4110,7 @@ export interface operations {
                 key?: string;
                 text?: string;
                 error?: string;
+                worker?: string;
                 since?: string;
                 until?: string;
                 ids?: string;

@@ -89,6 +89,7 @@ class Filters(TypedDict, total=False):
     key: str | None  # with this key
     text: str | None  # with this text anywhere in the payload, the key or the last error
     error: str | None  # with this text in the last error
+    worker: str | None  # that a worker of this name has now
     since: datetime | None  # enqueued then or later
     until: datetime | None  # enqueued before
     ids: Sequence[JobRef] | None  # these, and no other filter
@@ -99,7 +100,7 @@ class Filters(TypedDict, total=False):
     offset: int  # the number of jobs to skip
 
 
-_FILTERS: Final = ("topic", "status", "key", "text", "error", "since", "until")
+_FILTERS: Final = ("topic", "status", "key", "text", "error", "worker", "since", "until")
 
 
 def page(given: Filters) -> listing.Page:
@@ -114,6 +115,7 @@ def page(given: Filters) -> listing.Page:
         key=key_of(key),
         text=_searched(given.get("text")),
         error=_searched(given.get("error")),
+        worker=_searched(given.get("worker")),
         since=None if since is None else instant(since, "since"),
         until=None if until is None else instant(until, "until"),
         ids=None if ids is None else [job_id(each) for each in ids],
@@ -126,6 +128,11 @@ def page(given: Filters) -> listing.Page:
     if ids is not None:
         _refuse_beside(asked, (*_FILTERS, "before", "after"), "`ids`")
         return replace(asked, limit=max(1, len(ids)), offset=0)
+    if asked.worker is not None:
+        if asked.status not in {None, Status.PROCESSING, State.RESERVED}:
+            msg = f"no job with status {str(asked.status)!r} has a worker; leave out `worker`"
+            raise Invalid(msg)
+        asked = replace(asked, status=State.RESERVED)
     if asked.order is Order.NEXT:
         _refuse_beside(asked, (*_FILTERS[2:], "after"), "order 'next'")
         if len(asked.states) != 1 or not asked.states <= listing.LINES.keys():

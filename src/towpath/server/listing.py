@@ -56,6 +56,9 @@ class ListInput(Input):
         | None
     ) = None
     error: Annotated[Searched, Meta(description="In the last error.")] | None = None
+    worker: (
+        Annotated[Searched, Meta(description="The name of the worker that has it now.")] | None
+    ) = None
     since: datetime | None = None
     until: datetime | None = None
     ids: (
@@ -233,6 +236,7 @@ async def _filters(request: Request, query: ListInput) -> Filters:
         key=query.key,
         text=query.text,
         error=query.error,
+        worker=query.worker,
         since=query.since,
         until=query.until,
         order=query.order,

@@ -150,6 +150,7 @@ class Page(Struct, frozen=True, kw_only=True):
     key: str | None = None
     text: str | None = None  # in the payload, the key or the last error
     error: str | None = None  # in the last error
+    worker: str | None = None  # the name of the one that has it now
     since: int | None = None  # enqueued then or later
     until: int | None = None  # enqueued before
     ids: Sequence[UUID] | None = None  # these jobs, whatever else is asked
@@ -179,9 +180,14 @@ class Page(Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether tickets know all that it asks for."""
+        """Whether the states and topics of tickets tell all that it asks for."""
+        return self.worker is None and not self.is_deep
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether it asks for more than tickets know."""
         asked = (self.key, self.text, self.error, self.since, self.until, self.ids)
-        return all(each is None for each in asked)
+        return any(each is not None for each in asked)
 
     @property
     def states(self) -> frozenset[State]:
@@ -364,7 +370,8 @@ def _filters(page: Page) -> dict[str, Any]:
         "error": None if page.error is None else containing(page.error),
         "since": page.since,
         "until": page.until,
-        "deep": not page.is_plain,
+        "worker": page.worker,
+        "deep": page.is_deep,
         "pending": State.DELAYED in page.states,
         "states": None if page.status is None else sorted(page.states),
     }

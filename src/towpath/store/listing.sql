@@ -57,7 +57,10 @@ with looked as materialized (
 
 -- name: look_reserved
 with looked as materialized (
-    select t.seq, {fitting t} as matches from {window seq, topic from lease} t)
+    select t.seq, {fitting t}
+           and (cast(:worker as text) is null or coalesce(coalesce(t.worker,
+                    (select s.worker from towpath.session s where s.id = t.session)) = :worker, false)) as matches
+      from {window seq, topic, session, worker from lease} t)
 {found};
 
 -- name: look_buried
