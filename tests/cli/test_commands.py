@@ -55,10 +55,18 @@ def test_jobs_are_listed_newest_first_and_filtered(app, towpath):
         (["--status", "buried"], ["mail"]),
         (["--key", "a"], ["mail"]),
         (["--text", "bob"], ["post"]),
+        (["--error", "no ink"], ["mail"]),
+        (["--since", "1h", "--topic", "post"], ["post"]),
+        (["--since", "2125-01-31T12:00:00Z"], []),
+        (["--until", "1h"], []),
     ):
         found = towpath.json("jobs", "list", *filters)["jobs"]
         assert [job["topic"] for job in found] == expected
     assert "ValueError: no ink" in towpath("jobs", "list", "--status", "failed").stdout
+    app.jobs.reserve("post", worker="web-1")
+    [job] = towpath.json("jobs", "list", "--worker", "web-1")["jobs"]
+    assert job["topic"] == "post"
+    assert "'soon'" in towpath("jobs", "list", "--since", "soon", code=2).stderr
 
 
 def test_a_list_goes_on_after_its_last_job(app, towpath):
@@ -73,6 +81,16 @@ def test_a_list_goes_on_after_its_last_job(app, towpath):
     assert page["after"] is None
     by_id = towpath.json("jobs", "list", "--after", jobs[1].id)
     assert [job["payload"] for job in by_id["jobs"]] == [0]
+    app.jobs.reschedule(jobs[4], priority=1)
+    for order, state, expected in (
+        ("oldest", [], [0, 1, 2, 3, 4]),
+        ("next", ["--status", "ready"], [4, 0, 1, 2, 3]),
+    ):
+        asked = ("jobs", "list", "--order", order, *state, "--limit", 2)
+        first = towpath.json(*asked)
+        second = towpath.json(*asked, "--after", first["after"])
+        found = [job["payload"] for job in first["jobs"] + second["jobs"]]
+        assert found == expected[:4]
 
 
 def test_a_job_is_shown_in_full_by_its_id_or_its_number(app, towpath):

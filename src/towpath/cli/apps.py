@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -168,6 +169,14 @@ def duration(text: str) -> float | str:
         )
         raise argparse.ArgumentTypeError(msg) from None
     return value
+
+
+def instant(text: str) -> datetime:
+    """Read an instant: in ISO 8601, local without an offset, or how long ago, such as 1h."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return datetime.now(UTC) - timedelta(microseconds=microseconds(duration(text)))
 
 
 def _imported(name: str) -> Any:

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, Self, cast
 import msgspec
 
 from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
-from towpath.app.checks import STATUSES, EnqueueOptions
-from towpath.cli.apps import add_common, duration, open_app
+from towpath.app.checks import ORDERS, STATUSES, EnqueueOptions
+from towpath.cli.apps import add_common, duration, instant, open_app
 from towpath.cli.output import (
     Columns,
     Output,
@@ -26,6 +26,7 @@ from towpath.cli.output import (
     text,
 )
 from towpath.model.job import Failure, FailureKind
+from towpath.model.pages import Order
 from towpath.model.payload import Encoding, raw_bytes, redacted
 
 EXAMPLES: Final = """\
@@ -79,8 +80,21 @@ def define(parser: argparse.ArgumentParser) -> None:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    listing = verb("list", "list jobs, newest first", "--status failed --topic mail", "--limit 10")
+    listing = verb(
+        "list",
+        "list jobs, newest first",
+        "--status failed --since 1h --error timeout",
+        "--status ready --topic mail --order next --limit 10",
+        "--worker web-1",
+    )
     _add_filters(listing)
+    listing.add_argument(
+        "--order",
+        choices=ORDERS,
+        metavar="ORDER",
+        default=Order.NEWEST,
+        help=f"{', '.join(ORDERS)}; next is the order of reservation of a state (default newest)",
+    )
     listing.add_argument(
         "--limit", metavar="NUMBER", type=int, default=50, help="default 50, at most 1000"
     )
@@ -134,7 +148,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         "42 43",
         "--all --topic mail --older-than 1d",
     )
-    _add_chosen(forgetting)
+    _add_chosen(forgetting, of_lists=False)
     forgetting.add_argument(
         "--older-than", metavar="TIME", type=duration, help="jobs that ended so long ago"
     )
@@ -172,8 +186,11 @@ def define(parser: argparse.ArgumentParser) -> None:
 def list_jobs(given: argparse.Namespace) -> None:
     """Show a page of jobs."""
     with open_app(given) as app:
-        before = _found(app, given.after) if given.after else None
-        jobs = app.jobs.list(**_filters(given), limit=given.limit, before=before)
+        ahead = "after" if given.order == Order.OLDEST else "before"
+        filters = _filters(given)
+        if given.after:
+            filters[ahead] = _found(app, given.after)
+        jobs = app.jobs.list(**filters, order=given.order, limit=given.limit)
     full = len(jobs) == min(given.limit, PAGE)
     document = {
         "jobs": [described(job) for job in jobs],
@@ -360,14 +377,14 @@ def _state(job: Job) -> str:
     return "asked to stop" if job.cancel_requested else job.state
 
 
-def _add_chosen(parser: argparse.ArgumentParser) -> None:
+def _add_chosen(parser: argparse.ArgumentParser, *, of_lists: bool = True) -> None:
     _add_jobs(parser, "*")
     parser.add_argument("--all", action="store_true", help="all jobs that match the filters")
     parser.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
-    _add_filters(parser)
+    _add_filters(parser, of_lists=of_lists)
 
 
-def _add_filters(parser: argparse.ArgumentParser) -> None:
+def _add_filters(parser: argparse.ArgumentParser, *, of_lists: bool = True) -> None:
     filters = parser.add_argument_group("filters")
     filters.add_argument("--topic", metavar="TOPIC", help="jobs of this topic")
     filters.add_argument(
@@ -382,6 +399,17 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="text in the payload, the key or the last error; to forget, in the payload",
     )
+    if not of_lists:
+        return
+    filters.add_argument("--error", metavar="TEXT", help="text in the last error")
+    filters.add_argument("--worker", metavar="NAME", help="jobs that this worker has now")
+    filters.add_argument(
+        "--since",
+        metavar="TIME",
+        type=instant,
+        help="enqueued then or later: an instant, or how long ago, such as 1h",
+    )
+    filters.add_argument("--until", metavar="TIME", type=instant, help="enqueued before that")
 
 
 def _add_jobs(parser: argparse.ArgumentParser, number: Literal["*", "+"]) -> None:
@@ -397,8 +425,8 @@ def _add_priority(parser: argparse.ArgumentParser, summary: str) -> None:
 
 
 def _filters(given: argparse.Namespace) -> dict[str, Any]:
-    names = ("topic", "status", "key", "text")
-    return {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    names = ("topic", "status", "key", "text", "error", "worker", "since", "until")
+    return {name: each for name in names if (each := getattr(given, name, None)) is not None}
 
 
 def _found(app: App, job: Job | str) -> Job:
