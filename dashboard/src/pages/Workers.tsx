@@ -103,7 +103,7 @@ function Row({ worker }: { worker: WorkerInfo }) {
             {short(id)}
           </a>
         ))}
-        {worker.leases > MOST_JOBS && worker.jobs.length > 0 && <small class="note">and {number(worker.leases - MOST_JOBS)} more</small>}
+        {worker.leases > MOST_JOBS && worker.jobs.length > 0 && <a class="note" href={href("/jobs", { worker: worker.worker })}>and {number(worker.leases - MOST_JOBS)} more</a>}
         {!worker.jobs.length && "–"}
       </td>
       <td class="num" data-label="since">

@@ -145,6 +145,27 @@ test("a payload is shown, copied and downloaded byte for byte; hidden values are
   assert.ok(acts.events.some(({ type, payload }) => type === "act.value.revealed" && JSON.stringify(payload).includes(job.id)));
 });
 
+test("the runs of a job for several workers are shown, and the jobs of a worker are listed", async () => {
+  const job = await towpath.jobs.enqueue("job-runs", {}, { workers: 2 });
+  const page = await open(`/jobs/${job.id}`);
+  await card(page, "Runs").getByText("No worker has begun it.").waitFor();
+  const runs = card(page, "Runs").locator("tbody tr");
+  const [done] = await towpath.jobs.reserve(["job-runs"], { worker: "runs-1", timeout: 30 });
+  await done?.complete();
+  await towpath.jobs.reserve(["job-runs"], { worker: "runs-2", timeout: 30 });
+  await runs.filter({ hasText: "runs-1" }).filter({ hasText: "succeeded" }).waitFor();
+  await runs.filter({ hasText: "runs-2" }).filter({ hasText: "running" }).waitFor();
+  await card(page, "Runs").getByText("1 of 2 succeeded").waitFor();
+
+  await page.goto(new URL("/jobs?topic=job-runs&worker=runs-2", SERVER).href);
+  const rows = page.locator("table.jobs tbody tr");
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), 1);
+  await page.locator("button", { hasText: "worker runs-2" }).click();
+  await rows.nth(2).waitFor();
+  assert.equal(new URL(page.url()).search, "?topic=job-runs");
+});
+
 test("a huge payload is folded, and the rest of the page stays usable", async () => {
   /** J3 */
   const huge: Record<string, string> = {

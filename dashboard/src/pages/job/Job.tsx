@@ -22,6 +22,7 @@ import { Bodies } from "./Bodies.tsx";
 import { Facts } from "./Facts.tsx";
 import { Log } from "./Log.tsx";
 import { Stream } from "./Stream.tsx";
+import { Runs } from "./Runs.tsx";
 import { LastError, Tries } from "./Tries.tsx";
 import { Why } from "./Why.tsx";
 
@@ -64,6 +65,7 @@ function OneJob({ id }: { id: string }) {
           <Progress job={job} />
           <Tries tries={tries.value} error={tries.error} again={tries.again} />
           <LastError job={job} tries={tries.value ?? []} />
+          {job.workers !== null && <Runs job={job} version={version} />}
           {job.parents + job.children > 0 && <FlowCard id={id} version={version} />}
           <Stream job={job} stop={() => act("cancel")} />
           <Bodies job={job} />

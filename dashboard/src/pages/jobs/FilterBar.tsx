@@ -8,15 +8,18 @@ import { Button } from "../../parts/Button.tsx";
 import { counts } from "../../parts/live.ts";
 import { Mark } from "../../parts/Mark.tsx";
 import { type Query, filter, href, place } from "../../router.ts";
-import { atLeast, number } from "../../words.ts";
+import { atLeast, number, plain } from "../../words.ts";
 import { type Filters, SPANS, STATES, STATUSES } from "./filters.ts";
 
 /** What another choice takes back: the place in the list. */
 export const FROM_START: Query = { before: null, after: null, page: null };
 
+/** Filters that only links to this page set. */
+const FROM_LINKS = ["key", "error", "worker"] as const;
+
 export function Tabs({ chosen }: { chosen: Status | undefined }) {
   const kept = Object.fromEntries(place.value.query);
-  const address = (status: Status | null) => href("/jobs", { ...kept, ...FROM_START, state: null, status });
+  const address = (status: Status | null) => href("/jobs", { ...kept, ...FROM_START, state: null, worker: null, status });
   const known = counts.value;
   const figures: Partial<Record<Status, string>> = known
     ? {
@@ -110,6 +113,14 @@ export function FilterBar({ filters }: { filters: Filters }) {
         <input ref={text} type="search" name="text" maxLength={255} placeholder="user@example.com, or the id of a job" />
       </label>
       <Button submits>Search</Button>
+      {FROM_LINKS.map(
+        (name) =>
+          filters[name] && (
+            <Button key={name} kind="quiet" label={`Leave out the ${name} ${filters[name]}`} onClick={() => set({ [name]: null })}>
+              {name} <bdi>{plain(filters[name]).slice(0, 40)}</bdi> ×
+            </Button>
+          ),
+      )}
     </form>
   );
 }

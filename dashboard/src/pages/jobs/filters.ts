@@ -24,6 +24,8 @@ export interface Filters {
   key: string | undefined;
   text: string | undefined;
   error: string | undefined;
+  /** The name of the one that runs them now. */
+  worker: string | undefined;
   /** The name of a span, or `between` with `since` and `until`. */
   created: string | undefined;
   since: string | undefined;
@@ -35,7 +37,7 @@ export interface Filters {
 }
 
 /** What a filter says of jobs, in the address or in a bulk act. */
-type Told = { [name in "status" | "state" | "topic" | "key" | "text" | "error" | "created" | "since" | "until"]?: string | null | undefined };
+type Told = { [name in "status" | "state" | "topic" | "key" | "text" | "error" | "worker" | "created" | "since" | "until"]?: string | null | undefined };
 
 export function filtersOf(query: URLSearchParams): Filters {
   const of = (name: string) => query.get(name) || undefined;
@@ -47,6 +49,7 @@ export function filtersOf(query: URLSearchParams): Filters {
     key: of("key"),
     text: of("text"),
     error: of("error"),
+    worker: of("worker"),
     created: of("created"),
     since: of("since"),
     until: of("until"),
@@ -59,7 +62,7 @@ export function filtersOf(query: URLSearchParams): Filters {
 
 /** What the server is asked for. */
 export function optionsOf(filters: Filters): ListOptions {
-  const { status, state, topic, key, text, error, before, after, order } = filters;
+  const { status, state, topic, key, text, error, worker, before, after, order } = filters;
   const span = SPANS[filters.created ?? ""];
   const since = span ? new Date(serverTime() - span.ms) : instant(filters.since);
   const until = span ? undefined : instant(filters.until);
@@ -72,6 +75,7 @@ export function optionsOf(filters: Filters): ListOptions {
     key,
     text,
     error,
+    worker,
     since,
     until,
     order: order === "next" && !hasNext ? "newest" : order,
@@ -80,26 +84,31 @@ export function optionsOf(filters: Filters): ListOptions {
   };
 }
 
-/** The filters for a bulk act; null without any, as such an act must not be for all jobs. */
+/**
+ * The filters for a bulk act; null without any, as such an act must not be for all jobs.
+ *
+ * Also null by worker: its jobs change from one second to the next.
+ */
 export function choiceOf(filters: Filters): BulkChoice | null {
+  if (filters.worker) return null;
   const { status, state, topic, key, text, error, since, until } = optionsOf(filters);
   const named = Object.entries({ status, state, topic, key, text, error, since, until }).filter(([, value]) => value !== undefined);
   return named.length ? (Object.fromEntries(named) as BulkChoice) : null;
 }
 
 /** Whether the list leaves jobs out, besides by status. */
-export function isNarrowed({ topic, state, key, text, error, created, since, until }: Filters): boolean {
-  return [topic, state, key, text, error, created, since, until].some(Boolean);
+export function isNarrowed({ topic, state, key, text, error, worker, created, since, until }: Filters): boolean {
+  return [topic, state, key, text, error, worker, created, since, until].some(Boolean);
 }
 
 /** Whether a job that has changed still belongs into the list. */
-export function fits(job: JobBrief, { status, state }: Filters): boolean {
-  return (!status || job.status === status) && (!state || job.state === state);
+export function fits(job: JobBrief, { status, state, worker }: Filters): boolean {
+  return (!status || job.status === status) && (!state || job.state === state) && (!worker || job.worker === worker);
 }
 
 /** The filters in words: "failed · topic mail · last hour". */
 export function described(filters: Told): string {
-  const { status, state, topic, key, text, error } = filters;
+  const { status, state, topic, key, text, error, worker } = filters;
   const span = SPANS[filters.created ?? ""];
   const parts = [
     state ?? status,
@@ -107,6 +116,7 @@ export function described(filters: Told): string {
     key && `key ${key}`,
     error && `with the error “${error}”`,
     text && `with “${text}”`,
+    worker && `run by ${worker}`,
     span?.label.toLowerCase(),
     !span && filters.since && `since ${new Date(filters.since).toLocaleString("en-GB")}`,
     !span && filters.until && `until ${new Date(filters.until).toLocaleString("en-GB")}`,
