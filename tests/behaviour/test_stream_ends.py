@@ -298,8 +298,11 @@ def test_a_job_that_says_nothing_has_an_empty_stream_that_ends_with_it(app):
 
 
 def test_there_is_no_stream_without_a_job(app):
-    with pytest.raises(NotFound, match="there is no job"):
-        app.events.read("job:00000000-0000-0000-0000-000000000000")
+    """A reader of a name with a mistake in it would wait for ever."""
+    id = str(app.jobs.enqueue("work", {}).id)
+    for wrong in ("00000000-0000-0000-0000-000000000000", id.upper(), id[:-1], "x", ""):
+        with pytest.raises(NotFound, match="there is no job"):
+            app.events.read(f"job:{wrong}")
 
 
 def test_a_look_finds_nothing_in_queued_jobs_that_say_nothing(app):

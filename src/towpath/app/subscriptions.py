@@ -22,7 +22,7 @@ from towpath.app.hub import (
     renewal,
 )
 from towpath.errors import DatabaseError, Invalid, NotFound
-from towpath.model.channels import JOB, checked_channel
+from towpath.model.channels import JOB, checked_channel, job_of
 from towpath.model.cursor import START as FIRST
 from towpath.model.cursor import Cursor
 from towpath.model.event import Event, EventPage, StreamEnd, TypeFilter
@@ -52,6 +52,9 @@ class Place:
         types: Sequence[str] | None = None,
     ) -> None:
         self.channel = checked_channel(channel)
+        if channel.startswith(JOB) and job_of(channel) is None:  # a reader would wait for ever
+            msg = f"there is no job {channel.removeprefix(JOB)!r}"
+            raise NotFound(msg)
         if sum(each is not None for each in (after, last, since)) > 1:
             msg = "pass one of `after`, `last` and `since`"
             raise Invalid(msg)
