@@ -174,7 +174,7 @@ def _ready(job: Job, facts: JobFacts) -> Iterator[Reason]:
     until = None
     if line.per_minute and line.served and not line.paused and line.ahead.exact:
         until = facts.now + timedelta(minutes=count / line.per_minute)
-        message += f" {line.per_minute:,.3g} jobs of its topic ended per minute of late."
+        message += f" {line.per_minute:,.3g} jobs of its topic ended per minute lately."
     remedies = (_act(job, "Cancel", "cancel"),)
     yield Reason(code="in_line", message=message, until=until, before=line.ahead, remedies=remedies)
 
@@ -309,7 +309,8 @@ _BY_STATE: Final = {
 
 
 def _tries(job: Job) -> str:
-    return f"{job.retries} of at most {max(1, job.options.max_retries)} tries failed"
+    most = max(1, job.options.max_retries)
+    return f"{job.retries} of at most {most} {'try' if most == 1 else 'tries'} failed"
 
 
 def _said(job: Job) -> str:
