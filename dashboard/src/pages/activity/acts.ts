@@ -69,7 +69,10 @@ function objectOf(kind: string, of: (name: string) => string): Pick<Told, "objec
   if (kind === "webhook") return { object: `subscription ${of("subscription")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
   if (kind === "saga") return { object: `delivery ${of("saga")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
   if (kind === "dead_letter") return { object: `dead letter ${of("letter")}`, link: href("/webhooks/dead-letters", { subscription: of("subscription") }) };
-  if (kind === "account") return { object: `account ${of("account")} of ${of("collection")}`, link: null };
+  if (kind === "account") {
+    const [noun, part] = of("collection") === "_superusers" ? ["superuser", "superusers"] : ["user", "users"];
+    return { object: `${noun} ${short(of("account"))}`, link: href(`/settings/${part}`) };
+  }
   if (kind === "key") return { object: `API key ${of("name") || of("key")}`, link: href("/settings/keys") };
   if (kind === "access") return { object: "access rules", link: href("/settings/access") };
   if (kind === "worker") return { object: `worker ${of("session")}`, link: href("/workers") };
