@@ -21,16 +21,17 @@ export function Layout({ under, title, children }: { under: string; title: strin
   const main = useRef<HTMLElement>(null);
   const { path } = place.value;
   const before = useRef(path);
+  const isCounted = counts.value !== null; // the figure beside a page makes the strip of pages wider
   useKeyboard();
   useEffect(() => {
     document.title = `${title} · Towpath`;
-    document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     if (before.current === path) return;
     before.current = path;
     // As after a load: the top of the page, where a screen reader begins to read.
     scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
-  }, [path, title]);
+  }, [path, title, isCounted]);
   return (
     <>
       <a class="skip" href="#main">

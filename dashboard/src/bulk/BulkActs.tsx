@@ -6,7 +6,7 @@ import { Button } from "../parts/Button.tsx";
 import { bulkActs, noteBulk } from "../parts/live.ts";
 import { href } from "../router.ts";
 import { me } from "../session.ts";
-import { atLeast, counted, number, plain, short } from "../words.ts";
+import { atLeast, counted, number, plain, rough, short } from "../words.ts";
 import { about, intent, outcome, refusal } from "./said.ts";
 
 export function BulkActs() {
@@ -66,7 +66,7 @@ function One({ given }: { given: BulkAct }) {
 
 function begins({ beginsAt }: BulkAct): string {
   const seconds = Math.ceil((new Date(beginsAt).getTime() - now.value - ahead.value) / 1000);
-  return seconds > 0 ? `Begins in ${seconds} s` : "Begins now";
+  return seconds > 0 ? `Begins in ${rough(seconds * 1000)}` : "Begins now";
 }
 
 function Refused({ given }: { given: BulkAct }) {

@@ -64,7 +64,7 @@ export function Palette() {
           aria-controls={id}
           aria-autocomplete="list"
           aria-activedescendant={found[nth] && `${id}-${nth}`}
-          placeholder="A page, a topic, or the id, number or key of a job"
+          placeholder="Page, topic, job id, number or key"
           autocomplete="off"
           spellcheck={false}
           maxLength={255}

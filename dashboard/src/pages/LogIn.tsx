@@ -24,6 +24,9 @@ export function LogIn() {
         Towpath
       </h1>
       <Form />
+      <p class="note">
+        The first time, open the link that <code>towpath serve</code> has printed.
+      </p>
     </main>
   );
 }

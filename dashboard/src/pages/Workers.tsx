@@ -81,7 +81,7 @@ function Row({ worker }: { worker: WorkerInfo }) {
       <td class="state">
         <Alive worker={worker} />
       </td>
-      <td data-label="host">
+      <td class={worker.host === null ? "none" : ""} data-label="host">
         <bdi title={worker.pid === null ? undefined : `process ${worker.pid}`}>{plain(worker.host ?? "–")}</bdi>
       </td>
       <td class="num" data-label="runs">
@@ -97,7 +97,7 @@ function Row({ worker }: { worker: WorkerInfo }) {
           </span>
         ))}
       </td>
-      <td data-label="jobs">
+      <td class={worker.jobs.length ? "" : "none"} data-label="jobs">
         {worker.jobs.slice(0, MOST_JOBS).map(({ id, topic }) => (
           <a key={id} class="mono job" title={topic} href={href(`/jobs/${id}`)}>
             {short(id)}
@@ -178,7 +178,7 @@ function Unnamed({ of }: { of: WorkerOverview["unnamed"] }) {
               {counted(leases, "lease")}
               {oldestUntil && (
                 <>
-                  , the first ends <Time at={oldestUntil} />
+                  , {leases > 1 && "the first "}ends <Time at={oldestUntil} />
                 </>
               )}
             </span>

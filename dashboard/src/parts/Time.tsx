@@ -32,5 +32,5 @@ export function Took({ from, to, isRough }: { from: Instant; to?: Instant; isRou
     const end = to ? new Date(to).getTime() : now.value + ahead.value;
     return (isRough ? rough : duration)(Math.max(0, end - new Date(from).getTime()));
   });
-  return <span>{text}</span>;
+  return <span class="took">{text}</span>;
 }

@@ -34,6 +34,18 @@ export function Empty({ title, children, commands = [] }: { title: string; child
   );
 }
 
+/** What a server without jobs shows. */
+export function NoJobs() {
+  return (
+    <Empty
+      title="Nothing was enqueued yet."
+      commands={[`towpath jobs enqueue mail '{"to": "ann@example.com"}'`, 'app.jobs.enqueue("mail", {"to": "ann@example.com"})']}
+    >
+      <p>Jobs appear here as soon as a program, or one of these lines, enqueues them.</p>
+    </Empty>
+  );
+}
+
 /** Says what happened, in the place of what was asked for. */
 export function ErrorNote({ error, again, what = "This could not be read" }: { error: unknown; again?: (() => void) | undefined; what?: string }) {
   const code = codeOf(error);

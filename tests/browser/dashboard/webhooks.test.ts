@@ -200,7 +200,7 @@ test("a dead letter is requeued as a new delivery, and many by a replay with pro
   await page.locator("[aria-label=Payload]", { hasText: '"total": 9' }).waitFor();
 
   mend();
-  await letters.nth(1).locator("button:text-is('Requeue')").click();
+  await letters.nth(1).locator("button:text-is('Re-queue')").click();
   await letters.nth(1).locator("text=/requeued as \\d+/").waitFor();
   const again = (await towpath.webhooks.sagas.list({ subscription: hook.id })).find((each) => each.replayOf === first.id);
   assert.equal(again?.event, first.event);

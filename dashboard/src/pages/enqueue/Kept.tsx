@@ -2,7 +2,7 @@
 
 import type { JobDetail } from "../../client.ts";
 import { Card } from "../../parts/notes.tsx";
-import { duration, number, plain } from "../../words.ts";
+import { counted, duration, number, plain } from "../../words.ts";
 
 export function Kept({ job }: { job: JobDetail }) {
   const told = [
@@ -10,7 +10,7 @@ export function Kept({ job }: { job: JobDetail }) {
     `time limit ${duration(job.timeout * 1000)}`,
     `lease ${duration(job.ttr * 1000)}`,
     `kept for ${duration(job.retention * 1000)}`,
-    `${number(job.maxCrashes)} crashes`,
+    `at most ${counted(job.maxCrashes, "crash", "crashes")}`,
     job.limit && `limit ${job.limit.key}`,
     job.workers !== null && `${number(job.workers)} workers`,
     ...Object.keys(job.headers).map((name) => `header ${name}`),

@@ -44,7 +44,7 @@ export function Options({ draft, change }: { draft: Draft; change: (changes: Par
         <input name="maxRetries" type="number" min="0" placeholder="default" value={draft.maxRetries} onInput={(event) => change({ maxRetries: event.currentTarget.value })} />
       </label>
       <label class="wide">
-        Key (one unfinished job of the topic has it)
+        Key (at most one unfinished job of the topic has it)
         <input name="key" autocomplete="off" value={draft.key} onInput={(event) => change({ key: event.currentTarget.value })} />
       </label>
     </div>

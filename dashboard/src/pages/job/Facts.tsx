@@ -19,7 +19,7 @@ export function Facts({ job }: { job: JobDetail }) {
     ["buries", job.buries],
     ["kicks", job.kicks],
   ] as const;
-  const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${count === 1 ? name.replace(/ies$/, "y").replace(/s$/, "") : name}`);
+  const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${name} ${number(count)}`);
   return (
     <Card title="Facts">
       <dl class="of-job">

@@ -84,7 +84,7 @@ function Tail({ text }: { text: string }) {
 function Events({ spoken }: { spoken: Spoken }) {
   const { events, eventCount } = spoken;
   return (
-    <details class="events">
+    <details class="pieces">
       <summary>
         {counted(eventCount, "event")}
         {events.length < eventCount && `, the newest ${number(events.length)} are shown`}

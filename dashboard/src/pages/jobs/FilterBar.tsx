@@ -110,7 +110,7 @@ export function FilterBar({ filters }: { filters: Filters }) {
       )}
       <label class="wide">
         Search in payload, error and key
-        <input ref={text} type="search" name="text" maxLength={255} placeholder="user@example.com, or the id of a job" />
+        <input ref={text} type="search" name="text" maxLength={255} placeholder="ann@example.com, or a job’s id" />
       </label>
       <Button submits>Search</Button>
       {FROM_LINKS.map(

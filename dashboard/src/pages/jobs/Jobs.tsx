@@ -6,7 +6,7 @@ import { Head } from "../../Layout.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { look } from "../../parts/live.ts";
 import { Menu } from "../../parts/Menu.tsx";
-import { Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
+import { Empty, ErrorNote, Loading, NoJobs } from "../../parts/notes.tsx";
 import { Pager } from "../../parts/Pager.tsx";
 import { Table } from "../../parts/Table.tsx";
 import { Time } from "../../parts/Time.tsx";
@@ -36,7 +36,9 @@ export function Jobs() {
     <>
       <Head title="Jobs">
         <Button onClick={() => go("/jobs/new", { topic: filters.topic })}>Enqueue a job</Button>
-        <Button onClick={reload}>Refresh</Button>
+        <Button class="by-itself" onClick={reload}>
+          Refresh
+        </Button>
         <Menu
           label="View"
           choices={SIZES.map((each) => ({
@@ -50,14 +52,15 @@ export function Jobs() {
         />
       </Head>
       <Tabs chosen={filters.status} />
-      <Statistics topic={filters.topic} />
+      <Statistics topic={filters.topic}>
+        {value && value.fresh > 0 && (
+          <Button class="fresh push" onClick={list.again}>
+            ↑ {value.fresh >= size ? `${size}+ new jobs` : counted(value.fresh, "new job")}
+          </Button>
+        )}
+      </Statistics>
       <FilterBar filters={filters} />
       {list.error !== undefined && <ErrorNote error={list.error} again={list.again} what="The jobs could not be read" />}
-      {value && value.fresh > 0 && (
-        <Button class="fresh" onClick={list.again}>
-          ↑ {value.fresh >= size ? `${size}+ new jobs` : counted(value.fresh, "new job")}
-        </Button>
-      )}
       {value ? <Found list={list} value={value} filters={value.filters} size={size} /> : !list.error && <Loading />}
     </>
   );
@@ -222,12 +225,5 @@ function Nothing({ value, filters }: { value: Rows; filters: Filters }) {
   }
   if (isNarrowed(filters)) return <Empty title={`No job fits: ${described(filters)}.`}>{clear}</Empty>;
   if (filters.status) return <Empty title={`No job is ${filters.status}.`} />;
-  return (
-    <Empty
-      title="Nothing was enqueued yet."
-      commands={[`towpath jobs enqueue mail '{"to": "ann@example.com"}'`, 'app.jobs.enqueue("mail", {"to": "ann@example.com"})']}
-    >
-      <p>Jobs appear here as soon as a program, or one of these lines, enqueues them.</p>
-    </Empty>
-  );
+  return <NoJobs />;
 }

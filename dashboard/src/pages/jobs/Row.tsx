@@ -24,12 +24,14 @@ export function JobRow({ row, isFitting, isChosen, choose, run }: Given) {
   return (
     <tr class={classes} data-id={job.id}>
       <td class="choose">
-        <input
-          type="checkbox"
-          aria-label={`Choose job ${short(job.id)}`}
-          checked={isChosen}
-          onClick={(event) => choose(event.currentTarget.checked, event.shiftKey)}
-        />
+        <label>
+          <input
+            type="checkbox"
+            aria-label={`Choose job ${short(job.id)}`}
+            checked={isChosen}
+            onClick={(event) => choose(event.currentTarget.checked, event.shiftKey)}
+          />
+        </label>
       </td>
       <td class="mono">
         <a href={href(`/jobs/${job.id}`)} title={job.id}>
@@ -45,7 +47,7 @@ export function JobRow({ row, isFitting, isChosen, choose, run }: Given) {
       <td class="num">
         {isReadyBefore(job) ? "now" : <Time at={job.runAt} as="clock" />}
       </td>
-      <td class="num retries">
+      <td class="num retries" data-label="retries">
         {job.retries} / {job.maxRetries}
       </td>
       <td class="cut">

@@ -1,5 +1,7 @@
 /** The statistics of the drawing: of all jobs, or of a topic, over a range that the address holds. */
 
+import type { ComponentChildren } from "preact";
+
 import { useAsk } from "../../asking.ts";
 import { type Minute, api } from "../../client.ts";
 import { Menu } from "../../parts/Menu.tsx";
@@ -20,7 +22,7 @@ interface Figures {
   avgExecutionTime: number | null;
 }
 
-export function Statistics({ topic }: { topic: string | undefined }) {
+export function Statistics({ topic, children }: { topic: string | undefined; children?: ComponentChildren }) {
   const chosen = place.value.query.get("range") ?? "1h";
   const range = chosen === EVER ? null : (RANGES[chosen as keyof typeof RANGES] ?? RANGES["1h"]);
   const asked = useAsk(
@@ -54,6 +56,7 @@ export function Statistics({ topic }: { topic: string | undefined }) {
           { label: "since ever, all topics", isChosen: !range, run: () => filter({ range: EVER }, true) },
         ]}
       />
+      {children}
     </div>
   );
 }

@@ -6,6 +6,7 @@ import { useAsk } from "../../asking.ts";
 import { api } from "../../client.ts";
 import { Head } from "../../Layout.tsx";
 import { counts } from "../../parts/live.ts";
+import { NoJobs } from "../../parts/notes.tsx";
 import { useEvery, useSeldom } from "../../parts/seldom.ts";
 import { Backlog, Ended, Failures, Lengths, WorkersNow } from "./cards.tsx";
 import { Findings } from "./Findings.tsx";
@@ -19,6 +20,8 @@ export function Overview() {
   const series = useAsk((signal) => api.jobs.history({ minutes, step, signal }), [minutes, step]);
   useSeldom(series.again, 5_000);
   useEvery(series.again, 60_000);
+  const known = counts.value;
+  const isUnused = known && !(known.pending + known.processing + known.buried + known.cancelled + known.completed + known.failed);
   return (
     <>
       <Head title="Overview">
@@ -28,9 +31,15 @@ export function Overview() {
       <Tiles counts={counts.value} series={series.value} span={span} at={at} />
       <div class="two">
         <div class="stack">
-          <Ended series={series} span={span} at={at} />
-          <Lengths series={series.value} at={at} />
-          <Backlog series={series} at={at} />
+          {isUnused ? (
+            <NoJobs />
+          ) : (
+            <>
+              <Ended series={series} span={span} at={at} />
+              <Lengths series={series.value} at={at} />
+              <Backlog series={series} at={at} />
+            </>
+          )}
         </div>
         <div class="stack">
           <Failures span={span} />

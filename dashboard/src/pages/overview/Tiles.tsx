@@ -33,7 +33,7 @@ export function Tiles({ counts, series, span, at }: Given) {
       <Tile of="ready" query={{ state: "ready" }} value={then ? then.ready : now?.ready}>
         {oldest ? (
           <>
-            oldest <Took from={oldest} to={then ? series?.items[0] && new Date((at.value ?? 0) + series.step * 1000) : undefined} />
+            oldest <Took isRough from={oldest} to={then ? series?.items[0] && new Date((at.value ?? 0) + series.step * 1000) : undefined} />
           </>
         ) : (
           then && when
@@ -50,9 +50,9 @@ export function Tiles({ counts, series, span, at }: Given) {
       </Tile>
       <Tile of="cancelled" query={{ status: "cancelled" }} value={now?.cancelled} />
       <div class="tile">
-        <span class="mark">success</span>
+        <span class="mark rate">success</span>
         <b>{sum.completed + sum.failed ? percent(sum.completed / (sum.completed + sum.failed)) : "–"}</b>
-        <small>{sum.average === null ? "–" : `${duration(sum.average)} on average`}</small>
+        <small>{sum.average !== null && `${duration(sum.average)} on average`}</small>
       </div>
     </section>
   );

@@ -114,7 +114,7 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
           </li>
         ))}
       </ul>
-      {asked.value && !waiting.length && <p class="note">No job waits for a worker.</p>}
+      {asked.value && !waiting.length && <p class="note oldest">No job waits for a worker.</p>}
       {waiting.length > MOST_TOPICS && <a href={href("/topics")}>All {counted(waiting.length, "topic")}</a>}
     </Card>
   );
@@ -126,8 +126,8 @@ function Oldest({ of: { topic, oldestAt } }: { of: Topic }) {
   const job = asked.value?.items[0];
   if (!job) return null;
   return (
-    <p>
-      Oldest ready job: <a href={href(`/jobs/${job.id}`)}>{short(job.id)}</a> of <bdi>{plain(job.topic)}</bdi> waits for <Took from={job.runAt} />.
+    <p class="oldest">
+      Oldest ready job: <a href={href(`/jobs/${job.id}`)}>{short(job.id)}</a> of <bdi>{plain(job.topic)}</bdi> waits for <Took isRough from={job.runAt} />.
     </p>
   );
 }
@@ -135,7 +135,7 @@ function Oldest({ of: { topic, oldestAt } }: { of: Topic }) {
 /** When the backlog of a topic is empty, at its present pace. */
 export function emptiedIn({ emptyInS, ready }: Topic): string {
   if (!ready) return "empty";
-  return emptyInS === null ? "does not get shorter" : `empty in about ${duration(emptyInS * 1000)}`;
+  return emptyInS === null ? "backlog stays or grows" : `empty in about ${duration(emptyInS * 1000)}`;
 }
 
 /** The newest failures, by their errors. */
@@ -181,9 +181,8 @@ export function WorkersNow({ topic }: { topic?: string }) {
           <ul class="lines">
             {all.slice(0, MOST_WORKERS).map((worker) => (
               <li key={worker.session ?? worker.worker}>
-                <span class="cut">
-                  <Alive worker={worker} /> <bdi>{plain(worker.worker)}</bdi>
-                </span>
+                <bdi class="cut">{plain(worker.worker)}</bdi>
+                <Alive worker={worker} />
                 <Places worker={worker} />
               </li>
             ))}

@@ -132,15 +132,15 @@ export function Form({ schedule, onDone }: { schedule?: Schedule; onDone: () => 
       <div class="fields">
         <label>
           Priority
-          <input type="number" min="0" placeholder="as usual" {...text("priority")} />
+          <input type="number" min="0" placeholder="default" {...text("priority")} />
         </label>
         <label>
           Retries at most
-          <input type="number" min="0" placeholder="as usual" {...text("maxRetries")} />
+          <input type="number" min="0" placeholder="default" {...text("maxRetries")} />
         </label>
         <label>
           Time limit in seconds
-          <input type="number" min="0" step="any" placeholder="as usual" {...text("timeout")} />
+          <input type="number" min="0" step="any" placeholder="default" {...text("timeout")} />
         </label>
       </div>
       {problem && (
@@ -209,6 +209,7 @@ function Preview({ typed: { kind, cron, tz, every } }: { typed: Typed }) {
   const { value } = asked;
   return (
     <div class="preview" role="status" aria-label="Next fires">
+      {value === null && <p class="note">The next {FIRES} times appear here.</p>}
       {typeof value === "string" && <p class="problem">{value}</p>}
       {value && typeof value !== "string" && (
         <>

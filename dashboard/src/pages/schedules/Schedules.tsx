@@ -82,7 +82,7 @@ function Row({ schedule, again }: { schedule: Schedule; again: () => void }) {
         <span title={ruleOf(schedule)}>{schedule.words}</span>
         {schedule.error && <span class="failed"> · {plain(schedule.error)}</span>}
       </td>
-      <td>
+      <td data-label="fires">
         <Fires of={schedule} />
       </td>
       <td data-label="next">

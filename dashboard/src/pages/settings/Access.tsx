@@ -44,7 +44,7 @@ export function Access() {
             The API is on
           </label>
           <label>
-            Topics that may be enqueued over HTTP; without any, all
+            Topics that may be enqueued over HTTP; empty for all
             <input value={draft.allowed_topics.join(", ")} placeholder="all topics" autocomplete="off" onChange={(event) => set({ allowed_topics: listed(event.currentTarget.value) })} />
           </label>
         </div>

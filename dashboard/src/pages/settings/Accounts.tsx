@@ -16,7 +16,7 @@ import { ended, me } from "../../session.ts";
 import { counted, number, plain } from "../../words.ts";
 
 const AT_ONCE = 50;
-const COLUMNS = [{ name: "E-mail", class: "cut" }, { name: "Name" }, { name: "Id" }, { name: "Created", isNumber: true }, { name: "Actions" }];
+const COLUMNS = [{ name: "E-mail", class: "cut" }, { name: "Name" }, { name: "ID" }, { name: "Created", isNumber: true }, { name: "Actions" }];
 
 type Collection = "users" | "_superusers";
 

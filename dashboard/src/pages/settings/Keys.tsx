@@ -95,8 +95,8 @@ function Row({ of, again }: { of: Key; again: () => void }) {
       <td class="of">
         <bdi title={only}>{only ? plain(only) : "everything"}</bdi>
       </td>
-      <td class="num">{of.lastUsedAt ? <Time at={of.lastUsedAt} /> : "never"}</td>
-      <td class="num">{of.expiresAt ? <Time at={of.expiresAt} /> : "never"}</td>
+      <td class="num" data-label="used">{of.lastUsedAt ? <Time at={of.lastUsedAt} /> : "never"}</td>
+      <td class="num" data-label="ends">{of.expiresAt ? <Time at={of.expiresAt} /> : "never"}</td>
       <td class="acts">
         <Confirmed question="Revoke?" label={`Revoke ${of.name}`} onClick={revoke}>
           Revoke

@@ -15,7 +15,7 @@ export function Server() {
   if (!asked.value) return <Loading />;
   return (
     <>
-      <p class="note">These belong to the process that answers here. Change them where it is started; TOWPATH_ and the name in capitals is the variable of the environment.</p>
+      <p class="note">These belong to the process that answers here. Change them where it is started; TOWPATH_ and the name in capitals is the variable of the environment. Times are in seconds; a limit of 0 is none.</p>
       <Table label="Settings of the server" columns={COLUMNS} class="server">
         {asked.value.map(({ name, value, default: otherwise, source, about }) => (
           <tr key={name} class={source === "default" ? "" : "chosen"}>

@@ -31,6 +31,7 @@ const COLUMNS = [
 ];
 const AT_ONCE = 100; // rows
 const STEP = 300; // seconds of a bar in a row
+const BARS = 3600 / STEP;
 
 type Line = NonNullable<History["topics"]>[string];
 type Order = (one: Topic, other: Topic) => number;
@@ -121,7 +122,7 @@ function None({ find }: { find: string }) {
 
 function Row({ topic, line }: { topic: Topic; line: Line | undefined }) {
   const { rate } = topic;
-  const ended = (line?.completed ?? []).map((completed, nth) => completed + (line?.failed[nth] ?? 0));
+  const ended = Array.from({ length: BARS }, (_, nth) => (line?.completed[nth] ?? 0) + (line?.failed[nth] ?? 0));
   const jobs = (query: Record<string, string>) => href("/jobs", { topic: topic.topic, ...query });
   return (
     <tr>

@@ -81,7 +81,7 @@ function Row({ letter, url, again }: { letter: DeadLetterOutline; url: string | 
   const [isOpen, open] = useState(false);
   const name = `dead letter ${letter.id}`;
   const requeue = async () => {
-    if (await act(`Requeue ${name}`, () => api.webhooks.deadLetters.requeue(letter.id))) {
+    if (await act(`Re-queue ${name}`, () => api.webhooks.deadLetters.requeue(letter.id))) {
       toast({
         text: `The ${name} is delivered again, by a new delivery.`,
         action: { label: "Show it", run: () => go("/webhooks/deliveries", { subscription: letter.subscription }) },
@@ -115,8 +115,8 @@ function Row({ letter, url, again }: { letter: DeadLetterOutline; url: string | 
         </td>
         <td class="acts">
           {letter.requeuedAs === null ? (
-            <Button kind="quiet" label={`Requeue ${name}`} onClick={requeue}>
-              Requeue
+            <Button kind="quiet" label={`Re-queue ${name}`} onClick={requeue}>
+              Re-queue
             </Button>
           ) : (
             <span class="note">requeued as {letter.requeuedAs}</span>

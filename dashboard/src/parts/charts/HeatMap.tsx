@@ -6,7 +6,7 @@ import { counted, duration } from "../../words.ts";
 import { Frame, moment } from "./Frame.tsx";
 import { type Lasted, type Range, binned, quantile, scale } from "./scale.ts";
 
-const PALEST = 0.15;
+const PALEST = 0.3;
 
 export function HeatMap({ items, range, step, at }: { items: Lasted[]; range: Range; step: number; at: Signal<number | null> }) {
   const [from, to] = range;
