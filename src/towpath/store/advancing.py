@@ -37,8 +37,9 @@ from towpath.store.subscriptions import final_statuses
 DELIVERIES: Final = Wakeup("deliveries")
 """Rings for workers: there are new delivery jobs."""
 
-DUE_AT_ONCE: Final = 100  # subscriptions
-REPORTED_AT_ONCE: Final = 50  # subscriptions with outcomes
+# A subscription waits for the round before its own, so a round is short.
+DUE_AT_ONCE: Final = 40  # subscriptions
+REPORTED_AT_ONCE: Final = 20  # subscriptions with outcomes
 MOVED_AT_ONCE: Final = 1_000  # sagas of one subscription that are held, released or expire
 HOLD: Final = 7 * DAY  # how long a saga is held before it is dead
 
