@@ -48,7 +48,7 @@ MANAGERS = {  # what no restricted role may run
     "prune_webhook_events",
     "find_subscriptions", "last_of_replay", "candidates_of_replay", "replay_sagas",
     "late_deliveries", "stopped_subscriptions", "unrouted_channels", "count_webhooks",
-    "restricted_role",
+    "restricted_role", "outdated_roles",
 }  # fmt: skip
 REPLAY = Replay(
     subscription=1,

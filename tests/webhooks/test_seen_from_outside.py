@@ -67,12 +67,19 @@ def test_the_doctor_finds_what_webhooks_wait_for(hooks):
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-def test_the_doctor_knows_a_restricted_role(hooks, own_postgres):
+def test_the_doctor_knows_a_restricted_role_and_one_from_before_a_migration(hooks, own_postgres):
     app = hooks.app
     app.deliveries.make_roles()
     schema = app.settings.schema
     try:
         name = role_name(schema, Role.WORKER)
+        assert [verdict for verdict, _ in diagnosis(app)] == ["ok"]
+        hooks.sql(f"revoke update (location) on towpath.webhook_delivery_jobs from {name}")
+        hooks.sql(f"revoke insert on towpath.sagas from {role_name(schema, Role.ROUTER)}")
+        [(verdict, message)] = diagnosis(app)
+        assert (verdict, message.endswith(f"{schema}_router, {name}")) == ("warning", True)
+        app.deliveries.make_roles()
+        assert [verdict for verdict, _ in diagnosis(app)] == ["ok"]
         hooks.sql(f"alter role {name} login")
         with App(own_postgres.url(user=name), schema=schema) as worker:
             checks = worker.doctor()

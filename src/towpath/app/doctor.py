@@ -82,7 +82,7 @@ class Doctor:
         yield from self._tried("upkeep", self._upkeep)
         yield from self._tried("channels", self._channels)
         yield from self._tried("consumers", self._consumers)
-        webhooks = WebhookDoctor(self._run, self._patience)
+        webhooks = WebhookDoctor(self._run, self._patience, self._settings.schema)
         yield from self._tried("webhooks", webhooks.checks)
 
     def _tried(self, name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from towpath.app.checkup import Check, ok, problem, remedies_for, some, warning
 from towpath.model.instants import as_timedelta, spoken
 from towpath.operation import Operation
+from towpath.store import roles
 from towpath.store import webhook_facts as facts
 
 MOST: Final = 1_000  # that are found
@@ -14,15 +15,17 @@ MOST: Final = 1_000  # that are found
 class WebhookDoctor:
     """Looks for deliveries that wait, and says for what; `run` runs an operation."""
 
-    def __init__(self, run: Callable[[Operation[Any]], Any], patience: int) -> None:
+    def __init__(self, run: Callable[[Operation[Any]], Any], patience: int, schema: str) -> None:
         self._run = run
         self._patience = patience
+        self._schema = schema
 
     def checks(self) -> Iterator[Check]:
         """Run the checks."""
         behind = self._run(facts.behind(self._patience, MOST))
         late = self._run(facts.late(self._patience))
         stopped = self._run(facts.stopped(MOST))
+        outdated = self._run(roles.outdated(self._schema))
         advice = "start `towpath serve` or `towpath webhooks run`"
         if behind:
             names = (f"{each.channel} ({each.lag} events, {_time(each.behind)})" for each in behind)
@@ -46,7 +49,10 @@ class WebhookDoctor:
                 about=ids,
                 remedies=remedies_for(ids, "Enable {}", "/api/webhooks/{}/enable"),
             )
-        if not (behind or late.waiting or stopped):
+        if outdated:
+            message = f"roles lack rights that this version needs: {some(outdated)}"
+            yield warning("webhooks", message, "run `towpath webhooks roles --apply`")
+        if not (behind or late.waiting or stopped or outdated):
             yield ok("webhooks", "no event and no attempt is late, no subscription is stopped")
 
 

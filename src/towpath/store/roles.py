@@ -6,12 +6,13 @@ start its part with that login. Everything here can be said again, also after a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from towpath.model.sagas import Role
-from towpath.operation import Operation, Steps
-from towpath.statement import Statement
+from towpath.operation import Mode, Operation, Steps
+from towpath.statement import Statement, Statements, rows
 
 ROLES: Final = (Role.ROUTER, Role.ORCHESTRATOR, Role.WORKER, Role.CLEANER, Role.OPERATOR)
 _STANDING: Final = (  # of a subscription: what decides what may start
@@ -70,6 +71,14 @@ GRANTS: Final[Mapping[Role, Mapping[str, str]]] = {
     },
 }
 
+_RIGHT: Final = re.compile(r"(\w+)(?: \(([^)]*)\))?")  # on all columns, or on those in brackets
+
+
+class sql(Statements):
+    """The statements of roles.sql."""
+
+    outdated = rows(str)
+
 
 def role_name(schema: str, role: Role) -> str:
     """Return the name of a role in PostgreSQL, which all databases of a server share."""
@@ -103,3 +112,21 @@ def make(schema: str) -> Operation[None]:
             yield Statement("make_roles", {"postgres": text})()
 
     return Operation("make_roles", steps)
+
+
+def outdated(schema: str) -> Operation[list[str]]:
+    """Name the roles that are there and have not all rights of this version."""
+
+    def steps() -> Steps[list[str]]:
+        return (yield from sql.outdated(list(_rights(schema))))
+
+    return Operation("outdated_roles", steps, Mode.READ, autocommit=True)
+
+
+def _rights(schema: str) -> Iterator[dict[str, Any]]:
+    for role, grants in GRANTS.items():
+        for table, rights in grants.items():
+            where = {"role": role_name(schema, role), "place": f'"{schema}".{table}'}
+            for right, columns in _RIGHT.findall(rights):
+                for column in columns.split(","):
+                    yield {**where, "may": right, "part": column.strip() or None}
