@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.webhooks import delivering
+from towpath import NewEvent
 from towpath.errors import (
     BlockedTarget,
     Conflict,
@@ -176,15 +177,21 @@ def test_a_secret_may_be_given_and_rotated_without_overlap(app, deliver, receive
     request.verified(next_one)
 
 
-def test_no_secret_is_stored_told_or_logged(app, caplog):
+def test_no_secret_is_stored_told_or_logged(app, deliver, receiver, caplog):
+    """Check 18: neither of a subscription nor of its deliveries and dead letters."""
     caplog.set_level(logging.DEBUG)
     given = new_secret()
-    made, first = app.webhooks.create("orders", URL, headers={"x-api-key": "hush-4711"})
+    made, first = app.webhooks.create("orders", URL, headers={"x-api-key": "hush-4711"}, waits=[])
+    receiver.answers(204, 500)
+    app.events.publish_many("orders", [NewEvent(1), NewEvent(2)])
+    deliver()
     second = app.webhooks.rotate(made.id, secret=given)
     changed = app.webhooks.update(made.id, headers={"x-api-key": "hush-4712"})
+    letters = app.webhooks.dead_letters.list()
 
+    assert len(letters) == 1
     told = f"{stored(app)} {made!r} {changed!r} {app.webhooks.list()!r} {caplog.text}"
-    told += repr(app.settings)
+    told += f"{app.settings!r} {letters!r} {app.webhooks.sagas.list()!r}"
     for secret in (first, second, "hush-4711", "hush-4712", KEY):
         assert secret.removeprefix("whsec_") not in told
 
