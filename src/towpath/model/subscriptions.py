@@ -172,9 +172,9 @@ class EventToRoute:
 
 
 def _payload(event: Event) -> object:
-    """Return the payload for rules: its text if it is nested too deep to be decoded here."""
+    """Return the payload for rules: its text if it cannot be decoded here."""
     if event.encoding == "json":
-        with contextlib.suppress(RecursionError):
+        with contextlib.suppress(RecursionError, ValueError):
             return event.payload
     return event.body
 
