@@ -23,6 +23,9 @@ from tests.faults.sizes import many
 from towpath.database.clock import machine_clock
 from towpath.errors import ChannelClosed, MaxChannelsReached
 
+KEYS = 200
+EACH = 63  # so that eight publish 500 times
+
 
 @pytest.fixture
 def connect(place, kind):
@@ -219,14 +222,14 @@ def test_what_was_committed_before_comes_first(make_app, connect):
     stop = Flag()
 
     def disturb():
-        while not stop.is_set():
+        while not stop.wait(0.01):  # on SQLite a caller takes no turns with us, and would starve
             other.events.publish("chat", "noise")
 
-    with ThreadPoolExecutor(2) as threads:
-        noise = threads.submit(disturb)
+    with ThreadPoolExecutor(4) as threads:
+        noise = [threads.submit(disturb) for _ in range(4)]
         try:
             connection = connect()
-            for n in range(many(50)):
+            for n in range(many(500)):
                 app.events.publish("chat", [n, "a"], connection=connection)
                 connection.commit()
                 app.events.publish("chat", [n, "b"])
@@ -234,10 +237,11 @@ def test_what_was_committed_before_comes_first(make_app, connect):
                 connection.commit()
         finally:
             stop.set()
-        noise.result()
+        for each in noise:
+            each.result()
 
     found = [event.payload for event in read_all(app, "chat") if event.payload != "noise"]
-    assert found == [[n, which] for n in range(many(50)) for which in "abc"]
+    assert found == [[n, which] for n in range(many(500)) for which in "abc"]
 
 
 def test_a_key_is_stored_once_however_many_publish_it(make_app, connect):
@@ -245,11 +249,11 @@ def test_a_key_is_stored_once_however_many_publish_it(make_app, connect):
     apps[0].migrate()
 
     def publish(n):
-        return [apps[n % 2].events.publish("orders", n, key=f"k{key}") for key in range(20)]
+        return [apps[n % 2].events.publish("orders", n, key=f"k{key}") for key in range(KEYS)]
 
     def borrow():
         connection = connect()
-        for key in range(20):
+        for key in range(KEYS):
             apps[0].events.publish("orders", "posted", key=f"k{key}", connection=connection)
             connection.commit()
 
@@ -259,7 +263,7 @@ def test_a_key_is_stored_once_however_many_publish_it(make_app, connect):
         borrowing.result()
 
     found = read_all(apps[0], "orders")
-    assert Counter(event.key for event in found) == Counter(f"k{key}" for key in range(20))
+    assert Counter(event.key for event in found) == Counter(f"k{key}" for key in range(KEYS))
     for key, told in enumerate(zip(*answers, strict=True)):
         [stored] = [event for event in found if event.key == f"k{key}"]
         assert {event.cursor for event in told} == {stored.cursor}
@@ -365,7 +369,7 @@ class TestOnPostgres:
             app.events.publish(channel, "late", connection=open_one)
 
         def publish(writer):
-            for n in range(25):
+            for n in range(EACH):
                 key = f"{writer}:{n}" if n % 2 else None
                 apps[writer % 2].events.publish("mail" if n % 3 else "chat", [writer, n], key=key)
 
@@ -386,7 +390,7 @@ class TestOnPostgres:
         before = [event.payload for name in ("chat", "mail") for event in read_all(app, name)]
 
         assert open_one.info.transaction_status is TransactionStatus.INTRANS
-        assert len(before) == 2 + 8 * 25 + 1
+        assert len(before) == 2 + 8 * EACH + 1
         assert ("beside" in before, "late" in before) == (True, False)
         open_one.commit()
         for channel in ("chat", "mail"):

@@ -31,6 +31,8 @@ AFTER = {  # the state of a job after each event, by the one before
     ("failed", "job.deleted"): "gone",
 }
 PROGRAMS = ("juggle", "juggle", "work_in_session", "work_in_session")
+JUGGLERS = (0, 1)
+ROUNDS, JOBS = many(8), many(1_000)
 
 
 def events_of(app):
@@ -56,13 +58,17 @@ def test_the_events_are_the_lives_of_the_jobs(start, place, tmp_path):
     with App(url, **needed, **settings) as app:
         app.upkeep.start()
         living = {nth: begin(nth) for nth in range(len(PROGRAMS))}
-        for _ in range(many(8)):
+        for _ in range(ROUNDS):
+            app.jobs.enqueue_many("mail", range(JOBS // ROUNDS), ttr=0.5)
             app.jobs.enqueue_many("mail", range(3), priority=99, ttr=0.5, expires_after=0.01)
             # Not a wait for anything: the instant is the point.
             time.sleep(chance.uniform(0.1, 0.6))
             victim = chance.choice(list(living))
             living[victim].kill_alive()
             living[victim] = begin(victim)
+        for nth in JUGGLERS:  # which enqueue for ever
+            living.pop(nth).kill_alive()
+        wait_until(lambda: not app.jobs.stats().ready, many(60))
         for each in living.values():
             each.kill_alive()
         one_of_each(app)
@@ -75,7 +81,7 @@ def test_the_events_are_the_lives_of_the_jobs(start, place, tmp_path):
             if event.type.startswith("job."):
                 lives[event.payload["id"]].append(event)
         ended = {str(job.id): job for job in all_jobs(app)}
-        assert len(lives) > 3 * many(8)
+        assert len(lives) >= JOBS + 3 * ROUNDS
         assert ended.keys() <= lives.keys()
         for id, life in lives.items():
             check(life, ended.get(id))
