@@ -8,7 +8,7 @@ import { Head } from "../../Layout.tsx";
 import { counts } from "../../parts/live.ts";
 import { NoJobs } from "../../parts/notes.tsx";
 import { useEvery, useSeldom } from "../../parts/seldom.ts";
-import { Backlog, Ended, Failures, Lengths, WorkersNow } from "./cards.tsx";
+import { Backlog, Ended, Failures, Lengths, WorkersNow, useWorkers } from "./cards.tsx";
 import { Findings } from "./Findings.tsx";
 import { ChooseSpan, chosenSpan } from "./range.tsx";
 import { Tiles } from "./Tiles.tsx";
@@ -20,6 +20,7 @@ export function Overview() {
   const series = useAsk((signal) => api.jobs.history({ minutes, step, signal }), [minutes, step]);
   useSeldom(series.again, 5_000);
   useEvery(series.again, 60_000);
+  const workers = useWorkers();
   const known = counts.value;
   const isUnused = known && !(known.pending + known.processing + known.buried + known.cancelled + known.completed + known.failed);
   return (
@@ -28,7 +29,7 @@ export function Overview() {
         <ChooseSpan />
       </Head>
       <Findings />
-      <Tiles counts={counts.value} series={series.value} span={span} at={at} />
+      <Tiles counts={counts.value} workers={workers.value} series={series.value} span={span} at={at} />
       <div class="two">
         <div class="stack">
           {isUnused ? (
@@ -43,7 +44,7 @@ export function Overview() {
         </div>
         <div class="stack">
           <Failures span={span} />
-          <WorkersNow />
+          <WorkersNow asked={workers} />
         </div>
       </div>
     </>

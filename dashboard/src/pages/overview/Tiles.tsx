@@ -3,30 +3,33 @@
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
-import type { History, Stats } from "../../client.ts";
+import type { History, Stats, WorkerOverview } from "../../client.ts";
 import { moment } from "../../parts/charts/Frame.tsx";
 import { stepAt } from "../../parts/charts/scale.ts";
 import { Mark, type Marked } from "../../parts/Mark.tsx";
 import { Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { duration, number, percent } from "../../words.ts";
+import { counted, duration, number, percent } from "../../words.ts";
+import { isSilent } from "../Workers.tsx";
 import type { Span } from "./range.tsx";
 
 type Step = History["items"][number];
 
 interface Given {
   counts: Stats | null;
+  workers: WorkerOverview | undefined;
   series: History | undefined;
   span: Span;
   at: Signal<number | null>;
 }
 
-export function Tiles({ counts, series, span, at }: Given) {
+export function Tiles({ counts, workers, series, span, at }: Given) {
   const then = at.value === null || !series ? null : stepOf(series, at.value);
   const sum = summed(then ? [then] : (series?.items ?? []));
   const now = then ? null : counts;
   const when = then ? `at ${moment(at.value ?? 0, rangeOf(series))}` : span.words;
   const oldest = then ? then.oldestAt : series?.items.at(-1)?.oldestAt;
+  const places = (workers?.items ?? []).reduce((sum, each) => sum + (isSilent(each) ? 0 : (each.concurrency ?? 0)), 0);
   const isKnown = series !== undefined;
   return (
     <section class={`tiles ${then ? "then" : ""}`} aria-label={then ? `Figures ${when}` : "Figures"} data-at={then ? when : undefined}>
@@ -41,7 +44,9 @@ export function Tiles({ counts, series, span, at }: Given) {
       </Tile>
       <Tile of="delayed" query={{ state: "delayed" }} value={now?.delayed} />
       <Tile of="blocked" query={{ state: "blocked" }} value={now?.blocked} />
-      <Tile of="processing" query={{ status: "processing" }} value={now?.processing} />
+      <Tile of="processing" query={{ status: "processing" }} value={now?.processing}>
+        {now && places > 0 && `of ${counted(places, "place")}`}
+      </Tile>
       <Tile of="completed" query={{ status: "completed" }} value={isKnown ? sum.completed : undefined}>
         {when}
       </Tile>

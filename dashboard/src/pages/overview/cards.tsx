@@ -3,7 +3,7 @@
 import type { Signal } from "@preact/signals";
 
 import { type Asked, useAsk } from "../../asking.ts";
-import { type History, type Topic, api } from "../../client.ts";
+import { type History, type Topic, type WorkerOverview, api } from "../../client.ts";
 import { Area } from "../../parts/charts/Area.tsx";
 import { Bars } from "../../parts/charts/Bars.tsx";
 import { HeatMap } from "../../parts/charts/HeatMap.tsx";
@@ -168,9 +168,13 @@ export function Failures({ span, topic }: { span: Span; topic?: string }) {
   );
 }
 
-export function WorkersNow({ topic }: { topic?: string }) {
+export function useWorkers(): Asked<WorkerOverview> {
   const asked = useAsk((signal) => api.workers.overview({ signal }), []);
   useSeldom(asked.again, 5_000);
+  return asked;
+}
+
+export function WorkersNow({ asked, topic }: { asked: Asked<WorkerOverview>; topic?: string }) {
   const all = (asked.value?.items ?? []).filter((each) => topic === undefined || each.topics.includes(topic));
   const silent = all.filter(isSilent).length;
   const live = all.length - silent;

@@ -13,7 +13,7 @@ import { useSeldom } from "../../parts/seldom.ts";
 import { Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
 import { counted, duration, number, plain } from "../../words.ts";
-import { Backlog, Ended, Failures, Lengths, WorkersNow, emptiedIn } from "../overview/cards.tsx";
+import { Backlog, Ended, Failures, Lengths, WorkersNow, emptiedIn, useWorkers } from "../overview/cards.tsx";
 import { ChooseSpan, chosenSpan } from "../overview/range.tsx";
 import { KickFailed, PauseOrResume, Purge, ServedBy } from "./acts.tsx";
 import { figure } from "./Topics.tsx";
@@ -26,6 +26,7 @@ export function Topic({ topic: name = "" }: PageParts) {
   useChanges((topics) => (!topics || topics.has(name)) && asked.again());
   const series = useAsk((signal) => api.jobs.history({ topic: name, minutes, step, signal }), [name, minutes, step]);
   useSeldom(series.again, 5_000);
+  const workers = useWorkers();
   const topic = asked.value;
   return (
     <>
@@ -60,7 +61,7 @@ export function Topic({ topic: name = "" }: PageParts) {
             <div class="stack">
               <Limits of={topic.limits} />
               <Failures span={span} topic={name} />
-              <WorkersNow topic={name} />
+              <WorkersNow asked={workers} topic={name} />
             </div>
           </div>
         </>
