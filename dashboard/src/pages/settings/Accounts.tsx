@@ -149,7 +149,7 @@ function Form({ collection, noun, of, close, done }: { collection: Collection; n
           <Button kind="primary" submits>
             {of ? "Change password" : `Create ${noun}`}
           </Button>
-          <Button onClick={close}>{of ? "Keep it" : "Create none"}</Button>
+          <Button onClick={close}>{of ? "Keep it" : "Cancel"}</Button>
         </div>
       </form>
     </Dialog>

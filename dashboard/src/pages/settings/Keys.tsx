@@ -142,11 +142,11 @@ function Form({ close, done }: { close: () => void; done: (key: CreatedKey) => v
           ))}
         </fieldset>
         <label>
-          Only these topics; without any, all
+          Only these topics; empty for all
           <input name="topics" placeholder="mail, reports" autocomplete="off" />
         </label>
         <label>
-          Only channels that begin so; without any, all but system
+          Only channels that begin so; empty for all but system
           <input name="channels" placeholder="chat:" autocomplete="off" />
         </label>
         <label>
@@ -166,7 +166,7 @@ function Form({ close, done }: { close: () => void; done: (key: CreatedKey) => v
           <Button kind="primary" submits>
             Create API key
           </Button>
-          <Button onClick={close}>Create none</Button>
+          <Button onClick={close}>Cancel</Button>
         </div>
       </form>
     </Dialog>

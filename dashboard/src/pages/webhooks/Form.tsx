@@ -81,7 +81,7 @@ export function Form({ of, close, done }: Given) {
           <Button kind="primary" submits>
             {of ? "Save" : "Create subscription"}
           </Button>
-          <Button onClick={close}>{of ? "Leave it as it is" : "Create none"}</Button>
+          <Button onClick={close}>{of ? "Leave it as it is" : "Cancel"}</Button>
         </div>
       </form>
     </Dialog>
