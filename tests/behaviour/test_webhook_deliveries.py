@@ -8,13 +8,64 @@ from tests.behaviour.webhooks import DONE, FAILED, GONE, SECOND, Webhooks
 from towpath.errors import Conflict, LeaseLost, NotFound
 from towpath.model.deliveries import AttemptOutcome
 from towpath.model.sagas import SagaStatus
+from towpath.operation import Operation
+from towpath.statement import Statement
 from towpath.store import dead_letters, deliveries, sagas, subscriptions
 from towpath.store.deliveries import Line
+
+NAMES = {  # of indexes, and the columns that they begin with
+    "idx_job_saga": "saga_id",
+    "idx_job_status_lease": "status, lease_until",
+    "uniq_job_saga_attempt": "saga_id, attempt_no",
+    "idx_dead_saga": "saga_id",
+    "idx_dead_event": "event_id",
+}
+INDEXES = {
+    "sqlite": "select name, sql from sqlite_master where type = 'index' and sql is not null",
+    "postgres": """
+select relname, pg_get_indexdef(oid) from pg_class
+ where relkind = 'i' and relnamespace = to_regnamespace('{schema}')""",
+}
 
 
 @pytest.fixture
 def hooks(app):
     return Webhooks(app)
+
+
+def test_the_tables_are_those_of_the_document_and_a_view_shows_them_to_people(hooks):
+    """WH-1"""
+    id = hooks.create(waits="[]").id
+    hooks.publish(1)
+    hooks.deliver(FAILED)
+    [saga] = hooks.sagas()
+
+    [job] = hooks.sql(
+        """
+select saga_id, status, lease_until, response_status, error_code, attempt_at is not null, id
+  from towpath.webhook_delivery_jobs"""
+    )
+    assert job[:5] == (saga.id, "Failed", None, 503, "http_503")
+    [letter] = hooks.sql(
+        """
+select saga_id, subscription_id, final_error_code, payload_snapshot, event_id, failed_at, id
+  from towpath.dead_letters"""
+    )
+    assert letter[:4] == (saga.id, id, "http_503", "1")
+    found = hooks.run(Operation("look", lambda: (yield Statement("indexes", INDEXES)())))
+    columns = {name.removeprefix("towpath_"): text.partition("(")[2] for name, text in found}
+    assert {name for name in NAMES if columns[name].startswith(NAMES[name])} == NAMES.keys()
+    [shown] = hooks.sql(
+        """
+select saga_id, subscription_id, channel, url, type, saga, status, attempt_no, response_status,
+       error_code, worker_id, lease_until, attempt_at
+  from towpath.deliveries"""
+    )
+    assert shown[:-1] == (
+        saga.id, id, "orders", "https://example.com/", "order.paid", "DeadLettered", "Failed", 1,
+        503, "http_503", "w", None,
+    )  # fmt: skip
+    assert not isinstance(shown[-1], int)
 
 
 def test_an_event_is_delivered_to_every_subscription_that_wants_it(hooks):
