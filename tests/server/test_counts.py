@@ -1,12 +1,13 @@
 """Counts over HTTP: statistics, throughput, failures by error, run times, topics."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from tests.server.conftest import Web, refused, token_of
 from towpath import App, Limit
-from towpath.server import counts
+from towpath.server import counts, statistics
 
 
 @pytest.fixture
@@ -42,8 +43,25 @@ def test_tabs_show_what_their_lists_hold(web, ask, clock):
     assert (stats["completed"], stats["completedNow"]["count"]) == (1, 0)
 
 
+def test_statistics_that_may_be_old_are_counted_once_for_all_viewers(web, ask, monkeypatch):
+    """L2"""
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(statistics, "time", clock)
+    now = 1_000.0
+    web.app.jobs.enqueue("mail")
+    assert ask("/api/jobs/stats?maxAge=5")["ready"] == 1
+    web.app.jobs.enqueue("mail")
+
+    now += 5
+    assert ask("/api/jobs/stats?maxAge=5")["ready"] == 1
+    assert ask("/api/jobs/stats?maxAge=2")["ready"] == 2
+    assert ask("/api/jobs/stats?maxAge=60")["ready"] == 2
+    assert ask("/api/jobs/stats")["ready"] == 2
+
+
 def test_a_count_beyond_the_bound_says_at_least(web, ask, monkeypatch):
-    monkeypatch.setattr(counts, "MOST_COUNTED", 10)
+    for each in (counts, statistics):
+        monkeypatch.setattr(each, "MOST_COUNTED", 10)
     web.app.jobs.enqueue_many("mail", range(8))
     web.app.jobs.enqueue_many("post", range(3))
 

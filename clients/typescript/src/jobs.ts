@@ -230,8 +230,10 @@ export class Jobs {
     await this.#transport.send("DELETE", path`/api/jobs/${id}`, options);
   }
 
-  stats(options: CallOptions = {}): Promise<Stats> {
-    return this.#transport.get("/api/jobs/stats", options);
+  /** With `maxAge`, counts that are at most so many seconds old will do; many pages share them. */
+  stats(options: CallOptions & { maxAge?: number | undefined } = {}): Promise<Stats> {
+    const { signal, ...query } = options;
+    return this.#transport.get("/api/jobs/stats", { query, signal });
   }
 
   /** Outcomes by the minute, oldest first. */

@@ -398,7 +398,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count all jobs, up to 100,000 of each state; `exact` says whether there are more */
+        /**
+         * Count all jobs, up to 100,000 of each state; `exact` says whether there are more
+         * @description With `maxAge`, counts that are at most so many seconds old will do: many viewers share them.
+         */
         get: operations["stats"];
         put?: never;
         post?: never;
@@ -5794,7 +5797,9 @@ export interface operations {
     };
     stats: {
         parameters: {
-            query?: never;
+            query?: {
+                maxAge?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -21,6 +21,7 @@ export type Changes = ReadonlySet<string> | null;
 const EVERY = 5_000; // milliseconds
 const ALL_EVERY = 60_000; // milliseconds after which the pages of an idle server ask again
 const FIGURES_EVERY = 10_000; // milliseconds between two questions for what the stream does not tell
+const FIGURES_AGE = 5; // seconds that they may be old: so the pages of many viewers share them
 
 const isPaused = signal(false);
 const stream = signal<"opening" | "open" | "none">("opening");
@@ -189,7 +190,10 @@ function askFigures(): void {
   waiting ??= setTimeout(async () => {
     waiting = undefined;
     if (isIdle()) return;
-    await readCounts().catch(() => undefined);
+    const found = await api.jobs.stats({ maxAge: FIGURES_AGE }).catch(() => null);
+    if (!found) return;
+    counts.value = found;
+    sum(); // the stream may have told newer ones
   }, FIGURES_EVERY);
 }
 

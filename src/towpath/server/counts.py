@@ -15,7 +15,6 @@ from towpath.app.checks import STEPS
 from towpath.app.sessions import is_live
 from towpath.model.limits import LimitInUse
 from towpath.model.sessions import RemoteWorker, Session
-from towpath.model.states import State
 from towpath.model.stats import Minute, Rate, TopicStats
 from towpath.server.inputs import Input, Topic
 from towpath.server.outputs import (
@@ -26,20 +25,25 @@ from towpath.server.outputs import (
     JobBriefShown,
     ResponseBody,
     StatsShown,
-    TotalShown,
     brief_shown,
     shown,
 )
 from towpath.server.request import Request
 from towpath.server.routes import Routes
+from towpath.server.statistics import MOST_COUNTED
 
 routes: Final = Routes("jobs")
 topics: Final = Routes("topics")
 
-MOST_COUNTED: Final = 100_000
 LONGEST: Final = 400 * 24 * 60  # minutes
 MOST_SPARSE: Final = 32 * 24 * 60  # minutes, of which those without outcomes may be left out
 PERCENTILES: Final = (50, 95, 99)
+
+
+class StatsWanted(Input):
+    """How old statistics may be."""
+
+    max_age: Annotated[float, Meta(ge=0, le=60)] = 0.0  # seconds
 
 
 class Span(Input):
@@ -187,15 +191,13 @@ class TopicDetailShown(TopicShown):
 
 
 @routes.get("/api/jobs/stats")
-async def stats(request: Request) -> StatsShown:
-    """Count all jobs, up to 100,000 of each state; `exact` says whether there are more."""
+async def stats(request: Request, query: StatsWanted) -> StatsShown:
+    """Count all jobs, up to 100,000 of each state; `exact` says whether there are more.
+
+    With `maxAge`, counts that are at most so many seconds old will do: many viewers share them.
+    """
     request.require("manage")
-    jobs = request.app.jobs
-    counted = await jobs.astats(MOST_COUNTED)
-    completed = await jobs.acount(status=State.COMPLETED)
-    answer = shown(StatsShown, counted)
-    answer.completed_now = TotalShown(count=completed.count, exact=completed.exact)
-    return answer
+    return await request.shared.statistics.of_late(query.max_age)
 
 
 @routes.get("/api/jobs/throughput")

@@ -13,6 +13,7 @@ from towpath.server.live_counts import LiveCounts
 from towpath.server.metrics import Metrics
 from towpath.server.readiness import Readiness
 from towpath.server.request import Request
+from towpath.server.statistics import Statistics
 from towpath.webhooks.running import Deliveries
 from towpath.worker import Worker
 
@@ -27,6 +28,7 @@ class Shared:
         self.noted_workers: dict[str, float] = {}  # when a worker without a session was last stored
         self.readiness = Readiness(app)
         self.checkups = Checkups(app)
+        self.statistics = Statistics(app)
         self.closing = asyncio.Event()  # set: requests stop waiting for jobs
         self.counts = LiveCounts(app)
         self.live: set[object] = set()  # the sessions of WebSockets
