@@ -10,6 +10,7 @@ from typing import Any, Final
 from bench import (
     beanstalkd,
     cycle,
+    dashboard,
     enqueue,
     events,
     http,
@@ -41,6 +42,7 @@ THEMES: Final[dict[str, Callable[[Any, Plan], Iterator[Result]]]] = {
     "rates": rates.measure,
     "http": http.measure,
     "webhooks": webhooks.measure,
+    "dashboard": dashboard.measure,
     "beanstalkd": beanstalkd.measure,
     "peers": peers.measure,
 }
