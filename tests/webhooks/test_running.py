@@ -23,7 +23,8 @@ from towpath.store import deliveries, events, sagas, subscriptions
 from towpath.store.advancing import DELIVERIES
 from towpath.store.event_rows import EventBody
 from towpath.store.events import Append
-from towpath.webhooks import worker
+from towpath.store.subscriptions import SUBSCRIPTIONS
+from towpath.webhooks import router, worker
 from towpath.webhooks.memory import MemoryPoster, MemoryReceiver
 from towpath.webhooks.orchestrator import Orchestrator
 from towpath.webhooks.router import Router
@@ -418,6 +419,37 @@ async def test_prompt_receivers_do_not_wait_until_all_others_had_their_turn(plac
     assert claims.count > 5
     # Four late ones, then six as there was no prompt one, then four beside the prompt one.
     assert "prompt" in [each.payload for each in poster.requests][:15]
+
+
+class SlowClock:
+    """An app in a role, each of whose operations takes a minute by a clock of its own."""
+
+    def __init__(self, acting):
+        self._acting = acting
+        self.seconds = 0.0
+
+    def monotonic(self):
+        return self.seconds
+
+    async def arun(self, operation):
+        self.seconds += 60
+        return await self._acting.arun(operation)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@in_loop
+async def test_the_router_looks_again_soon_although_its_last_look_took_long(place, monkeypatch):
+    """A new subscription may ring together with the safety net, and is then known to no ring."""
+    url, needed = place
+    async with App(url, **needed) as app:
+        slow = SlowClock(app.acting(Role.ROUTER))
+        monkeypatch.setattr(router, "time", slow)
+        asked = Router(slow)
+        with app.acting(Role.ROUTER).hear() as ringing:
+            assert await asked.round({ANYTHING}, ringing) is None
+            pause = await asked.round({ANYTHING, SUBSCRIPTIONS}, ringing)
+
+    assert pause == router.LONGEST
 
 
 @in_loop

@@ -24,6 +24,7 @@ log: Final = logging.getLogger("towpath")
 
 CHANNEL: Final = "channel"  # the kind of wakeup of a publish
 SHARE: Final = 100  # a look at all channels is followed by so many times its duration without one
+LONGEST: Final = 5.0  # seconds without a look: one that had to wait for a lock was no long one
 
 _selection: Final = lru_cache(10_000)(Selection)
 
@@ -55,7 +56,7 @@ class Router(Part):
             moved |= await self._look(ringing)
             self._is_unsure = False
             ended = time.monotonic()
-            self._looks_at = ended + SHARE * (ended - began)
+            self._looks_at = ended + min(SHARE * (ended - began), LONGEST)
         self._left = {channel for channel in sorted(moved) if await self._route(channel)}
         if self._left:
             return 0
