@@ -377,7 +377,8 @@ def test_a_worker_lets_its_tables_be_made_however_long_that_takes(postgres, post
             wait_until(lambda: worker.sick)
             in_line = _in_line(watching)
             assert in_line
-            wait_until(lambda: "for 2 s" in worker.sick)  # in which it would reconnect four times
+            # In which it would reconnect four times. A pause of this process begins a new count.
+            wait_until(lambda: "for 2 s" in (worker.sick or ""))
             assert _in_line(watching) == in_line
             other.commit()
             assert note.enqueue(1).result(20) == 1
