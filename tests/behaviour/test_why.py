@@ -219,9 +219,7 @@ def test_a_failed_job_says_its_error_and_how_many_failed_alike(app):
 
     reason = why(app, jobs[0], "failed")
 
-    assert reason.message == (
-        "It failed for good: 1 of at most 1 try failed, with: SMTP: refused."
-    )
+    assert reason.message == ("It failed for good: 1 of at most 1 try failed, with: SMTP: refused.")
     assert labels(reason) == ["Re-queue", "Delete"]
     assert reason.at == app.jobs.get(jobs[0]).finished_at
     alike = "2 other failed jobs of topic mail have the same error."
