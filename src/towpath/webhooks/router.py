@@ -24,7 +24,7 @@ log: Final = logging.getLogger("towpath")
 
 CHANNEL: Final = "channel"  # the kind of wakeup of a publish
 SHARE: Final = 100  # a look at all channels is followed by so many times its duration without one
-LONGEST: Final = 5.0  # seconds without a look: one that had to wait for a lock was no long one
+LONGEST: Final = 5.0  # seconds without a look
 
 _selection: Final = lru_cache(10_000)(Selection)
 
@@ -42,6 +42,7 @@ class Router(Part):
         self._known: set[str] = set()  # channels with subscriptions
         self._failed: set[str] = set()  # channels whose error was logged
         self._looks_at = 0.0  # not sooner, unless there are new subscriptions
+        self._took = 0.0  # seconds, the last look at all channels
         self._is_unsure = False  # any channel may have moved
 
     async def round(self, rung: set[Wakeup], ringing: Ringing) -> float | None:
@@ -56,7 +57,9 @@ class Router(Part):
             moved |= await self._look(ringing)
             self._is_unsure = False
             ended = time.monotonic()
-            self._looks_at = ended + min(SHARE * (ended - began), LONGEST)
+            # Of two looks the quicker one counts: the other may have waited for a lock.
+            took, self._took = self._took, ended - began
+            self._looks_at = ended + min(SHARE * min(took, self._took), LONGEST)
         self._left = {channel for channel in sorted(moved) if await self._route(channel)}
         if self._left:
             return 0
