@@ -124,6 +124,22 @@ def test_an_id_or_a_number_alone_finds_that_job(web, ask):
     assert payloads(ask("text=987654321")) == []
 
 
+def test_the_id_or_number_of_a_job_of_another_topic_opens_it_to_no_caller(web, ada):
+    """US9-3"""
+    secret = web.app.jobs.enqueue("payroll", "secret")
+    own = web.app.jobs.enqueue("mail", "own")
+    web.app.access.set(topics={"mail": {"manage_rule": "@request.auth.id != ''"}})
+    key = web.app.keys.create("mail", scopes=["manage"], topics=["mail"])[1]
+
+    for caller in (ada, key):
+        for name in (secret.id, secret.seq):
+            for brief in ("true", "false"):
+                said = web.get(f"/api/jobs?topic=mail&text={name}&brief={brief}", as_=caller)
+                assert (said.status_code, said.json()["items"]) == (200, [])
+        said = web.get(f"/api/jobs?topic=mail&text={own.seq}", as_=caller)
+        assert payloads(said.json()) == ["own"]
+
+
 def test_jobs_are_listed_by_their_ids(web, ask):
     made = web.app.jobs.enqueue_many("mail", range(3))
     ids = f"{made[0].id},{made[2].id},00000000-0000-7000-8000-000000000000"
