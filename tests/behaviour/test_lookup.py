@@ -79,13 +79,16 @@ def test_jobs_are_listed_by_topic_key_and_text(app):
 
 
 def test_jobs_are_listed_by_the_worker_that_has_them(app):
-    app.jobs.enqueue_many("mail", ["by session", "by name", "waits"])
+    app.jobs.enqueue("mail", "by session", key="k")
+    app.jobs.enqueue_many("mail", ["by name", "waits"])
     app.jobs.reserve("mail", session=app.sessions.start("web-1"))
     app.jobs.reserve("mail", worker="web-2")
 
     assert names(app.jobs.list(worker="web-1")) == ["by session"]
     assert names(app.jobs.list(worker="web-2", status="processing")) == ["by name"]
     assert app.jobs.list(worker="web-1", topic="post") == []
+    assert names(app.jobs.list(worker="web-1", key="k")) == ["by session"]
+    assert app.jobs.list(worker="web-2", key="k") == []
     assert app.jobs.page(worker="web-1", counts=True).total == Total(1, exact=True)
     with pytest.raises(Invalid, match="leave out `worker`"):
         app.jobs.list(worker="web-1", status="failed")

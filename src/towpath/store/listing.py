@@ -338,7 +338,7 @@ def _begin(page: Page) -> Steps[Walk]:
     if page.order is Order.NEXT:
         found = yield from _line(page)
         return replace(walk, found=found, looked=len(found), ended=True)
-    if page.key is not None:
+    if page.key is not None and page.worker is None:
         [number] = yield from sql.count_keyed(topic=page.topic, key=page.key, most=FEW + 1)
         if number <= FEW:
             return replace(walk, source=sql.look_keyed)
