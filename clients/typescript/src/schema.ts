@@ -348,7 +348,7 @@ export interface paths {
         put?: never;
         /**
          * Requeue, kick, cancel or delete many jobs, after a delay in which it can be stopped
-         * @description It covers jobs up to the number `upTo`. Upkeep carries it out, 1,000 jobs at a time. A job that is refused stays as it is, and is reported.
+         * @description It covers jobs up to the number `upTo`. Upkeep carries it out, 100 jobs at a time. A job that is refused stays as it is, and is reported.
          */
         post: operations["begin_bulk"];
         delete?: never;

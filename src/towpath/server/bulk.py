@@ -85,8 +85,8 @@ async def preview_bulk(request: Request, body: BulkQuestion) -> BulkPreviewShown
 async def begin_bulk(request: Request, body: BulkInput) -> BulkShown:
     """Requeue, kick, cancel or delete many jobs, after a delay in which it can be stopped.
 
-    It covers jobs up to the number `upTo`. Upkeep carries it out, 1,000 jobs at a time. A job that
-    is refused stays as it is, and is reported.
+    It covers jobs up to the number `upTo`. Upkeep carries it out, 100 jobs at a time. A job that is
+    refused stays as it is, and is reported.
     """
     request.require_superuser()
     bulk = await request.app.bulk.abegin(
