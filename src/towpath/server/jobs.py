@@ -6,8 +6,6 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final, cast
 from uuid import UUID
 
-import msgspec
-
 from towpath.app.checks import EnqueueOptions
 from towpath.errors import Invalid, NotFound
 from towpath.model.channels import stream_of
@@ -37,7 +35,7 @@ from towpath.server.outputs import (
     outlined,
     stream_shown,
 )
-from towpath.server.request import Request
+from towpath.server.request import Request, decoded
 from towpath.server.routes import Answer, Routes
 
 routes: Final = Routes("jobs")
@@ -93,7 +91,7 @@ async def enqueue_many(request: Request, body: NewJobs) -> Items[JobShown]:
     if b"idempotency-key" in request.headers:
         msg = "`Idempotency-Key` works for one job only; give each job an `id`"
         raise Invalid(msg)
-    bodies: list[object] = msgspec.json.decode(request.body)["jobs"] if request.is_ruled else []
+    bodies = cast("Any", decoded(request.body))["jobs"] if request.is_ruled else []
     turns = Turns()
     for nth, new in enumerate(body.jobs):
         _require_enqueue(request, new, bodies[nth] if bodies else None)

@@ -382,8 +382,8 @@ class Request:
         try:
             names = self.names_of(topic, job, body, channel, subscription)
             return rule.allows(names, datetime.now(UTC))
-        except RecursionError:
-            return False  # a payload that can be stored, but is nested too deeply for a rule
+        except (RecursionError, ValueError):
+            return False  # a payload that can be stored, but not be read by a rule
 
     def names_of(
         self,
@@ -398,7 +398,7 @@ class Request:
         if job is not None:
             return Names(request=request, job=partial(_job_fields, job), channel=channel)
         if body is not None:
-            new = _with_arguments(cast("dict[str, Any]", _json(body)))  # named as in a job
+            new = _with_arguments(cast("dict[str, Any]", decoded(body)))  # named as in a job
             return Names(request={**request, "body": new}, job=new)
         return Names(
             request=request, job={"topic": topic}, channel=channel, subscription=subscription
@@ -409,7 +409,7 @@ class Request:
         if self._rule_fields is None:
             self._rule_fields = {
                 "auth": self.caller.auth,
-                "body": _json(self.body),
+                "body": decoded(self.body),
                 "query": dict(query_of(self.scope)),
                 "headers": {
                     str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
@@ -492,10 +492,14 @@ def login_required() -> Refusal:
     return Refusal(401, "login_required", message, headers={"www-authenticate": "Bearer"})
 
 
-def _json(body: object) -> object:
-    if isinstance(body, bytes):
+def decoded(body: object) -> object:
+    """Return a body as rules see it; refuse a number that is too large to be seen."""
+    if not isinstance(body, bytes):
+        return body
+    try:
         return msgspec.json.decode(body) if body else None
-    return body
+    except ValueError as error:
+        raise Refusal(400, "bad_json", f"the body cannot be read: {error}") from None
 
 
 def _job_fields(job: Job) -> dict[str, Any]:

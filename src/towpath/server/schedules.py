@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -34,7 +34,7 @@ from towpath.server.outputs import (
     shown,
     stored,
 )
-from towpath.server.request import Request
+from towpath.server.request import Request, decoded
 from towpath.server.routes import PLAIN, Answer, Routes
 
 routes: Final = Routes("schedules")
@@ -166,7 +166,7 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
         body.payload = stored(before.body, before.encoding)
         body.encoding = encoding_shown(before.encoding)
         kept = {"payload": msgspec.json.decode(body.payload), "encoding": body.encoding}
-        wanted = {**msgspec.json.decode(request.body), **kept}
+        wanted = {**cast("Any", decoded(request.body)), **kept}
     # The schedule will enqueue on the caller's behalf.
     request.require_enqueue(body.topic, wanted)
     changed = await request.app.schedules.aset(
