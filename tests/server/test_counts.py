@@ -59,6 +59,23 @@ def test_statistics_that_may_be_old_are_counted_once_for_all_viewers(web, ask, m
     assert ask("/api/jobs/stats")["ready"] == 2
 
 
+def test_viewers_that_wait_for_a_long_count_share_it(quick_web, loop, monkeypatch):
+    """L2"""
+    monkeypatch.setattr(statistics, "time", SimpleNamespace(monotonic=lambda: now))
+    now = 1_000.0
+    shared = quick_web.api.shared.statistics
+
+    async def pass_time():
+        nonlocal now
+        now += 10
+
+    async def ask():
+        return await asyncio.gather(shared.of_late(5), shared.of_late(5), pass_time())
+
+    first, second, _ = asyncio.run_coroutine_threadsafe(ask(), loop).result(30)
+    assert first is second
+
+
 def test_a_count_beyond_the_bound_says_at_least(web, ask, monkeypatch):
     for each in (counts, statistics):
         monkeypatch.setattr(each, "MOST_COUNTED", 10)

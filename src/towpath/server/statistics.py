@@ -23,10 +23,10 @@ class Statistics:
         """Return statistics that are at most so many seconds old."""
         if not most:
             return await self._counted()
+        asked = time.monotonic()  # a wait for a long count must not lead to the next one
         async with self._lock:
-            now = time.monotonic()
-            if self._last is None or now - self._last[0] > most:
-                self._last = now, await self._counted()
+            if self._last is None or asked - self._last[0] > most:
+                self._last = time.monotonic(), await self._counted()
             return self._last[1]
 
     async def _counted(self) -> StatsShown:
