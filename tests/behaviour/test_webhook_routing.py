@@ -157,6 +157,8 @@ def test_the_router_s_place_belongs_to_towpath(hooks):
     hooks.create()
     with pytest.raises(Invalid, match="belong to Towpath"):
         hooks.app.events.forget_consumer("orders", "towpath.webhooks")
+    [router] = hooks.app.events.consumers("orders")
+    assert hooks.app.events.consumers("orders", after=router.name) == []
 
 
 def test_a_channel_without_subscriptions_has_no_router(hooks):

@@ -272,7 +272,7 @@ class Events:
     ) -> list[Consumer]:
         """List the consumers of a channel and their lags, by name, from behind a name on."""
         if after:
-            checked_consumer(after)
+            checked_consumer(after, also_own=True)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         ttl = microseconds(self._app.settings.consumer_ttl)
         return await self._app.arun(
@@ -601,7 +601,7 @@ class Events:
     def consumers(self, channel: str, *, after: str = "", limit: int = 100) -> list[Consumer]:
         """List the consumers of a channel and their lags, by name, from behind a name on."""
         if after:
-            checked_consumer(after)
+            checked_consumer(after, also_own=True)
         most = min(at_least_one(limit, "limit"), MOST_PAGE)
         ttl = microseconds(self._app.settings.consumer_ttl)
         return self._app.run(consumers.list_consumers(checked_channel(channel), after, most, ttl))

@@ -40,15 +40,15 @@ class Consumer(Struct, frozen=True, kw_only=True):
     owner: str | None  # the caller of the HTTP API that made it; None: only managers use it
 
 
-def checked_consumer(name: Any) -> str:
-    """Return the name of a consumer; raise Invalid if it cannot be one."""
+def checked_consumer(name: Any, *, also_own: bool = False) -> str:
+    """Return the name of a consumer; raise Invalid if it cannot be one, or is Towpath's own."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         msg = (
             f"{name!r} is not a valid consumer; use 1 to 200 letters, digits, "
             "underscores, hyphens, dots and colons"
         )
         raise Invalid(msg)
-    if name.startswith(OWN):
+    if name.startswith(OWN) and not also_own:
         msg = f"{name!r} is not a valid consumer; names that begin with {OWN} belong to Towpath"
         raise Invalid(msg)
     return name
