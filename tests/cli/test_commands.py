@@ -577,6 +577,7 @@ def test_an_error_is_one_line_on_stderr_or_json(towpath, app):
     done = towpath("jobs", "list", "--status", "great", "--json", code=2)
     assert json.loads(done.stderr)["code"] == "usage"
     assert all(status in done.stderr for status in (*Status, *State))
+    assert "Status." not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ MOST_HEADERS: Final = 8_000  # characters of all names and values
 MOST_PAGE: Final = 1_000
 NO_TIMEOUT: Final = 10.0**9  # seconds
 
-STATUSES: Final[Mapping[str, Status | State]] = {each: each for each in (*Status, *State)}
+STATUSES: Final[Mapping[str, Status | State]] = {str(each): each for each in (*Status, *State)}
 """What a list of jobs can be filtered by; a status and a state of one name are the same jobs."""
 
 STEPS: Final = (60, 300, 900, 3_600, 21_600, 86_400)
