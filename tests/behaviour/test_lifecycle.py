@@ -188,7 +188,7 @@ def test_the_death_of_a_worker_and_what_becomes_of_its_jobs(told, clock):
     told.upkeep.run()
     silence(told, clock, 30)
 
-    worker = {"worker": "w1", "session": session, "topics": ["mail"]}
+    worker = {"worker": "w1", "session": str(session), "topics": ["mail"]}
     assert said(told, "worker.started") == said(told, "worker.died") == worker
     assert types(told, first.job)[-1] == "job.failed"
     assert said(told, "job.failed")["kind"] == "crash"

@@ -141,7 +141,7 @@ def start(session: int, worker: str, topics: Sequence[str], place: WorkerPlace) 
 
     def steps() -> Steps[int]:
         if (yield from sql.start(session=session, worker=worker, topics=list(topics), about=about)):
-            fields = {"worker": worker, "session": session, "topics": topics}
+            fields = {"worker": worker, "session": str(session), "topics": topics}
             yield from lifecycle.post([LifecycleEvent("worker.started", fields)])
         return session
 
@@ -332,7 +332,7 @@ def _ended(session: int, beats: int | None, type: str) -> Steps[list[EndedSessio
     """End a session, unless it has beaten since; return it if it was there."""
     found = yield from sql.end_session(session=session, beats=beats)
     fields = [
-        {"worker": each.worker, "session": session, "topics": _topics.decode(each.topics)}
+        {"worker": each.worker, "session": str(session), "topics": _topics.decode(each.topics)}
         for each in found
     ]
     yield from lifecycle.post([LifecycleEvent(type, each) for each in fields])
