@@ -7,6 +7,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
+from tests.server.conftest import PASSWORD
 from towpath import App
 from towpath.server import Api
 from towpath.server.prefix import Prefixed
@@ -126,15 +127,18 @@ def test_a_page_of_another_site_follows_a_channel_by_a_pass(app):
 
 
 @pytest.mark.parametrize("path", ["", "/queue"], ids=["strips", "keeps"])
-def test_a_proxy_strips_the_prefix_or_keeps_it(app, key, path):
+def test_a_proxy_strips_the_prefix_or_keeps_it(app, key, path, quick_passwords):
     """S4"""
-    page, unknown, document, stored, escaped = asked(
+    app.accounts.create("users", "ada@example.org", PASSWORD)
+    login = {"identity": "ada@example.org", "password": PASSWORD, "cookie": True}
+    page, unknown, document, stored, escaped, logged_in = asked(
         Prefixed(Api(app), "/queue"),
         ("GET", f"{path}/jobs", {"headers": {"accept": "text/html"}}),
         ("GET", f"{path}/queued", {"headers": {"accept": "text/html"}}),
         ("GET", f"{path}/api/openapi.json", {}),
         ("POST", f"{path}/api/jobs/enqueue", {"headers": key, "json": {"topic": "mail"}}),
         ("GET", f"{path}/api/schedules/a%2Fb", {"headers": key}),
+        ("POST", f"{path}/api/collections/users/auth-with-password", {"json": login}),
     )
 
     assert (page.status_code, unknown.status_code) == (200, 404)
@@ -142,3 +146,4 @@ def test_a_proxy_strips_the_prefix_or_keeps_it(app, key, path):
     assert document.json()["servers"] == [{"url": "/queue"}]
     assert stored.status_code == 201
     assert "'a/b'" in escaped.json()["message"]
+    assert "; Path=/queue;" in logged_in.headers["set-cookie"]

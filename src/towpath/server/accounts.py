@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -266,7 +267,9 @@ def logged_in(
 
 def _cookie(request: Request, token: str, seconds: int) -> tuple[bytes, bytes]:
     secure = "; Secure" if request.scope["scheme"] == "https" else ""
-    text = f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path=/; Max-Age={seconds}{secure}"
+    # Of two servers at one host, each below its own path, none gets the cookie of the other.
+    path = quote(request.scope.get("root_path", "")) or "/"
+    text = f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path={path}; Max-Age={seconds}{secure}"
     return b"set-cookie", text.encode()
 
 
