@@ -118,7 +118,7 @@ def outdated(schema: str) -> Operation[list[str]]:
     """Name the roles that are there and have not all rights of this version."""
 
     def steps() -> Steps[list[str]]:
-        return (yield from sql.outdated(list(_rights(schema))))
+        return (yield from sql.outdated(list(_rights(schema)), schema=schema))
 
     return Operation("outdated_roles", steps, Mode.READ, autocommit=True)
 
