@@ -1,6 +1,7 @@
 """The app of a command: opened by a URL, or imported from the user's module."""
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -173,10 +174,14 @@ def duration(text: str) -> float | str:
 
 def instant(text: str) -> datetime:
     """Read an instant: in ISO 8601, local without an offset, or how long ago, such as 1h."""
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        return datetime.now(UTC) - timedelta(microseconds=microseconds(duration(text)))
+    try:
+        ago = microseconds(duration(text))
+    except argparse.ArgumentTypeError:
+        msg = f"{text!r} is no instant; give 2026-01-31T12:00, or how long ago, such as 1h"
+        raise argparse.ArgumentTypeError(msg) from None
+    return datetime.now(UTC) - timedelta(microseconds=ago)
 
 
 def _imported(name: str) -> Any:
