@@ -196,6 +196,8 @@ def test_a_wrong_field_among_many_jobs_is_named(web):
     said = send(web, json.dumps({"jobs": [{"topic": "a"}, {"topic": "a", "color": 1}]}), BULK)
 
     assert said.json()["details"] == {"field": "jobs[1].color"}
+    said = send(web, json.dumps({"job": []}), BULK)
+    assert said.json()["message"] == "job: unknown field; known fields: jobs"
 
 
 TAKES_FIELDS = [

@@ -100,7 +100,7 @@ async def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
             _refuse_duplicates(body)
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, decoder.type) from None
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "bad_json", f"the body is not JSON: {_reason(error)}") from None
 
@@ -131,13 +131,14 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _invalid(error: msgspec.ValidationError) -> Refusal:
+def _invalid(error: msgspec.ValidationError, kind: object) -> Refusal:
     """Return a refusal that names the field and what is wrong with it."""
     text, _, at = str(error).partition(" - at `$")
     where = at.strip("`.")
     if unknown := _UNKNOWN.match(text):
+        known = () if where else getattr(kind, "__struct_encode_fields__", ())
         where = f"{where}.{unknown[1]}".strip(".")
-        text = "unknown field"
+        text = f"unknown field; known fields: {', '.join(known)}" if known else "unknown field"
     message = f"{where}: {text}" if where else text
     return Refusal(400, "invalid", message, details={"field": where or None})
 
@@ -183,7 +184,7 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
     try:
         return msgspec.convert(named, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind) from None
 
 
 FORMS: Final = (
