@@ -362,7 +362,7 @@ def test_a_completed_saga_is_sent_again_if_that_is_confirmed(hooks):
     hooks.create()
     hooks.publish("x")
     [first] = hooks.deliver()
-    with pytest.raises(Conflict, match="confirm=True"):
+    with pytest.raises(Conflict, match="pass `confirm`"):
         hooks.run(sagas.resend(first.saga, confirm=False))
 
     new = hooks.run(sagas.resend(first.saga, confirm=True))

@@ -43,7 +43,9 @@ def test_only_https_is_called(scheme):
 
 def test_http_needs_to_be_allowed():
     """Check 1."""
-    with pytest.raises(InvalidTarget, match="must begin with https://, not http://"):
+    with pytest.raises(
+        InvalidTarget, match="must begin with https://, not http://; the setting `webhook_http`"
+    ):
         TargetUrl.parse("http://example.com/")
     assert TargetUrl.parse("http://example.com:80/", allow_http=True).url == "http://example.com/"
 

@@ -78,7 +78,8 @@ class TargetUrl:
         scheme = match["scheme"].lower()
         if scheme not in PORTS or (scheme == "http" and not allow_http):
             allowed = "https:// or http://" if allow_http else "https://"
-            raise _refused(f"it must begin with {allowed}, not {scheme[:20]}://")
+            way = "" if scheme not in PORTS else "; the setting `webhook_http` allows that"
+            raise _refused(f"it must begin with {allowed}, not {scheme[:20]}://{way}")
         port = int(match["port"] or PORTS[scheme])
         if port > MOST_PORT:
             raise _refused(f"there is no port {port}")

@@ -229,7 +229,7 @@ def _check_resend(old: Saga, *, confirm: bool) -> Steps[None]:
         msg = f"saga {old.id} has a dead letter; requeue that"
         raise Conflict(msg)
     if old.status is SagaStatus.COMPLETED and not confirm:
-        msg = f"saga {old.id} was delivered; pass confirm=True to deliver its event once more"
+        msg = f"saga {old.id} was delivered; pass `confirm` to deliver its event once more"
         raise Conflict(msg)
     target = yield from sql.target(subscription=old.subscription)
     if not target or target[0].deleted:
