@@ -74,6 +74,7 @@ def test_a_subscription_is_made_shown_and_changed(app, hooks, told):
     found = app.webhooks.get(made.id)
     assert (found.pace, found.ordered, found.waits) == (None, False, [])
     shown = hooks("show", made.id).stdout
+    assert shown.startswith("subscription")
     assert "https://new.example/" in shown
     assert "a shop" in shown
     assert told("show", made.id)["health"]["waiting"] == 0
@@ -145,7 +146,7 @@ def test_deliveries_are_made_again_by_a_job(app, hooks, told, receiver):
 
     assert told("replay", id, "--preview") == {"subscription": id, "count": 1, "job": None}
     asked = ("--status", "Completed", "--types", "order.*", "--rate", "100/s")
-    assert "1 deliveries" in hooks("replay", id, *asked, "--preview").stdout
+    assert "1 delivery of" in hooks("replay", id, *asked, "--preview").stdout
     times = ("--since", "2100-01-01T00:00:00Z", "--until", "2200-01-01")
     assert told("replay", id, *asked, *times, "--preview")["count"] == 0
     job = told("replay", id, *asked)["job"]

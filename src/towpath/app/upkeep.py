@@ -387,7 +387,8 @@ class Upkeep:
         settled: list[Settled] = self._do(sessions.bury_session(session, known.beats)) or []
         if settled:  # otherwise it had none, or another process was first
             worker = next((each.worker for each in listed if each.session == session), "?")
-            log.info("took back %d jobs of worker %s, which was silent", len(settled), worker)
+            jobs = "1 job" if len(settled) == 1 else f"{len(settled):,} jobs"
+            log.info("took back %s of worker %s, which was silent", jobs, worker)
 
     def _probed(self, seen: dict[int, SeenSession], now: int, long: int) -> dict[int, SeenSession]:
         """Probe whether the sessions that are silent for long could have written a beat."""

@@ -105,7 +105,11 @@ class Table:
                 excess -= 1
                 widths[widest] -= 1
             grid = table.Table(
-                box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0)
+                box=None,
+                pad_edge=False,
+                header_style="bold",
+                padding=(0, gap, 0, 0),
+                show_header=bool("".join(self._columns).strip()),
             )
             for name, alignment in self._columns.items():
                 grid.add_column(Text(name), justify=alignment, no_wrap=True)

@@ -282,13 +282,17 @@ def replay(given: argparse.Namespace) -> None:
     with open_app(given) as app:
         if given.preview:
             count, job = app.webhooks.preview(given.id, **asked), None
-            line = f"{count:,} deliveries of subscription {given.id} would be made again"
+            line = f"{_deliveries(count)} of subscription {given.id} would be made again"
         else:
             job = app.webhooks.replay(given.id, **asked)
             count = job.payload["count"]
-            line = f"job {job.id} makes {count:,} deliveries of subscription {given.id} again"
+            line = f"job {job.id} makes {_deliveries(count)} of subscription {given.id} again"
     document = {"subscription": given.id, "count": count, "job": job and job.id}
     Output(as_json=given.json).show(document, lambda: [text(line)])
+
+
+def _deliveries(count: int) -> str:
+    return "1 delivery" if count == 1 else f"{count:,} deliveries"
 
 
 def _or_dash(value: datetime | str | int | None) -> object:
