@@ -5,8 +5,7 @@ import type { ChannelEvent } from "../../client.ts";
 /** JSON text of a payload, as it is stored if that is known; bytes are shown as text where they are text. */
 export function textOf(event: Pick<ChannelEvent, "payload"> & { payloadText?: string }): string {
   const { payload, payloadText } = event;
-  if (payloadText !== undefined) return payloadText;
-  if (!(payload instanceof Uint8Array)) return JSON.stringify(payload) ?? "null";
+  if (!(payload instanceof Uint8Array)) return payloadText ?? JSON.stringify(payload) ?? "null";
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(payload);
   } catch {

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { decoded } from "../../../../clients/typescript/src/payloads.ts";
+import { textOf } from "../../../../dashboard/src/pages/channels/exact.ts";
 import { AT_ONCE, type Node, openAtFirst, parsed, withTexts } from "../../../../dashboard/src/parts/json.ts";
 
 /** The text of every leaf and name, in order. */
@@ -77,4 +79,11 @@ test("events carry the text of their payloads, in frames and in pages", () => {
     assert.deepEqual((events.items ?? events).map(({ payloadText }) => payloadText), texts);
   }
   assert.deepEqual(withTexts('{"bye": {"after": 1.0}}'), { bye: { after: 1 } });
+});
+
+test("bytes of an event are shown as their text, not as JSON", () => {
+  const frame = '{"events": [{"payload": "a\\nb", "encoding": "text"}, {"payload": "YQpi", "encoding": "base64"}, {"payload": 1.10, "encoding": "json"}]}';
+  const { events } = withTexts(frame) as { events: { payload: unknown; encoding: string }[] };
+
+  assert.deepEqual(events.map((event) => textOf(decoded(event))), ["a\nb", "a\nb", "1.10"]);
 });
