@@ -1,4 +1,4 @@
-"""The statistics of all jobs: counted once for all viewers to whom older ones will do."""
+"""The statistics of all jobs: counted once for all viewers that accept older ones."""
 
 import asyncio
 import time

@@ -150,7 +150,7 @@ class Page(Struct, frozen=True, kw_only=True):
     key: str | None = None
     text: str | None = None  # in the payload, the key or the last error
     error: str | None = None  # in the last error
-    worker: str | None = None  # the name of the one that has it now
+    worker: str | None = None  # the name of the worker that has it now
     since: int | None = None  # enqueued then or later
     until: int | None = None  # enqueued before
     ids: Sequence[UUID] | None = None  # these jobs, whatever else is asked

@@ -24,7 +24,7 @@ export interface Filters {
   key: string | undefined;
   text: string | undefined;
   error: string | undefined;
-  /** The name of the one that runs them now. */
+  /** The name of the worker that runs them now. */
   worker: string | undefined;
   /** The name of a span, or `between` with `since` and `until`. */
   created: string | undefined;
