@@ -368,13 +368,16 @@ def test_a_number_that_is_too_large_for_rules_is_refused_and_breaks_no_list(quic
     web = quick_web
     ada = token_of(web.app, "users", "ada@example.org")
     web.app.access.set(access_rule="@request.auth.id != '' && @job.payload.x != 1")
-    web.app.jobs.enqueue("mail", {"x": msgspec.Raw(b"1e400")})
+    stored = web.app.jobs.enqueue("mail", {"x": msgspec.Raw(b"1e400")})
     job, headers = '{"topic": "mail", "payload": 1e400}', {"content-type": "application/json"}
 
     for path, body in ((JOB, job), ("/api/jobs/enqueue-many", f'{{"jobs": [{job}]}}')):
         said = web.post(path, content=body, headers=headers, as_=ada)
         assert refused(said) == (400, "bad_json")
     assert web.get("/api/jobs", as_=ada).json()["items"] == []
+    root = token_of(web.app, "_superusers", "root@example.org")
+    asked = {"verb": "manage", "job": str(stored.id), "as": {"auth": {"id": "ada"}}}
+    assert "too large a number" in web.post("/api/access/try", asked, as_=root).json()["why"]
 
 
 def test_a_payload_that_is_too_deep_for_rules_is_hidden_and_breaks_no_list(quick_web):

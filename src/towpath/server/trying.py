@@ -231,8 +231,8 @@ def _decided(request: Request, deciding: DecidingRule, rule: Rule, names: Names)
     now = datetime.now(UTC)
     try:
         allowed, parts = rule.allows(names, now), rule.explain(names, now)
-    except RecursionError:
-        why = "the payload is nested too deeply for a rule"
+    except (RecursionError, ValueError):
+        why = "no rule can read the payload: it is nested too deeply, or has too large a number"
         return AccessAnswer(allowed=False, why=why, rule=deciding, parts=[])
     why = f"{named} allows it"
     if not allowed:
