@@ -109,7 +109,7 @@ class Reader:
         return ReadFrom(self.channel, cursor, *bounds)
 
     def page_of(self, found: Found) -> EventPage:
-        """Return the page that was found; if the job was deleted before it said anything, its last."""
+        """Return the page that was found, or the end of a job that was deleted before it spoke."""
         at = self.cursor if self._has_read and self.channel.startswith(JOB) else None
         if at is None or not isinstance(found.page, NotFound):
             return answered(found.page)
