@@ -364,6 +364,26 @@ def test_who_may_see_no_job_has_none_wait_for_another(web):
         assert refused(said) == NOT_YOU
 
 
+def test_a_topic_that_is_closed_to_a_user_is_in_no_answer_about_all_topics(web, ada):
+    """US9-3"""
+    any_user = "@request.auth.id != ''"
+    web.app.access.set(manage_rule=any_user, topics={"secret": {"manage_rule": ""}})
+    for topic in ("secret", "mail"):
+        web.app.jobs.enqueue(topic, max_retries=1)
+        web.app.jobs.fail(*web.app.jobs.reserve(topic), f"no {topic}")
+        web.app.jobs.enqueue_many(topic, [f"{topic} by session", f"{topic} by nobody"])
+        session = web.app.sessions.start("w", ["secret", "mail"])
+        web.app.jobs.reserve(topic, session=session)
+        web.app.jobs.reserve(topic)
+
+    for path in (
+        "/api/workers", "/api/failures?minutes=60", "/api/topics", "/api/jobs",
+        "/api/jobs/throughput?minutes=5&by=topic",
+    ):  # fmt: skip
+        said = web.get(path, as_=ada).text
+        assert ("secret" in said, "mail" in said) == (False, True), path
+
+
 def test_a_number_that_is_too_large_for_rules_is_refused_and_breaks_no_list(quick_web):
     web = quick_web
     ada = token_of(web.app, "users", "ada@example.org")

@@ -420,7 +420,7 @@ export interface paths {
         };
         /**
          * Count the outcomes of the last minutes
-         * @description Without `step`, minutes without any are left out, up to 32 days back. With it, each step is there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic.
+         * @description Without `step`, minutes without any are left out, up to 32 days back. With it, each step is there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2 days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic that no rule closes to the caller.
          */
         get: operations["throughput"];
         put?: never;
@@ -438,7 +438,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Group the failed jobs of the last minutes by the first lines of their errors */
+        /**
+         * Group the failed jobs of the last minutes by the first lines of their errors
+         * @description Those of topics that a rule closes to the caller are left out.
+         */
         get: operations["recent_failures"];
         put?: never;
         post?: never;
@@ -837,7 +840,7 @@ export interface paths {
         };
         /**
          * Read the workers, when each was last heard from, and what it runs
-         * @description Workers with a session come first, then workers that reserve by name without one. These are listed for an hour after their last request and while they hold a lease, and count as live while they hold one.
+         * @description Workers with a session come first, then workers that reserve by name without one. These are listed for an hour after their last request and while they hold a lease, and count as live while they hold one. Topics that a rule closes to the caller are left out, with their jobs.
          */
         get: operations["list_workers"];
         put?: never;

@@ -2,7 +2,15 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -302,11 +310,15 @@ class Jobs:
         return await self._app.arun(history_of(topic, minutes, step, by_topic=by_topic))
 
     async def arecent_failures(
-        self, topic: str | None = None, *, minutes: int = 60
+        self, topic: str | None = None, *, minutes: int = 60, without: Collection[str] = ()
     ) -> RecentFailures:
-        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them."""
+        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them.
+
+        Of these, jobs of the topics `without` are left out.
+        """
         asked = None if topic is None else checked(topic)
-        found = await self._app.arun(recent.failures(asked, at_least_one(minutes, "minutes")))
+        minutes = at_least_one(minutes, "minutes")
+        found = await self._app.arun(recent.failures(asked, minutes, without))
         newest = listing.briefs(found.numbers[:MOST_SHOWN], self._app.settings.redact)
         briefs = await self._app.arun(newest)
         return RecentFailures(groups=found.groups, items=briefs, looked_at=found.looked_at)
@@ -636,10 +648,16 @@ class Jobs:
         """
         return self._app.run(history_of(topic, minutes, step, by_topic=by_topic))
 
-    def recent_failures(self, topic: str | None = None, *, minutes: int = 60) -> RecentFailures:
-        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them."""
+    def recent_failures(
+        self, topic: str | None = None, *, minutes: int = 60, without: Collection[str] = ()
+    ) -> RecentFailures:
+        """Group the failed jobs of the last minutes by their errors: the newest 2,000 of them.
+
+        Of these, jobs of the topics `without` are left out.
+        """
         asked = None if topic is None else checked(topic)
-        found = self._app.run(recent.failures(asked, at_least_one(minutes, "minutes")))
+        minutes = at_least_one(minutes, "minutes")
+        found = self._app.run(recent.failures(asked, minutes, without))
         newest = listing.briefs(found.numbers[:MOST_SHOWN], self._app.settings.redact)
         briefs = self._app.run(newest)
         return RecentFailures(groups=found.groups, items=briefs, looked_at=found.looked_at)

@@ -206,7 +206,8 @@ async def throughput(request: Request, query: Span) -> ThroughputShown:
 
     Without `step`, minutes without any are left out, up to 32 days back. With it, each step is
     there, and tells how many jobs were ready at its end. Outcomes are known by the minute for 2
-    days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic.
+    days, by the hour for 32 days, by the day for 400 days. `by=topic` tells them for each topic
+    that no rule closes to the caller.
     """
     request.require("manage", query.topic)
     jobs = request.app.jobs
@@ -219,7 +220,10 @@ async def throughput(request: Request, query: Span) -> ThroughputShown:
     history = await jobs.ahistory(
         query.topic, minutes=query.minutes, step=step or STEPS[0], by_topic=query.by is not None
     )
-    by_topic = {name: _lines(points) for name, points in history.topics.items()}
+    closed = request.closed_topics("manage")
+    by_topic = {
+        name: _lines(points) for name, points in history.topics.items() if name not in closed
+    }
     return ThroughputShown(
         start=history.start,
         step=history.step,
@@ -230,9 +234,15 @@ async def throughput(request: Request, query: Span) -> ThroughputShown:
 
 @routes.get("/api/failures")
 async def recent_failures(request: Request, query: RecentSpan) -> RecentFailuresShown:
-    """Group the failed jobs of the last minutes by the first lines of their errors."""
+    """Group the failed jobs of the last minutes by the first lines of their errors.
+
+    Those of topics that a rule closes to the caller are left out.
+    """
     request.require("manage", query.topic)
-    found = await request.app.jobs.arecent_failures(query.topic, minutes=query.minutes)
+    closed = request.closed_topics("manage")
+    found = await request.app.jobs.arecent_failures(
+        query.topic, minutes=query.minutes, without=closed
+    )
     return RecentFailuresShown(
         groups=[shown(FailureGroupShown, each) for each in found.groups],
         items=[brief_shown(each) for each in found.items],

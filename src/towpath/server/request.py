@@ -113,6 +113,11 @@ class Request:
         if verb == "work":
             _refuse_own(topic)
 
+    def closed_topics(self, verb: Verb) -> frozenset[str]:
+        """Return the topics whose own rules do not let the caller do this to all their jobs."""
+        own = self.access.topics if self.is_ruled else ()
+        return frozenset(topic for topic in own if not self.may(verb, topic))
+
     def require_some(self, verb: Verb) -> None:
         """Refuse a caller that may do this in no topic and to no job."""
         if not self._may_some(verb):

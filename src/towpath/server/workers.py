@@ -1,7 +1,8 @@
 """Workers over HTTP: which ones live, what they run, and to ask one to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from towpath.app.sessions import is_live
@@ -58,14 +59,17 @@ async def list_workers(request: Request) -> WorkersShown:
 
     Workers with a session come first, then workers that reserve by name without one. These are
     listed for an hour after their last request and while they hold a lease, and count as live
-    while they hold one.
+    while they hold one. Topics that a rule closes to the caller are left out, with their jobs.
     """
     request.require("manage")
-    sessions, settings = request.app.sessions, request.app.settings
+    sessions, closed = request.app.sessions, request.closed_topics("manage")
     jobs = await sessions.ajobs()
-    known = [_shown(each, settings, jobs.get(each.session, ())) for each in await sessions.alist()]
-    remote = [_shown(each, settings) for each in await sessions.aremote()]
-    unnamed = [shown(UnnamedShown, each) for each in await sessions.aunnamed()]
+    show = partial(_shown, request.app.settings, closed)
+    known = [show(each, jobs.get(each.session, ())) for each in await sessions.alist()]
+    remote = [show(each) for each in await sessions.aremote()]
+    unnamed = [
+        shown(UnnamedShown, each) for each in await sessions.aunnamed() if each.topic not in closed
+    ]
     return WorkersShown(items=known + remote, unnamed=unnamed)
 
 
@@ -81,14 +85,17 @@ async def stop_worker(request: Request, session: int) -> None:
 
 
 def _shown(
-    worker: Session | RemoteWorker, settings: Settings, jobs: Sequence[JobBrief] = ()
+    settings: Settings,
+    closed: Collection[str],
+    worker: Session | RemoteWorker,
+    jobs: Sequence[JobBrief] = (),
 ) -> WorkerShown:
     place = worker.place
     silent = worker.silent.total_seconds()
     return WorkerShown(
         session=None if worker.session is None else str(worker.session),
         worker=worker.worker,
-        topics=list(worker.topics),
+        topics=[topic for topic in worker.topics if topic not in closed],
         started_at=worker.started_at,
         beat_at=worker.beat_at,
         silent=silent,
@@ -100,5 +107,5 @@ def _shown(
         concurrency=place.concurrency,
         version=place.version,
         leases=worker.leases,
-        jobs=[brief_shown(each) for each in jobs],
+        jobs=[brief_shown(each) for each in jobs if each.topic not in closed],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -54,12 +55,19 @@ class NewestFailed(NamedTuple):
     looked_at: int
 
 
-def failures(topic: str | None, minutes: int) -> Operation[NewestFailed]:
-    """Group the newest failed jobs of the last minutes by the first lines of their errors."""
+def failures(topic: str | None, minutes: int, without: Collection[str]) -> Operation[NewestFailed]:
+    """Group the newest failed jobs of the last minutes by the first lines of their errors.
+
+    Those of the topics `without` are left out.
+    """
 
     def steps() -> Steps[NewestFailed]:
         found = yield from sql.newest_buried(topic=topic, limit=MOST_FAILURES)
-        recent = [row for row in found if row.buried_at >= row.now - minutes * 60_000_000]
+        recent = [
+            row
+            for row in found
+            if row.buried_at >= row.now - minutes * 60_000_000 and row.topic not in without
+        ]
         alike: dict[str, list[BuriedRow]] = {}
         for row in recent:
             alike.setdefault(_line(row.error), []).append(row)
