@@ -134,3 +134,4 @@ def test_a_question_that_makes_no_sense_is_refused(web, root, body, said):
 def test_an_unknown_bulk_act_is_not_found(web, root):
     assert refused(web.get(UNKNOWN, as_=root)) == (404, "not_found")
     assert refused(web.post(f"{UNKNOWN}/stop", as_=root)) == (404, "not_found")
+    assert web.get("/api/bulk/1", as_=root).json()["message"] == "'1' is not an id, which is a UUID"

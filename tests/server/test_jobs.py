@@ -227,6 +227,8 @@ def test_a_job_is_found_by_its_number(ask):
 
     assert ask("GET", f"/api/jobs/numbered/{said['seq']}").json() == said
     assert refused(ask("GET", f"/api/jobs/numbered/{said['seq'] + 1}")) == (404, "not_found")
+    told = ask("GET", f"/api/jobs/{said['seq']}").json()["message"]
+    assert told.endswith(f"GET /api/jobs/numbered/{said['seq']} reads the job by its number")
 
 
 @pytest.mark.parametrize("number", ["x", "-1", "1.5", "٣", "9" * 19, "9" * 5_000])

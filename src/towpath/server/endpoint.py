@@ -62,7 +62,7 @@ class Endpoint:
             request.refuse_if_closed()
         arguments: dict[str, Any] = {}
         for name, text in parameters.items():
-            arguments[name] = from_path(text, route.path_types[name])
+            arguments[name] = from_path(text, route.path_types[name], route.path)
         if self._decoder is not None:
             arguments["body"] = await self._body(request, self._decoder)
         if route.query is not None:

@@ -161,15 +161,15 @@ def _body_type(kind: Any) -> Any:
     return named[0] if typing.get_origin(kind) is Answer or Streamed in named else kind
 
 
-def from_path(text: str, kind: type) -> Any:
-    """Convert a path parameter to its type."""
+def from_path(text: str, kind: type, path: str) -> Any:
+    """Convert a parameter of a route's path to its type."""
     if kind is UUID:
         try:
             # UUID() also accepts braces, missing hyphens and urn:uuid:.
             return msgspec.convert(text, UUID)
         except msgspec.ValidationError:
-            msg = f"{text[:100]!r} is not the id of a job"
-            if re.fullmatch("[0-9]{1,19}", text):
+            msg = f"{text[:100]!r} is not an id, which is a UUID"
+            if path.startswith("/api/jobs/") and re.fullmatch("[0-9]{1,19}", text):
                 msg = (
                     f"{text} is the number of a job, not its id, which is a UUID; "
                     f"GET /api/jobs/numbered/{text} reads the job by its number"
