@@ -27,7 +27,7 @@ from towpath import errors
 from towpath.app.app import App
 from towpath.app.context import Bury, Cancel, Retry
 from towpath.app.tasks import CallOptions, Calls, Task
-from towpath.errors import Invalid, JobFailed
+from towpath.errors import ExtraMissing, Invalid, JobFailed
 from towpath.model.event import Event
 from towpath.model.instants import Duration, as_datetime, as_timedelta, instant, microseconds
 from towpath.model.job import Job, Lease
@@ -230,9 +230,9 @@ class IsolatedJobs:
 
     def receiver(self, url: str = "https://receiver.example/hook") -> "MemoryReceiver":
         """Return the receiver of webhooks at a URL, in memory; the network is never used."""
+        receivers = self._receivers().receivers
         from towpath.webhooks.memory import MemoryReceiver  # noqa: PLC0415 - an extra
 
-        receivers = self._receivers().receivers
         return receivers.setdefault(url, MemoryReceiver(url))
 
     def deliver(self) -> int:
@@ -241,16 +241,20 @@ class IsolatedJobs:
 
     async def adeliver(self) -> int:
         """Make every webhook attempt that is due now; say how many. Later ones follow the clock."""
+        poster = self._receivers()
         from towpath.webhooks.running import deliver_due  # noqa: PLC0415 - an extra
         from towpath.webhooks.sender import WebhookSender  # noqa: PLC0415 - an extra
 
         await asyncio.to_thread(self.app.upkeep.run)
-        async with WebhookSender(poster=self._receivers()) as sender:
+        async with WebhookSender(poster=poster) as sender:
             return await deliver_due(self.app, sender)
 
     def _receivers(self) -> "MemoryPoster":
-        from towpath.webhooks.memory import MemoryPoster  # noqa: PLC0415 - an extra
-
+        try:
+            from towpath.webhooks.memory import MemoryPoster  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            msg = f"webhooks need the package {error.name}: pip install 'towpath[webhooks]'"
+            raise ExtraMissing(msg) from error
         self._poster = self._poster or MemoryPoster()
         return self._poster
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
+import sys
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from tests.webhooks.receivers import SECRET
 from tests.webhooks.subscribing import SECOND, subscribe
 from towpath import App
 from towpath.app.connect import sqlite_path
+from towpath.errors import ExtraMissing
 from towpath.model.attempts import AttemptError
 from towpath.model.sagas import SagaStatus
 from towpath.store import dead_letters, sagas, subscriptions
@@ -37,6 +39,14 @@ def connected(kit):
 
 def statuses(kit):
     return [saga.status for saga in reversed(kit.app.run(sagas.list_sagas(1_000)))]
+
+
+def test_without_aiohttp_the_kit_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "towpath.webhooks.memory", None)
+    with App(f"sqlite:///{tmp_path}/real.db") as app, isolated(app) as kit:
+        for verb in (kit.receiver, kit.deliver):
+            with pytest.raises(ExtraMissing, match=r"pip install 'towpath\[webhooks\]'"):
+                verb()
 
 
 def test_an_event_is_delivered_once_signed_and_enveloped(kit):
