@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.server.conftest import refused
+from tests.server.conftest import refused, token_of
 
 EVERYTHING = {
     "priority": 7,
@@ -84,6 +84,21 @@ def test_hidden_values_of_a_payload_are_revealed_by_an_act(web, root):
     assert told(reveal="true") == SECRET
     [act] = acts()
     assert (act.payload["schedule"], act.payload["topic"]) == ("sweep", "clean")
+
+
+def test_what_a_browser_was_told_in_place_of_a_hidden_value_is_not_stored(quick_web):
+    web = quick_web
+    token = token_of(web.app, "_superusers", "root@example.org")
+    cookie = {"cookie": f"towpath_auth={token}", "sec-fetch-site": "same-origin"}
+    web.app.schedules.set("sweep", topic="clean", every=60, payload={"apiToken": "hunter2"})
+    told = web.get("/api/schedules/sweep", headers=cookie).json()
+    edit = {"topic": "clean", "every": 120, "payload": told["payload"]}
+
+    said = web.put("/api/schedules/sweep", edit, headers=cookie)
+    assert refused(said) == (400, "invalid")
+    assert "`keepPayload`" in said.json()["message"]
+    edit["payload"] = {"apiToken": "hunter3"}
+    assert web.put("/api/schedules/sweep", edit, headers=cookie).status_code == 200
 
 
 @pytest.mark.parametrize("payload", [msgspec.Raw(SECRET.encode()), b"\x00\xff", b"text"])

@@ -11,7 +11,7 @@ import msgspec
 from towpath.errors import Invalid, NotFound
 from towpath.model.cron_words import words_of
 from towpath.model.instants import as_datetime, instant
-from towpath.model.payload import Encoding, redacted
+from towpath.model.payload import HIDDEN, Encoding, redacted
 from towpath.model.schedule import Fire, Rule, Schedule, next_fires, rule_of
 from towpath.model.states import State
 from towpath.server import inputs
@@ -167,6 +167,9 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
         body.encoding = encoding_shown(before.encoding)
         kept = {"payload": msgspec.json.decode(body.payload), "encoding": body.encoding}
         wanted = {**cast("Any", decoded(request.body)), **kept}
+    elif request.redact and HIDDEN.encode() in bytes(body.payload):
+        msg = f"`payload` has {HIDDEN} in place of a hidden value; give the value, or `keepPayload`"
+        raise Invalid(msg)
     # The schedule will enqueue on the caller's behalf.
     request.require_enqueue(body.topic, wanted)
     changed = await request.app.schedules.aset(
