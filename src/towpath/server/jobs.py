@@ -35,7 +35,7 @@ from towpath.server.outputs import (
     outlined,
     stream_shown,
 )
-from towpath.server.request import Request, decoded
+from towpath.server.request import Request, for_rules
 from towpath.server.routes import Answer, Routes
 
 routes: Final = Routes("jobs")
@@ -91,7 +91,7 @@ async def enqueue_many(request: Request, body: NewJobs) -> Items[JobShown]:
     if b"idempotency-key" in request.headers:
         msg = "`Idempotency-Key` works for one job only; give each job an `id`"
         raise Invalid(msg)
-    bodies = cast("Any", decoded(request.body))["jobs"] if request.is_ruled else []
+    bodies: list[object] = cast("Any", for_rules(request.body))["jobs"] if request.is_ruled else []
     turns = Turns()
     for nth, new in enumerate(body.jobs):
         _require_enqueue(request, new, bodies[nth] if bodies else None)

@@ -403,7 +403,7 @@ class Request:
         if job is not None:
             return Names(request=request, job=partial(_job_fields, job), channel=channel)
         if body is not None:
-            new = _with_arguments(cast("dict[str, Any]", decoded(body)))  # named as in a job
+            new = _with_arguments(cast("dict[str, Any]", for_rules(body)))  # named as in a job
             return Names(request={**request, "body": new}, job=new)
         return Names(
             request=request, job={"topic": topic}, channel=channel, subscription=subscription
@@ -414,7 +414,7 @@ class Request:
         if self._rule_fields is None:
             self._rule_fields = {
                 "auth": self.caller.auth,
-                "body": decoded(self.body),
+                "body": for_rules(self.body),
                 "query": dict(query_of(self.scope)),
                 "headers": {
                     str(name, "latin-1").replace("-", "_"): str(value, "latin-1")
@@ -497,7 +497,7 @@ def login_required() -> Refusal:
     return Refusal(401, "login_required", message, headers={"www-authenticate": "Bearer"})
 
 
-def decoded(body: object) -> object:
+def for_rules(body: object) -> object:
     """Return a body as rules see it; refuse a number that is too large to be seen."""
     if not isinstance(body, bytes):
         return body

@@ -34,7 +34,7 @@ from towpath.server.outputs import (
     shown,
     stored,
 )
-from towpath.server.request import Request, decoded
+from towpath.server.request import Request, for_rules
 from towpath.server.routes import PLAIN, Answer, Routes
 
 routes: Final = Routes("schedules")
@@ -166,7 +166,7 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
         body.payload = stored(before.body, before.encoding)
         body.encoding = encoding_shown(before.encoding)
         kept = {"payload": msgspec.json.decode(body.payload), "encoding": body.encoding}
-        wanted = {**cast("Any", decoded(request.body)), **kept}
+        wanted = {**cast("Any", for_rules(request.body)), **kept}
     elif request.redact and HIDDEN.encode() in bytes(body.payload):
         msg = f"`payload` has {HIDDEN} in place of a hidden value; give the value, or `keepPayload`"
         raise Invalid(msg)
