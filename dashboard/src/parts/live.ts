@@ -103,6 +103,13 @@ export function begin(): void {
     if (stream.peek() === "open" && !isIdle()) changed();
   }, ALL_EVERY);
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : start()));
+  // A network that has gone, or is another one, may leave a stream open that says nothing more.
+  for (const news of ["offline", "online"]) {
+    addEventListener(news, () => {
+      close();
+      start();
+    });
+  }
   session.subscribe((value) => (value === "in" ? start() : close()));
 }
 
