@@ -17,7 +17,7 @@ export function useSeldom(listener: () => void, every: number): void {
     if (waiting.current !== undefined) return;
     waiting.current = setTimeout(() => {
       waiting.current = undefined;
-      if (document.hidden) return; // what is shown again asks again
+      if (document.hidden || line.peek() === "paused") return; // what goes on asks again
       last.current = Date.now();
       latest.current();
     }, Math.max(0, last.current + every - Date.now()));
