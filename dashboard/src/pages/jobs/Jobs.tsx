@@ -126,19 +126,23 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
   };
   return (
     <>
-      {chosen.size > 0 && (
-        <ChosenBar
-          value={value}
-          chosen={chosenJobs}
-          isEvery={isEvery}
-          chooseEvery={() => {
-            setChosen(new Set(ids));
-            setEvery(true);
-          }}
-          clear={clear}
-          run={runChosen}
-        />
-      )}
+      <div class="over-list">
+        {chosen.size > 0 ? (
+          <ChosenBar
+            value={value}
+            chosen={chosenJobs}
+            isEvery={isEvery}
+            chooseEvery={() => {
+              setChosen(new Set(ids));
+              setEvery(true);
+            }}
+            clear={clear}
+            run={runChosen}
+          />
+        ) : (
+          <ListNote value={value} filters={filters} />
+        )}
+      </div>
       <Table label="Jobs" columns={columns} class="jobs">
         {rows.map((row, nth) => (
           <JobRow
@@ -167,29 +171,35 @@ function Pages({ value, filters, size }: { value: Rows; filters: Filters; size: 
     else filter({ ...FROM_START, [name]: at, page: to });
     scrollTo(0, 0);
   };
-  const orders = (Object.keys(ORDERS) as Order[]).filter((each) => each !== "next" || filters.state === "ready" || filters.state === "delayed");
   return (
     <Pager
       where={`Page ${number(page)}${pages ? ` of ${atLeast(pages, total.exact)}` : ""}`}
       prev={prev ? step(isOldest ? "before" : "after", prev, page - 1) : undefined}
       next={next ? step(isOldest ? "after" : "before", next, page + 1) : undefined}
-      note={
-        <>
-          {number(value.rows.length)}
-          {total && ` of ${atLeast(total.count, total.exact)}`} jobs ·{" "}
-          <Menu
-            kind="quiet"
-            label={ORDERS[order]}
-            name="Order"
-            choices={orders.map((each) => ({
-              label: ORDERS[each],
-              isChosen: order === each,
-              run: () => filter({ ...FROM_START, order: each === "newest" ? null : each }),
-            }))}
-          />
-        </>
-      }
     />
+  );
+}
+
+/** How many jobs are shown, and in which order. */
+function ListNote({ value, filters }: { value: Rows; filters: Filters }) {
+  const { order } = filters;
+  const { rows, total } = value;
+  const orders = (Object.keys(ORDERS) as Order[]).filter((each) => each !== "next" || filters.state === "ready" || filters.state === "delayed");
+  return (
+    <span class="note">
+      {number(rows.length)}
+      {total && ` of ${atLeast(total.count, total.exact)}`} jobs ·{" "}
+      <Menu
+        kind="quiet"
+        label={ORDERS[order]}
+        name="Order"
+        choices={orders.map((each) => ({
+          label: ORDERS[each],
+          isChosen: order === each,
+          run: () => filter({ ...FROM_START, order: each === "newest" ? null : each }),
+        }))}
+      />
+    </span>
   );
 }
 
