@@ -170,7 +170,7 @@ function Event({ event, toggle }: { event: ChannelEvent; toggle: (isOpen: boolea
       </summary>
       {isOpen && (
         <div class="stack">
-          <Json text={text} label="Payload" />
+          <Json text={text} label={`Payload of ${event.cursor}`} />
           <dl>
             <dt>Cursor</dt>
             <dd class="mono">{event.cursor}</dd>

@@ -16,7 +16,7 @@ export function Attempts({ saga }: { saga: Saga }) {
     <div class="attempts">
       {!asked.value.length && <p class="note">No attempt was made yet.</p>}
       {asked.value.map((attempt) => (
-        <One key={attempt.id} attempt={attempt} />
+        <One key={attempt.id} attempt={attempt} of={saga} />
       ))}
       <p class="note">
         Delivery {saga.id} of event <code>{saga.event}</code>
@@ -26,11 +26,11 @@ export function Attempts({ saga }: { saga: Saga }) {
   );
 }
 
-function One({ attempt }: { attempt: DeliveryAttempt }) {
+function One({ attempt, of }: { attempt: DeliveryAttempt; of: Saga }) {
   const { mark, word } = ATTEMPTS[attempt.status];
   const { responseStatus, errorCode, durationMs, excerpt, location, worker, leaseLosses } = attempt;
   return (
-    <section aria-label={`Attempt ${attempt.number}`}>
+    <section aria-label={`Attempt ${attempt.number} of delivery ${of.id}`}>
       <p class="bar">
         <b>{attempt.number}</b>
         <Time at={attempt.madeAt} as="clock" />
@@ -47,7 +47,7 @@ function One({ attempt }: { attempt: DeliveryAttempt }) {
         </p>
       )}
       {excerpt !== null && excerpt !== "" && (
-        <pre tabIndex={0} aria-label={`Answer to attempt ${attempt.number}`} role="region">
+        <pre tabIndex={0} aria-label={`Answer to attempt ${attempt.number} of delivery ${of.id}`} role="region">
           <bdi>{plain(excerpt)}</bdi>
         </pre>
       )}

@@ -129,7 +129,7 @@ function Row({ letter, url, again }: { letter: DeadLetterOutline; url: string | 
       {isOpen && (
         <tr class="more">
           <td colSpan={COLUMNS.length}>
-            <Payload id={letter.id} />
+            <Payload id={letter.id} label={`Payload of ${name}`} />
           </td>
         </tr>
       )}
@@ -137,8 +137,8 @@ function Row({ letter, url, again }: { letter: DeadLetterOutline; url: string | 
   );
 }
 
-function Payload({ id }: { id: number }) {
+function Payload({ id, label }: { id: number; label: string }) {
   const asked = useAsk((signal) => api.webhooks.deadLetters.get(id, { signal }), [id]);
   if (asked.error !== undefined) return <ErrorNote error={asked.error} again={asked.again} what="The payload could not be read" />;
-  return asked.value ? <Json text={textOf(asked.value)} label="Payload" /> : <Loading rows={1} />;
+  return asked.value ? <Json text={textOf(asked.value)} label={label} /> : <Loading rows={1} />;
 }
