@@ -101,7 +101,7 @@ function Row({ act }: { act: ChannelEvent<Act> }) {
         <bdi>{plain(nameOf(act))}</bdi>
       </td>
       <td class="cut">
-        {verb} {link ? <a href={link}>{plain(object)}</a> : <bdi>{plain(object)}</bdi>}
+        {verb} <bdi>{link ? <a href={link}>{plain(object)}</a> : plain(object)}</bdi>
         {more && <bdi class="note"> {plain(more)}</bdi>}
       </td>
       <td class="push">
