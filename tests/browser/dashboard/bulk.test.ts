@@ -27,6 +27,15 @@ async function ended({ id }: { id: string }): Promise<void> {
   }
 }
 
+/** Let the acts of a page begin after 10 min, so that a slow machine has the time for Undo. */
+async function slow(page: Page): Promise<void> {
+  await page.route("**/api/bulk", async (route) => {
+    const asked = route.request();
+    if (asked.method() !== "POST") return route.continue();
+    return route.continue({ postData: { ...asked.postDataJSON(), delay: 600 } });
+  });
+}
+
 /** Choose all that fit, and ask for the preview of a verb. */
 async function preview(page: Page, verb: string, all: string): Promise<void> {
   await page.locator("thead input").click();
@@ -44,6 +53,7 @@ test("all that fit are re-queued: previewed, undone, and done once more, without
   await towpath.jobs.enqueueMany([1, 2, 3].map((nth) => ({ topic, payload: {}, key: `key-${nth}` })));
   const page = await open(`/jobs?topic=${topic}&status=cancelled`);
 
+  await slow(page);
   await preview(page, "Re-queue", "1,000");
   const sheet = page.locator("dialog");
   await sheet.locator("h2:text-is('Re-queue 1,000 jobs?')").waitFor();
@@ -51,13 +61,14 @@ test("all that fit are re-queued: previewed, undone, and done once more, without
   assert.match(await sheet.innerText(), /cancelled · topic bulk-requeue · created before \d\d:\d\d:\d\d/);
   assert.match(await sheet.innerText(), /3 jobs will be refused: another job has the key now\./);
   await sheet.locator("button:text-is('Re-queue 1,000 jobs')").click();
-  await act(page).locator("text=/Begins in \\d+ s/").waitFor();
+  await act(page).locator("text=/Begins in \\d+ min/").waitFor();
   assert.equal(await sheet.count(), 0);
   await page.reload(); // as a tab that was closed and opened again
   await act(page).locator("button:text-is('Undo')").click();
   await act(page).locator("text=Undone: no job was changed.").waitFor();
   assert.equal(await total(topic, "cancelled"), 1_000);
   await act(page).locator("button:text-is('Close')").click();
+  await page.unroute("**/api/bulk");
 
   await preview(page, "Re-queue", "1,000");
   await sheet.locator("h2:text-is('Re-queue 1,000 jobs?')").waitFor();
@@ -108,9 +119,10 @@ test("more than a few chosen rows get a preview and an undo as well", async () =
   await sheet.waitFor({ state: "detached" });
   await page.locator(".chosen-bar", { hasText: "12 chosen" }).waitFor(); // nothing was changed
   await page.click(".chosen-bar button:text-is('Delete')");
+  await slow(page);
   await sheet.locator("button:text-is('Delete 12 jobs')").click();
 
-  await act(page).locator("text=/Begins in \\d+ s/").waitFor();
+  await act(page).locator("text=/Begins in \\d+ min/").waitFor();
   await act(page).locator("button:text-is('Undo')").click();
   await act(page).locator("text=Undone: no job was changed.").waitFor();
   assert.equal(await total(topic, "pending"), 30);
