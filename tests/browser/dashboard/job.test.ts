@@ -141,8 +141,9 @@ test("a payload is shown, copied and downloaded byte for byte; hidden values are
   const [second] = await Promise.all([page.waitForEvent("download"), payload.locator("text=Download").click()]);
   assert.equal(readFileSync(await second.path(), "utf8"), EXACT);
 
-  const acts = await towpath.events.read("system", { limit: 1000 });
-  assert.ok(acts.events.some(({ type, payload }) => type === "act.value.revealed" && JSON.stringify(payload).includes(job.id)));
+  const activity = await open("/activity");
+  const acts = activity.locator(".acts-list tr", { hasText: "revealed a value of" });
+  await acts.locator(`a[href$="${job.id}"]`).first().waitFor();
 });
 
 test("the runs of a job for several workers are shown, and the jobs of a worker are listed", async () => {
@@ -200,6 +201,54 @@ test("the page says why a job waits, and its buttons change that", async () => {
   await isShown(page, "It is delayed: its time has not come.");
   await page.click("button:text-is('Run now')");
   await page.locator(".top .mark", { hasText: "ready" }).waitFor();
+test("each reason is a sentence with its remedies", async () => {
+  /** P6 */
+  const enqueue = (name: string, options = {}) => towpath.jobs.enqueue(`why-${name}`, {}, { maxRetries: 1, ...options });
+  const running = await enqueue("running", { ttr: 3600 });
+  await towpath.jobs.reserve(["why-running"], { worker: "web-1" });
+  const behind = await enqueue("behind", { after: [running.id] });
+  const stopping = await enqueue("stopping", { ttr: 3600 });
+  await leaseOf("why-stopping");
+  await towpath.jobs.cancel(stopping.id);
+  const again = await enqueue("again", { maxRetries: 3, backoff: 3600 });
+  await (await leaseOf("why-again")).fail("TimeoutError: no answer");
+  const limit = { key: "why", concurrency: 1 };
+  await enqueue("limited", { limit, ttr: 3600 });
+  await leaseOf("why-limited");
+  const limited = await enqueue("limited", { limit });
+  await towpath.jobs.reserve(["why-limited"]);
+  const parent = await enqueue("parent");
+  const orphan = await enqueue("orphan", { after: [parent.id] });
+  await (await leaseOf("why-parent")).fail("ValueError: no");
+  const unserved = await enqueue("unserved");
+  const done = await enqueue("done");
+  await (await leaseOf("why-done")).complete();
+  const page = await open("/jobs");
+  for (const [job, code, said] of [
+    [running, "running", /^Worker web-1 runs it\.$/],
+    [behind, "parents", /^It waits for 1 job to complete\.$/],
+    [stopping, "cancel_requested", /stop/],
+    [again, "backing_off", /^It waits before its next try: .*TimeoutError: no answer/],
+    [limited, "limit", /^Limit why is reached: 1 of 1 jobs run\.$/],
+    [orphan, "parent_failed", /failed/],
+    [unserved, "no_worker", /^No live worker serves topic why-unserved/],
+    [done, "completed", /completed/],
+  ] as const) {
+    const reasons = await towpath.jobs.why(job.id);
+    const reason = reasons.find((each) => each.code === code);
+    assert.ok(reason, `${code}: ${JSON.stringify(reasons)}`);
+    assert.match(reason.message, said);
+    await page.goto(`${SERVER}/jobs/${job.id}`);
+    const shown = page.locator(".why .reason", { has: page.getByText(reason.message, { exact: true }) });
+    await shown.waitFor();
+    const head = page.locator("main header"); // it has the acts of the job itself
+    for (const { label, path } of reason.remedies) {
+      await (path.includes(job.id) ? head : shown).getByRole("button", { name: label, exact: true }).first().waitFor();
+    }
+    for (const { id } of reason.jobs) await shown.locator(`a[href$="${id}"]`).waitFor();
+  }
+});
+
 });
 
 test("a job that failed with others links to them", async () => {

@@ -52,11 +52,13 @@ test("after the log-out the way back shows the login, not the data", async () =>
   expectComplaints(/401/);
 });
 
-test("a login that ends is asked for over the page, and no act is repeated", async () => {
+test("a login that ends is asked for over the page, which keeps what was typed and repeats no act", async () => {
+  /** A3 */
   const job = await failedJob("ended", "it broke");
   const page = await open("/jobs?topic=ended");
   const button = page.locator("button:text-is('Re-queue')");
   await button.waitFor();
+  await page.fill("[name=text]", "typed and not sent");
   await page.context().clearCookies();
 
   await button.click();
@@ -67,9 +69,12 @@ test("a login that ends is asked for over the page, and no act is repeated", asy
   await page.keyboard.press("Escape");
   assert.ok(await page.locator("dialog").isVisible());
   await page.fill("dialog [name=password]", WHO.password);
+  const readAgain = page.waitForResponse((answer) => answer.url().includes("/api/jobs?") && answer.ok());
   await page.click("dialog button:text-is('Log in')");
+  await readAgain;
   await page.locator("dialog").waitFor({ state: "detached" });
 
+  assert.equal(await page.inputValue("[name=text]"), "typed and not sent");
   assert.equal((await towpath.jobs.get(job.id)).status, "failed");
   await button.click();
   await page.locator(".mark", { hasText: "ready" }).waitFor();
