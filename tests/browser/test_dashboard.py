@@ -17,9 +17,18 @@ from tests.clients.node import install, installed, run
 from tests.clients.serving import SOURCE, serving, with_superuser
 
 HERE = Path(__file__).parent
-TESTS = sorted(path.name for path in (HERE / "dashboard").glob("*.test.ts"))
-WITH_LINK = "setup.test.ts"  # it makes the first superuser by the link
-MOUNTED = "mounted.test.ts"
+WITH_LINK = "setup"  # it makes the first superuser by the link
+MOUNTED = "mounted"
+# Files that share a server and a browser, as each of these takes seconds to start. Node runs them
+# by their names.
+GROUPS = [
+    ["activity", "flows", "keyboard"],
+    ["bulk", "job", "settings"],
+    ["channels", "overview", "topics"],
+    ["enqueue", "jobs", "session"],
+    ["live", "workers"],
+    ["schedules", "webhooks"],
+]
 
 
 def install_packages():
@@ -36,6 +45,12 @@ def worker_of(place) -> dict[str, str]:
     return given | {"PYTHONPATH": str(SOURCE), "TOWPATH_SCHEMA": needed.get("schema", "towpath")}
 
 
+def run_tests(*names: str, **given: str) -> None:
+    """Run files of tests in one process, and so in one browser."""
+    files = [f"dashboard/{name}.test.ts" for name in names]
+    run("--test", "--test-isolation=none", *files, cwd=HERE, **given)
+
+
 @pytest.fixture(autouse=True)
 def packages():
     install_packages()
@@ -50,19 +65,24 @@ def test_the_parts_of_the_dashboard_that_need_no_page():
     run("--test", "dashboard/parts/*.test.ts", cwd=HERE)
 
 
-@pytest.mark.parametrize("name", [name for name in TESTS if name not in {WITH_LINK, MOUNTED}])
-def test_the_dashboard(durable_place, tmp_path, name):
+def test_every_file_runs():
+    known = [*(name for names in GROUPS for name in names), WITH_LINK, MOUNTED]
+    found = {path.name.removesuffix(".test.ts") for path in (HERE / "dashboard").glob("*.test.ts")}
+    assert sorted(found) == sorted(known)
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=" ".join)
+def test_the_dashboard(durable_place, tmp_path, names):
     """US6: each file says which line."""
     with serving(durable_place, tmp_path) as started:
-        given = with_superuser(started) | worker_of(durable_place)
-        run("--test", f"dashboard/{name}", cwd=HERE, **given)
+        run_tests(*names, **with_superuser(started), **worker_of(durable_place))
 
 
 def test_the_first_superuser_is_made_in_the_dashboard(durable_place, tmp_path):
     """US6: set-up."""
     with serving(durable_place, tmp_path) as started:
         given = {"TOWPATH_URL": started["url"], "TOWPATH_SETUP": started["setup"]}
-        run("--test", f"dashboard/{WITH_LINK}", cwd=HERE, **given)
+        run_tests(WITH_LINK, **given)
 
 
 @pytest.mark.one_database
@@ -80,7 +100,7 @@ def test_a_dashboard_under_a_prefix(tmp_path, way):
             url = process.stdout.readline().strip()
             given = {"URL": url, "EMAIL": EMAIL, "PASSWORD": PASSWORD}
             environment = {f"TOWPATH_{name}": value for name, value in given.items()}
-            run("--test", f"dashboard/{MOUNTED}", cwd=HERE, **environment)
+            run_tests(MOUNTED, **environment)
         finally:
             process.terminate()
 
