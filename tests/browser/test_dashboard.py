@@ -29,6 +29,7 @@ GROUPS = [
     ["live", "workers"],
     ["schedules", "webhooks"],
 ]
+EVERY_PAGE = "every_page"
 
 
 def install_packages():
@@ -66,7 +67,7 @@ def test_the_parts_of_the_dashboard_that_need_no_page():
 
 
 def test_every_file_runs():
-    known = [*(name for names in GROUPS for name in names), WITH_LINK, MOUNTED]
+    known = [*(name for names in GROUPS for name in names), EVERY_PAGE, WITH_LINK, MOUNTED]
     found = {path.name.removesuffix(".test.ts") for path in (HERE / "dashboard").glob("*.test.ts")}
     assert sorted(found) == sorted(known)
 
@@ -76,6 +77,15 @@ def test_the_dashboard(durable_place, tmp_path, names):
     """US6: each file says which line."""
     with serving(durable_place, tmp_path) as started:
         run_tests(*names, **with_superuser(started), **worker_of(durable_place))
+
+
+@pytest.mark.parametrize(
+    ("durable_place", "half"), [("sqlite", "0"), ("postgres", "1")], indirect=["durable_place"]
+)
+def test_every_page_of_the_dashboard(durable_place, tmp_path, half):
+    """K2, K3, M1, X1: a database does not affect how a page looks, so each has half of them."""
+    with serving(durable_place, tmp_path) as started:
+        run_tests(EVERY_PAGE, TOWPATH_HALF=half, **with_superuser(started))
 
 
 def test_the_first_superuser_is_made_in_the_dashboard(durable_place, tmp_path):

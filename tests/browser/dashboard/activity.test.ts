@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WHO, WIDTHS, failedJob, isTooWide, open, towpath, violations } from "./here.ts";
+import { WHO, failedJob, open, towpath } from "./here.ts";
 
 const acts = (page: Page) => page.locator(".acts-list tbody tr");
 
@@ -58,20 +58,3 @@ test("a bulk act is shown with its count, and undone before it begins", async ()
   await towpath.bulk.begin("requeue", choice, { upTo, delay: 0 });
   await page.locator(".bulks li", { hasText: "3 of 3" }).waitFor();
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`activity has no violation and fits, ${theme}, ${width} px`, async () => {
-      const choice = { topic: `axe-${theme}-${width}` };
-      await towpath.jobs.enqueue(choice.topic, {});
-      const { upTo } = await towpath.bulk.preview("cancel", choice);
-      await towpath.bulk.begin("cancel", choice, { upTo, delay: 600 });
-      const page = await open("/activity", { theme, width });
-      await acts(page).first().waitFor();
-      await page.locator(".bulks li").first().waitFor();
-
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-    });
-  }
-}

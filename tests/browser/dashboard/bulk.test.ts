@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, isTooWide, open, towpath, violations } from "./here.ts";
+import { open, towpath, violations } from "./here.ts";
 
 const act = (page: Page) => page.locator(".bulk-act");
 const total = async (topic: string, status: "pending" | "cancelled") =>
@@ -136,26 +136,3 @@ test("without a filter, all jobs cannot be chosen", async () => {
 
   assert.equal(await page.locator("button:has-text('that fit')").count(), 0);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`axe finds nothing in a preview and its act, ${theme} at ${width}`, async () => {
-      const topic = `bulk-${theme}-${width}`;
-      await towpath.jobs.enqueueMany(Array.from({ length: 60 }, (_, nth) => ({ topic, payload: { nth } })));
-      const page = await open(`/jobs?topic=${topic}`, { theme, width });
-      await page.locator("table.jobs tbody tr input").first().click();
-      await page.click("button:text-is('Choose all 60 that fit')");
-      await page.click(".chosen-bar button:text-is('Cancel')");
-      await page.locator("dialog .sample li").nth(9).waitFor();
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-
-      await page.locator("dialog button:text-is('Cancel 60 jobs')").click();
-      await act(page).locator("button:text-is('Undo')").waitFor();
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-      await act(page).locator("button:text-is('Undo')").click();
-      await act(page).locator("text=Undone").waitFor();
-    });
-  }
-}

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { SERVER, THEMES, WIDTHS, expectComplaints, isTooWide, open, towpath, violations } from "./here.ts";
+import { SERVER, isTooWide, open, towpath } from "./here.ts";
 
 const events = (page: Page) => page.locator(".events li");
 const isCount = (page: Page, selector: string, count: number) =>
@@ -125,23 +125,3 @@ test("whatever is published is shown as text", async () => {
   assert.equal(await page.locator(".events a, .events script, .events b").count(), 0);
   assert.equal(await isTooWide(page), false);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`channels have no violation and fit, ${theme}, ${width} px`, async () => {
-      await towpath.events.publish("axe:1", { text: "hello" }, { type: "said" });
-      await towpath.events.attach("axe:1", "mailer");
-      for (const path of ["/channels", "/channels/axe:1", "/channels/nothing:1"]) {
-        const page = await open(path, { theme, width });
-        await page.locator(path === "/channels" ? ".channels" : ".card >> nth=1").waitFor();
-        if (path.endsWith("axe:1")) {
-          await events(page).first().locator("summary").click();
-          await page.locator(".consumers").waitFor();
-        }
-        assert.deepEqual(await violations(page), []);
-        assert.equal(await isTooWide(page), false, path);
-      }
-      expectComplaints(/404/); // of the channel that does not exist
-    });
-  }
-}

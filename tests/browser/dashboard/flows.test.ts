@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, context, isTooWide, open, settled, towpath, violations } from "./here.ts";
+import { open, towpath } from "./here.ts";
 
 const nodes = (page: Page) => page.locator(".graph .node");
 const node = (page: Page, id: string) => page.locator(`.graph .node[href$="${id}"]`);
@@ -98,21 +98,4 @@ test("what is left of a flow is cancelled after a second word, and nothing of it
   await page.selectOption("select", "open");
   await page.waitForURL(/show=open/);
   await page.locator("tr", { hasText: "left-pack" }).waitFor({ state: "detached" });
-});
-
-test("the page of flows has no violation and is never too wide", async () => {
-  const { last } = await flow("axe");
-  for (const theme of THEMES) {
-    for (const width of [...WIDTHS, 320]) {
-      const made = await context({ theme, width });
-      for (const path of [`/flows?flow=${last.id}`, `/jobs/${last.id}`]) {
-        const page = await open(path, { context: made });
-        await nodes(page).first().waitFor();
-        await settled(page);
-        assert.deepEqual(await violations(page), [], `${path} ${theme} ${width}`);
-        assert.equal(await isTooWide(page), false, `${path} ${theme} ${width}`);
-        await page.close();
-      }
-    }
-  }
 });

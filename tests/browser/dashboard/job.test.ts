@@ -9,8 +9,6 @@ import type { Page } from "playwright-core";
 
 import {
   SERVER,
-  THEMES,
-  WIDTHS,
   context,
   expectComplaints,
   failedJob,
@@ -201,6 +199,8 @@ test("the page says why a job waits, and its buttons change that", async () => {
   await isShown(page, "It is delayed: its time has not come.");
   await page.click("button:text-is('Run now')");
   await page.locator(".top .mark", { hasText: "ready" }).waitFor();
+});
+
 test("each reason is a sentence with its remedies", async () => {
   /** P6 */
   const enqueue = (name: string, options = {}) => towpath.jobs.enqueue(`why-${name}`, {}, { maxRetries: 1, ...options });
@@ -247,8 +247,6 @@ test("each reason is a sentence with its remedies", async () => {
     }
     for (const { id } of reason.jobs) await shown.locator(`a[href$="${id}"]`).waitFor();
   }
-});
-
 });
 
 test("a job that failed with others links to them", async () => {
@@ -361,25 +359,4 @@ test("a copied command is safe in a shell", async () => {
   assert.deepEqual(words.slice(0, 3), ["jobs", "enqueue", "job-shell"]);
   assert.deepEqual(JSON.parse(words[3] ?? ""), payload);
   assert.ok(words.includes(`--key=${key}`));
-});
-
-test("the page of a job has no violation and is never too wide", async () => {
-  const tried = await triedJob("job-axe", { userId: 1, apiToken: "x", list: [1, { deep: null }] });
-  const running = await speakingJob("job-axe-running");
-  const ids = [tried.id, running.job.id, "0199c1de-7d52-7c7f-b0f4-4f5a25678903"];
-  for (const theme of THEMES) {
-    for (const width of [...WIDTHS, 320]) {
-      const made = await context({ theme, width });
-      for (const id of ids) {
-        const page = await open(`/jobs/${id}`, { context: made });
-        await page.locator(".json, .empty").first().waitFor();
-        await settled(page);
-        for (const summary of await page.locator("summary").all()) await summary.click();
-        assert.deepEqual(await violations(page), [], `${id} ${theme} ${width}`);
-        assert.equal(await isTooWide(page), false, `${id} ${theme} ${width}`);
-        await page.close();
-      }
-    }
-  }
-  expectComplaints(/404/);
 });

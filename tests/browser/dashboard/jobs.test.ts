@@ -10,13 +10,12 @@ import type { Page } from "playwright-core";
 import {
   SERVER,
   THEMES,
-  WIDTHS,
   expectComplaints,
   failedJob,
   isTooWide,
   jobOfEachState,
-  settled,
   open,
+  settled,
   towpath,
   violations,
 } from "./here.ts";
@@ -136,6 +135,7 @@ test("each status is a filter that the address holds, for others too", async () 
     await elsewhere.context().close();
   }
 });
+
 test("an answer that arrives after a newer one is dropped", async () => {
   /** L4 */
   const jobs = await jobOfEachState("late");
@@ -157,7 +157,6 @@ test("an answer that arrives after a newer one is dropped", async () => {
 
   assert.deepEqual(await shown(page), [jobs["completed"]?.id]);
 });
-
 
 test("a search finds a job by its payload, error, key, id and number", async () => {
   /** J1 */
@@ -191,15 +190,15 @@ test("a failed job is re-queued in its row, without a reload", async () => {
   /** US6-5 */
   const job = await failedJob("requeued", "it broke");
   const page = await open("/jobs?topic=requeued&status=failed");
+  const mine = row(page, job.id);
   const sent: string[] = [];
   page.on("request", (request) => void (request.method() === "POST" && sent.push(request.url())));
-  const mine = row(page, job.id);
   await mine.locator("button:text-is('Re-queue')").dblclick();
 
   await mine.locator(".mark:text-is('ready')").waitFor();
   assert.match(await mine.locator(".retries").innerText(), /^0 \/ 1$/);
-  assert.equal(sent.length, 1, String(sent)); // of a double click: L4
   await page.locator(".toast", { hasText: "is ready again" }).waitFor();
+  assert.equal(sent.length, 1, String(sent)); // of a double click: L4
   assert.equal((await towpath.jobs.get(job.id)).status, "pending");
 });
 
@@ -284,8 +283,8 @@ test("a page that is changed from elsewhere moves no row, and new jobs wait behi
   await rows(page).nth(49).locator(".mark:text-is('completed')").waitFor();
   await rows(page).nth(0).locator(".mark:text-is('completed')").waitFor();
   await page.locator("button.fresh", { hasText: "12 new jobs" }).waitFor();
-  assert.deepEqual(await pointed.boundingBox(), before);
 
+  assert.deepEqual(await pointed.boundingBox(), before);
   assert.deepEqual(await shown(page), ids);
   assert.equal(await page.locator("tr.chosen").count(), 1);
   assert.ok(await box.evaluate((each) => each === document.activeElement));
@@ -350,24 +349,6 @@ test("what others wrote is shown as text", async () => {
   assert.equal(await page.locator("a[href^='javascript']").count(), 0);
   assert.equal(await isTooWide(page), false);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`axe finds nothing in the list, ${theme} at ${width}`, async () => {
-      const topic = `axe-${theme}-${width}`;
-      await jobOfEachState(topic);
-      const page = await open(`/jobs?topic=${topic}`, { theme, width });
-      await rows(page).first().waitFor();
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-
-      await page.click("button:has-text('View')");
-      assert.deepEqual(await violations(page), [], "with an open menu");
-      await page.keyboard.press("Escape");
-      assert.equal(await page.evaluate("document.activeElement.textContent"), "View");
-    });
-  }
-}
 
 /** Enqueue many jobs at once, by a program beside the server. */
 async function fill(topic: string, count: number): Promise<void> {

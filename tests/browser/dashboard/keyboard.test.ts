@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Locator, Page } from "playwright-core";
 
-import { SERVER, THEMES, WHO, WIDTHS, isTooWide, open, settled, towpath, triedJob, violations } from "./here.ts";
+import { SERVER, WHO, open, settled, towpath, triedJob } from "./here.ts";
 
 const field = (page: Page) => page.locator("[role=combobox]");
 const options = (page: Page) => page.locator("[role=option]");
@@ -261,33 +261,3 @@ test("the palette is moved in by arrows, and gives the focus back", async () => 
   await page.goBack();
   await page.waitForURL(`${SERVER}/jobs?topic=palette`);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`axe finds nothing in the palette and in the sheet of the keys, ${theme} at ${width}`, async () => {
-      const topic = `found-${theme}-${width}-${"w".repeat(150)}`;
-      await towpath.jobs.enqueue(topic, {}, { key: `key-${theme}-${width}` });
-      const page = await open(`/jobs?topic=${topic}`, { theme, width });
-      await rows(page).first().waitFor();
-      for (const text of ["", topic.slice(0, 20), `key-${theme}-${width}`, "nothing fits"]) {
-        await page.keyboard.press("Control+k");
-        await field(page).fill(text);
-        const shown = text ? page.locator(".palette", { hasText: /found-|No page/ }) : options(page).first();
-        await shown.waitFor();
-        assert.deepEqual(await violations(page), [], text);
-        assert.equal(await isTooWide(page), false, text);
-        assert.equal(await page.locator("dialog").evaluate((each) => each.scrollWidth > each.clientWidth), false, text);
-        await page.keyboard.press("Escape");
-        await page.locator("dialog").waitFor({ state: "detached" });
-      }
-
-      for (const key of ["j", "x"]) await page.keyboard.press(key);
-      await page.locator(".chosen-bar").waitFor();
-      assert.deepEqual(await violations(page), []);
-      await page.keyboard.press("?");
-      await dialog(page, "Keys").waitFor();
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-    });
-  }
-}

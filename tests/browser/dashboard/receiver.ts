@@ -5,6 +5,9 @@ import type { AddressInfo } from "node:net";
 
 export const HOSTILE = `<script>alert(1)</script>javascript:alert(1)\u001b[31m\u202e${"w".repeat(200)}`;
 
+/** The same without a control character, for names. */
+export const NAME = `<script>alert(1)</script> javascript:alert(1) "\u202e ' ${"w".repeat(100)}`;
+
 const ANSWERS: Record<string, { status: number; body?: string; headers?: Record<string, string> }> = {
   ok: { status: 204 },
   broken: { status: 500, body: "out of ink" },

@@ -1,16 +1,16 @@
 /** What the pictures of channels, webhooks, activity and settings show; each gives its addresses. */
 
 import { towpath } from "./here.ts";
-import { HOSTILE, receiver } from "./receiver.ts";
+import { HOSTILE, NAME, receiver } from "./receiver.ts";
 
 export async function channelScenes(): Promise<Record<string, string>> {
   for (let nth = 0; nth < 12; nth += 1) {
     const payload = { delta: "Hello ".repeat(nth + 1) };
     await towpath.events.publish("chat:42", payload, { type: nth % 3 ? "text" : "order.paid" });
   }
-  await towpath.events.publish("chat:42", { [HOSTILE]: HOSTILE }, { type: "order.paid" });
+  await towpath.events.publish("chat:42", { [HOSTILE]: HOSTILE }, { type: "order.paid", key: NAME, headers: { [NAME]: NAME } });
   await towpath.events.attach("chat:42", "mailer", { from: "start" });
-  await towpath.events.attach("chat:42", "audit", { from: "now" });
+  await towpath.events.attach("chat:42", "w".repeat(200), { from: "now" });
   return { channels: "/channels", channel: "/channels/chat:42", "channel-none": "/channels/nothing" };
 }
 
@@ -33,8 +33,9 @@ export async function webhookScenes(): Promise<Record<string, string>> {
 
 export async function settingScenes(): Promise<Record<string, string>> {
   await towpath.collection("users").create({ email: "ann@example.com", password: "correct horse", name: "Ann" });
+  await towpath.collection("users").create({ email: "hostile@example.com", password: "correct horse", name: NAME });
   await towpath.keys.create({ name: "backend", scopes: ["enqueue", "manage"], topics: ["mail"] });
-  await towpath.keys.create({ name: HOSTILE.slice(0, 150).replaceAll("\u001b", ""), scopes: ["subscribe"], channels: ["chat:"], expiresIn: 86_400 });
+  await towpath.keys.create({ name: NAME, scopes: ["subscribe"], channels: ["chat:"], expiresIn: 86_400 });
   await towpath.access.set({
     enqueue_rule: "@request.auth.id != ''",
     topics: { mail: { manage_rule: "@job.payload.userId = @request.auth.id && @request.auth.verified = true" } },

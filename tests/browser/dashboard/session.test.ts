@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { SERVER, THEMES, WHO, WIDTHS, context, expectComplaints, failedJob, isTooWide, logIn, open, towpath, violations } from "./here.ts";
+import { SERVER, WHO, context, expectComplaints, failedJob, logIn, open, towpath, violations } from "./here.ts";
 
 const inside = (page: Page) => page.locator("nav.side").waitFor();
 
@@ -97,20 +97,6 @@ test("a second tab is logged in as well, and one log-out ends both", async () =>
   await second.locator("dialog h2", { hasText: "Your login has ended" }).waitFor();
   expectComplaints(/401/);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`axe finds nothing in the pages without a login, ${theme} at ${width}`, async () => {
-      for (const path of ["/login", "/setup"]) {
-        const page = await open(path, { theme, width, isLoggedIn: false });
-        await page.locator("form").waitFor();
-
-        assert.deepEqual(await violations(page), [], path);
-        assert.equal(await isTooWide(page), false, path);
-      }
-    });
-  }
-}
 
 test("an address without a page says so", async () => {
   const page = await open("/elsewhere");

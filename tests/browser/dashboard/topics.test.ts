@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { SERVER, THEMES, WIDTHS, expectComplaints, failedJob, isTooWide, jobOfEachState, open, towpath, violations } from "./here.ts";
+import { SERVER, expectComplaints, jobOfEachState, open, towpath, violations } from "./here.ts";
 
 const rows = (page: Page) => page.locator("table.topics tbody tr");
 const row = (page: Page, topic: string) => rows(page).filter({ has: page.locator(`td:first-child bdi:text-is("${topic}")`) });
@@ -82,23 +82,6 @@ test("a topic that does not exist says so", async () => {
   await page.locator("[role=alert]", { hasText: "nothing-here" }).waitFor();
   expectComplaints(/404/);
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`axe finds nothing on the pages of topics, ${theme} at ${width}`, async () => {
-      const long = `${theme}-${width}-${"w".repeat(180)}`;
-      await failedJob(long, `<img src=x onerror=alert(1)> ${"w".repeat(200)}`);
-      await towpath.jobs.enqueue(long, {});
-      for (const path of ["/topics", `/topics/${long}`]) {
-        const page = await open(path, { theme, width });
-        await page.locator(path === "/topics" ? "table.topics .spark" : ".plot svg").first().waitFor();
-
-        assert.deepEqual(await violations(page), [], path);
-        assert.equal(await isTooWide(page), false, path);
-      }
-    });
-  }
-}
 
 test("a thousand topics are shown, found and sorted", async () => {
   /** P2 */

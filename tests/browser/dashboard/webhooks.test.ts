@@ -6,7 +6,7 @@ import { after, test } from "node:test";
 import type { Page } from "playwright-core";
 
 import type { CreatedWebhook, Saga } from "../../../clients/typescript/src/index.ts";
-import { THEMES, WIDTHS, isTooWide, open, towpath, violations } from "./here.ts";
+import { isTooWide, open, towpath, violations } from "./here.ts";
 import { closeReceiver, mend, receiver } from "./receiver.ts";
 
 after(closeReceiver);
@@ -210,24 +210,3 @@ test("a dead letter is requeued as a new delivery, and many by a replay with pro
   await page.click("button:has-text('Replay 1 delivery')");
   await page.locator("dialog", { hasText: "All of them are made again." }).waitFor();
 });
-
-for (const theme of THEMES) {
-  for (const width of WIDTHS) {
-    test(`webhooks have no violation and fit, ${theme}, ${width} px`, async () => {
-      const hook = await subscribed("hostile", { waits: [] });
-      await delivered(hook, "DeadLettered");
-      const page = await open("/webhooks", { theme, width });
-      await page.locator(".subscriptions .marks").first().waitFor();
-      assert.deepEqual(await violations(page), []);
-      assert.equal(await isTooWide(page), false);
-      await page.click("button:text-is('New subscription')");
-      assert.deepEqual(await violations(page), []);
-      for (const part of ["deliveries", "dead-letters"]) {
-        const other = await open(`/webhooks/${part}`, { theme, width });
-        await other.locator("main table").waitFor();
-        assert.deepEqual(await violations(other), []);
-        assert.equal(await isTooWide(other), false, part);
-      }
-    });
-  }
-}
