@@ -93,6 +93,8 @@ def test_a_job_that_has_said_nothing_has_an_empty_stream(web, ask):
     sse = ask("GET", f"/v1/stream/job:{silent.id}?offset=-1&live=sse")
     assert sent_events(sse.text)[-1][2].endswith('"streamClosed":true,"towpathEnded":"cancelled"}')
     assert refused(ask("GET", f"/v1/stream/job:{uuid4()}")) == (404, "not_found")
+    wrong = ask("GET", "/v1/stream/job:7").json()["message"]
+    assert wrong == "there is no channel 'job:7'; no job has this id"
 
 
 def test_a_pass_lets_a_browser_read_once(web, root, ada):

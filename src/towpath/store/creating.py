@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from towpath.errors import ChannelExists, CursorReset, DatabaseBusy, Invalid, NotFound, WrongMedia
-from towpath.model.channels import CLOSED
+from towpath.model.channels import CLOSED, JOB
 from towpath.model.cursor import Cursor
 from towpath.model.durable import (
     BYTES,
@@ -104,7 +104,8 @@ def look(name: str) -> Operation[StreamState]:
 
 
 def _nothing(name: str) -> NotFound:
-    return NotFound(f"there is no channel {name!r}; make it with PUT")
+    way = "no job has this id" if name.startswith(JOB) else "make it with PUT"
+    return NotFound(f"there is no channel {name!r}; {way}")
 
 
 def _state(row: HeldChannel) -> StreamState:
