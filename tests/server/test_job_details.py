@@ -180,7 +180,7 @@ def test_a_user_reads_only_jobs_that_it_may_manage(web, part):
     assert refused(web.get(f"/api/jobs/{other.id}{part}", as_=ada)) == (404, "not_found")
 
 
-def test_a_flow_shows_a_user_only_jobs_that_it_may_manage(web):
+def test_a_flow_shows_a_user_only_jobs_that_it_may_manage(web, root):
     web.app.access.set(manage_rule="@job.payload.owner = @request.auth.id")
     ada = token_of(web.app, "users", "ada@example.org")
     own = web.app.accounts.get("users", "ada@example.org").id
@@ -193,6 +193,13 @@ def test_a_flow_shows_a_user_only_jobs_that_it_may_manage(web):
     assert {node["id"] for node in flow["nodes"]} == {str(job.id) for job in (*mine, last)}
     assert len(flow["edges"]) == 2
     assert not flow["whole"]
+    why = f"/api/jobs/{mine[0].id}/why"
+    assert "waits for 1 job" in web.get(why, as_=ada).text
+    assert str(hidden.id) not in web.get(why, as_=ada).text
+    assert str(mine[0].id) in web.get(f"/api/jobs/{last.id}/why", as_=ada).text
+    web.app.jobs.cancel(hidden)
+    assert "the fetch job" not in web.get(why, as_=ada).text
+    assert "the fetch job" in web.get(why, as_=root).text
 
 
 def test_flows_are_told_as_graphs_and_as_a_list(web, root):

@@ -266,7 +266,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read why a job waits, runs, failed or is kept, and what can be done about it */
+        /**
+         * Read why a job waits, runs, failed or is kept, and what can be done about it
+         * @description Other jobs that the caller may not manage are counted, and not named.
+         */
         get: operations["why"];
         put?: never;
         post?: never;

@@ -1,7 +1,7 @@
 """One job in full over HTTP: what a page about it shows."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -231,9 +231,15 @@ async def tries(request: Request, id: UUID) -> Items[TryShown]:
 
 @routes.get("/api/jobs/{id}/why")
 async def why(request: Request, id: UUID) -> Items[ReasonShown]:
-    """Read why a job waits, runs, failed or is kept, and what can be done about it."""
+    """Read why a job waits, runs, failed or is kept, and what can be done about it.
+
+    Other jobs that the caller may not manage are counted, and not named.
+    """
     job = await request.job("manage", id, any_version=True)
-    return Items(items=[_reason(each) for each in await request.app.jobs.awhy(job)])
+    reasons = await request.app.jobs.awhy(job)
+    related = [each.id for reason in reasons for each in reason.jobs]
+    hidden = {*related} - await _manageable(request, related)
+    return Items(items=[_reason(each, hidden) for each in reasons])
 
 
 @routes.get("/api/jobs/{id}/flow")
@@ -323,16 +329,18 @@ def _hidden(job: Job, redact: str) -> int:
     return number
 
 
-def _reason(reason: Reason) -> ReasonShown:
+def _reason(reason: Reason, hidden: Collection[UUID]) -> ReasonShown:
+    jobs = [each for each in reason.jobs if each.id not in hidden]
+    remedies = [each for each in reason.remedies if not any(str(id) in each.path for id in hidden)]
     return ReasonShown(
         code=reason.code,
         message=reason.message,
         at=reason.at,
         until=reason.until,
-        jobs=[RelatedJobShown(id=job.id, topic=job.topic, state=job.state) for job in reason.jobs],
+        jobs=[RelatedJobShown(id=job.id, topic=job.topic, state=job.state) for job in jobs],
         limit=_limit(reason.limit),
         before=None if reason.before is None else shown(AheadShown, reason.before),
-        remedies=[remedy_shown(each) for each in reason.remedies],
+        remedies=[remedy_shown(each) for each in remedies],
     )
 
 
