@@ -58,7 +58,7 @@ BEFORE = (
 insert into {p}subscriptions (id, created_at, updated_at, since_channel, since, timeout,
        concurrency, burst, paused, ordered, token, channel, url, types, body, sealed,
        description) {o}
-select n, 0, 0, 0, 0, 1000000, 10, 1, n % 50 = 0, n % 7 = 0, {id}, 'c' || (n % {c}),
+select n, 0, 0, 0, 0, 1000000, 10, 1, n % 20 = 0, n % 7 = 0, {id}, 'c' || (n % {c}),
        'https://a.test', '["*"]', 'envelope', 'x', '' from {subscriptions}""",
     """
 insert into {p}subscription_health (subscription_id, wakes_at, tat, failures, dead, warned,
