@@ -2,8 +2,9 @@
 
 They are published at a steady rate, whether those before have arrived or not, and each is measured
 from the instant at which it was to be published: a stall counts for all events that it delays.
-Hostile receivers of all kinds are compared with as many prompt ones, whose deliveries are as many:
-both keep the machine busy. Silent ones cost almost no work, so they are compared with none.
+A few hostile receivers of each kind, and many silent ones, cost little work, so they are compared
+with none. Many hostile ones are compared with as many prompt ones, whose deliveries are as many:
+both keep the machine busy.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ from tests.webhooks.hostile import HOSTILE
 from tests.webhooks.subscribing import SECOND, subscribe
 from towpath import App, NewEvent
 
-EACH = 20  # subscriptions of each kind
+FEW = 2  # subscriptions of each kind
+MANY = 20  # likewise
 SILENT = 40  # that take requests and never answer
 EVENTS = 10  # for each of them
 EVERY = 0.02  # seconds from one event of the healthy receiver to the next
@@ -36,21 +38,23 @@ def measure(place: Place, plan: Plan, url: str) -> Iterator[Result]:
         spot.app(**settings()) as app,
     ):
         hostile = json.loads(told) | names
-        others = EACH * len(hostile)
+        few, many = FEW * len(hostile), MANY * len(hostile)
         subscribe(app, url, "healthy")
-        for nth in range(others):
+        for nth in range(many):
             subscribe(app, f"{url}/{nth}", "prompt")
         for _ in range(SILENT):
             subscribe(app, hostile["silent"], "silent", timeout=5 * SECOND, waits="[]")
         for kind, where in hostile.items():
             seconds = 2 if HOSTILE.get(kind, "timeout") == "timeout" else 60
-            for _ in range(EACH):
-                subscribe(app, where, "hostile", timeout=seconds * SECOND, waits="[]")
+            for channel, each in (("few", FEW), ("hostile", MANY)):
+                for _ in range(each):
+                    subscribe(app, where, channel, timeout=seconds * SECOND, waits="[]")
         found = asyncio.run(in_company(app, url, count))
     details = {company: p50_p99(seconds) for company, seconds in found.items()}
     for company, beside, bare, note in (
+        ("few", f"{few} hostile", "alone", "the same alone"),
         ("silent", f"{SILENT} silent", "alone", "the same alone"),
-        ("hostile", f"{others} hostile", "prompt", "beside as many prompt ones"),
+        ("hostile", f"{many} hostile", "prompt", "beside as many prompt ones"),
     ):
         yield Result(
             database=place.name,
@@ -77,7 +81,7 @@ async def in_company(app: App, url: str, count: int) -> dict[str, list[float]]:
     async with running(app, url, resolver=resolve) as sender:
         await asyncio.sleep(1)
         await steadily(app, sender, 100)  # warm
-        for company in ("alone", "prompt", "silent", "hostile"):
+        for company in ("alone", "few", "silent", "prompt", "hostile"):
             await app.events.apublish_many(company, [NewEvent(PAYLOAD) for _ in range(EVENTS)])
             found[company] = await steadily(app, sender, count)
     return found
