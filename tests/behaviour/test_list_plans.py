@@ -140,8 +140,8 @@ def asked() -> Iterator[tuple[str, Operation]]:
         for by_topic in (False, True):
             history = stats.history(None, minutes, width, by_topic=by_topic)
             yield f"history of {minutes} by topic {by_topic}", history
-    yield "failures", recent.failures(None, 10**9)
-    yield "failures of a topic", recent.failures("t19", 10**9)
+    yield "failures", recent.failures(None, 10**9, ())
+    yield "failures of a topic", recent.failures("t19", 10**9, ())
     yield "run times", recent.took(None, 2_000)
     yield "run times of a rare topic", recent.took("rare", 2_000)
 

@@ -132,7 +132,7 @@ def test_a_failed_delivery_is_seen_and_requeued(app, hooks, told, receiver):
     receiver.publish()
     assert len(receiver.requests) == 3
     done = told("sagas", "--status", "Completed", "--limit", 1)["sagas"][0]
-    assert "pass confirm" in hooks("resend", done["id"], code=1).stderr
+    assert "pass `confirm`" in hooks("resend", done["id"], code=1).stderr
     again = told("resend", done["id"], "--confirm")["saga"]
     assert "is Cancelled" in hooks("cancel", again["id"]).stdout
     assert "forgotten" in hooks("forget", letter["id"]).stdout
