@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from zlib import crc32
 
 import pytest
 from argon2 import PasswordHasher
@@ -36,6 +37,8 @@ sys.dont_write_bytecode = False
 # Both measure the machine, which other programs may load, and not what is tested.
 settings.register_profile("towpath", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("towpath")
+
+LONG = {"browser", "clients", "conformance"}  # directories whose tests take seconds each
 
 _numbers = itertools.count(1)
 Place = tuple[str, dict[str, str]]
@@ -72,6 +75,40 @@ def pytest_addoption(parser) -> None:
 def pytest_xdist_auto_num_workers(config) -> int:
     """Many tests wait for what happens in other processes, so a core can serve three of them."""
     return 3 * (os.cpu_count() or 1)
+
+
+def pytest_generate_tests(metafunc) -> None:
+    """Give a test of one database, where processes share it, the one that its name decides."""
+    test = metafunc.definition
+    asked = {mark.args[0] for mark in test.iter_markers("parametrize")}
+    if (
+        "durable_place" in metafunc.fixturenames
+        and test.get_closest_marker("one_database")
+        and not any("durable_place" in names for names in asked)
+        and not metafunc.config.getoption("--all-pairs")
+    ):
+        number = crc32(metafunc.function.__name__.encode())
+        chosen = ("sqlite", "postgres")[number % 2]
+        metafunc.parametrize("durable_place", [chosen], indirect=True)
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Let half of the test processes begin with what takes long, so that it does not end alone.
+
+    A process gets a run of neighbours, and those that have done theirs take from its end.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    size = -(-len(items) // processes)
+    long = [item for item in items if item.path.parent.name in LONG]
+    rest = [item for item in items if item.path.parent.name not in LONG]
+    first = max(1, processes // 2)  # not all: a browser needs a good part of the machine
+    items.clear()
+    for number in range(processes):
+        here = long[number::first] if number < first else []
+        share = max(0, size - len(here))
+        items += here + rest[:share]
+        del rest[:share]
+    items += rest
 
 
 def pytest_collection_finish(session) -> None:
