@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -10,6 +11,7 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from tests.conftest import eventually
+from tests.schemas import Schemas
 from tests.server.conftest import Web
 from tests.server.live import Served
 from tests.server.sockets import Client, Socket
@@ -23,20 +25,29 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture
-def served(durable_place, tmp_path, monkeypatch):
-    url, needed = durable_place
-    for name, value in needed.items():
-        monkeypatch.setenv(f"TOWPATH_{name.upper()}", value)
-    served = Served(url, tmp_path)
-    yield served
-    served.end()
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def served(request, postgres, tmp_path_factory):
+    """A server of each database, which takes longer to start than most tests."""
+    path = tmp_path_factory.mktemp("live")
+    schema = f"t{os.getpid()}_live"
+    is_file = request.param == "sqlite"
+    with pytest.MonkeyPatch.context() as environment:
+        if not is_file:
+            environment.setenv("TOWPATH_SCHEMA", schema)
+        served = Served(f"sqlite:///{path}/test.db" if is_file else postgres.url(), path)
+        yield served
+        served.end()
+    if not is_file:
+        Schemas.of(postgres).drop(schema)
 
 
 @pytest.fixture
 def app(served):
+    """The app of the server, whose channels the next test does not find."""
     with App(served.database) as app:
         yield app
+        for channel in app.events.list():
+            app.events.delete(channel.name)
 
 
 @pytest.fixture
@@ -318,26 +329,26 @@ def test_another_path_has_no_websocket(served):
 # ---------------------------------------------------------------- wrong frames
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "nonsense", "[]", "5", "{}", '{"id": 1}', '{"unknown": 1}', '{"beat": "x"}',
-        '{"subscribe": {}}', '{"subscribe": {"channel": 5}}', '{"subscribe": {"channel": "a b"}}',
-        '{"subscribe": {"channel": "a", "from": "soon"}}',
-        '{"subscribe": {"channel": "a", "from": {"last": 0}}}',
-        '{"subscribe": {"channel": "a", "types": ["a b"]}}',
-        '{"hello": {"token": "x"}, "beat": 1}',
-        '{"publish": {"channel": "system", "events": [{}]}}',
-        '{"publish": {"channel": "a", "events": [{"payload": NaN}]}}', "[" * 10_000,
-    ],
-)  # fmt: skip
-def test_a_wrong_frame_is_answered_and_the_connection_goes_on(client, text):
-    client.socket.send(text)
+WRONG_FRAMES = [
+    "", "nonsense", "[]", "5", "{}", '{"id": 1}', '{"unknown": 1}', '{"beat": "x"}',
+    '{"subscribe": {}}', '{"subscribe": {"channel": 5}}', '{"subscribe": {"channel": "a b"}}',
+    '{"subscribe": {"channel": "a", "from": "soon"}}',
+    '{"subscribe": {"channel": "a", "from": {"last": 0}}}',
+    '{"subscribe": {"channel": "a", "types": ["a b"]}}',
+    '{"hello": {"token": "x"}, "beat": 1}',
+    '{"publish": {"channel": "system", "events": [{}]}}',
+    '{"publish": {"channel": "a", "events": [{"payload": NaN}]}}', "[" * 10_000,
+]  # fmt: skip
 
-    answer = client.receive()
-    assert answer["error"]["code"]
-    assert "Traceback" not in json.dumps(answer)
-    assert "ok" in client.ask(subscribe={"channel": "chat"})
+
+def test_a_wrong_frame_is_answered_and_the_connection_goes_on(client):
+    for number, text in enumerate(WRONG_FRAMES):
+        client.socket.send(text)
+
+        error = client.until("error")
+        assert error["code"], text
+        assert "Traceback" not in json.dumps(error)
+        assert "ok" in client.ask(subscribe={"channel": f"chat-{number}"})
 
 
 def test_bytes_are_refused_and_the_connection_goes_on(client):
@@ -374,7 +385,11 @@ def test_a_channel_is_subscribed_to_once(client):
 # ---------------------------------------------------------------- the end of a session
 
 
-def test_a_server_that_stops_says_when_to_come_back(served, key):
+@pytest.mark.one_database
+def test_a_server_that_stops_says_when_to_come_back(tmp_path):
+    served = Served(f"sqlite:///{tmp_path}/test.db", tmp_path)
+    with App(served.database) as app:
+        _, key = app.keys.create("all", scopes=["subscribe"])
     client = Client(served, key)
     client.ask(subscribe={"channel": "chat"})
     served.signal()
@@ -382,6 +397,7 @@ def test_a_server_that_stops_says_when_to_come_back(served, key):
     bye = client.until("bye")
     assert bye["code"] == "going_away"
     assert 0 <= bye["after"] <= 2
+    served.ended(0)
 
 
 def test_a_session_beats_and_ends_by_itself(loop, monkeypatch):
