@@ -24,6 +24,8 @@ from towpath.store import (
     webhook_upkeep,
 )
 from towpath.store.deliveries import Line, Report
+from towpath.store.event_rows import EventBody
+from towpath.store.events import Append
 from towpath.store.trimming import ChannelLimits, Kept
 
 WEEK = microseconds("7d")
@@ -48,6 +50,17 @@ def test_a_subscription_gets_what_is_published_after_it_was_made(hooks):
 
     assert payloads(hooks) == ["2", "3", "3"]
     assert [each.subscription for each in hooks.sagas(subscription=second.id)] == [second.id]
+
+
+def test_a_subscription_gets_nothing_older_however_much_waits_for_its_number(hooks, monkeypatch):
+    monkeypatch.setattr(events, "PLACED_AT_ONCE", 2)
+    for number in range(5):
+        old = EventBody(id=uuid4(), body=str(number), encoding="json", size=1)
+        hooks.run(events.post(Append(channel="orders", events=[old])))
+    hooks.create()
+    hooks.publish(5)
+
+    assert payloads(hooks) == ["5"]
 
 
 def test_an_event_that_a_rule_cannot_read_stops_no_other(hooks):

@@ -184,10 +184,7 @@ def create(
     """
 
     def steps() -> Steps[Changed[WebhookSubscription]]:
-        # What was posted and committed before comes before the head, and so is not delivered.
-        placing = events.Append(channel=new.channel, create=not new.channel.startswith(JOB))
-        [answer] = yield from events.append([placing]).inside()
-        head = Cursor.parse(answered(answer).head)
+        head = yield from _placed(new.channel)
         place = {"since_channel": head.channel, "since": head.seq}
         added = yield from sql.add(**asdict(new), **place)
         if added:
@@ -204,6 +201,17 @@ def create(
         return Changed(made, others=others)
 
     return Operation("create_subscription", steps, Mode.APPEND, locks=True)
+
+
+def _placed(channel: str) -> Steps[Cursor]:
+    """Return the head of a channel behind all that was posted to it and committed."""
+    # It comes before a subscription that is made now, and so is not delivered to it.
+    placing = events.Append(channel=channel, create=not channel.startswith(JOB))
+    while True:
+        [answer] = yield from events.append([placing]).inside()
+        placed = answered(answer)
+        if not placed.posted:
+            return Cursor.parse(placed.head)
 
 
 def update(
