@@ -125,6 +125,21 @@ def test_a_requeue_whose_answer_is_lost_makes_one_saga(hooks, proxy, lose):
     assert hooks.statuses() == ["DeadLettered", "Pending"]
 
 
+def test_a_requeue_that_is_lost_is_not_taken_for_the_one_before(hooks, proxy):
+    """WH-8: the saga of the requeue before has died at once, and the operator is quick."""
+    hooks.publish(1)
+    hooks.deliver(FAILED)
+    [letter] = hooks.letters()
+    before = hooks.requeue(letter.id)
+    hooks.deliver(FAILED)
+    proxy.lose_request(COMMIT)
+    new = hooks.requeue(letter.id)
+
+    assert proxy.happened.is_set()
+    assert new > before
+    assert hooks.statuses() == ["DeadLettered", "DeadLettered", "Pending"]
+
+
 @lost
 def test_a_subscription_whose_answer_is_lost_is_made_and_deleted_once(hooks, proxy, lose):
     getattr(proxy, lose)(COMMIT)

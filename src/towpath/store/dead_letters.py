@@ -6,12 +6,9 @@ all that this needs, also when the event is forgotten.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from towpath.errors import Conflict, NotFound
@@ -22,8 +19,6 @@ from towpath.operation import Answer, Batch, Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
 from towpath.store.rows import uuid_from
 from towpath.store.sagas import SAGAS
-
-SLACK: Final = 60.0  # seconds by which clocks may differ when a lost requeue is searched for
 
 
 class DeadLetterRow(NamedTuple):
@@ -63,7 +58,6 @@ class Requeue(Struct, frozen=True):
 
     letter: int
     actor: str
-    began: float = msgspec.field(default_factory=time.monotonic)  # after a lost answer: since when
 
 
 class RequeuedRow(NamedTuple):
@@ -103,6 +97,7 @@ class sql(Statements):
     find = rows(DeadLetterRow)
     list = rows(DeadLetterRow)
     list_of = rows(DeadLetterRow)
+    newest_requeue = rows(int)
     requeue = rows(RequeuedRow)
     requeued = rows(RequeuedRow)
     delete = rows(int)
@@ -115,8 +110,14 @@ def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[Saga]]]:
     One of a paused or stopped subscription is Held, as the orchestrator is about to note.
     """
 
-    def steps(*, again: bool = False) -> Steps[Changed[list[Answer[Saga]]]]:
-        made = (yield from _made_before(requeues)) if again else {}
+    newest: list[int] = []  # the saga of the newest requeue before the first try
+
+    def steps() -> Steps[Changed[list[Answer[Saga]]]]:
+        made: dict[int, Answer[Saga]] = {}
+        if newest:
+            made = yield from _made_since(newest[0], requeues)
+        else:
+            newest.extend((yield from sql.newest_requeue()))
         items = [
             {"nth": nth, "letter": each.letter, "actor": each.actor}
             for nth, each in enumerate(requeues)
@@ -134,18 +135,16 @@ def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[Saga]]]:
         steps,
         Mode.APPEND,
         locks=True,
-        retry=partial(steps, again=True),
         batch=Batch(requeues, requeue),
     )
 
 
-def _made_before(requeues: Sequence[Requeue]) -> Steps[dict[int, Answer[Saga]]]:
-    """Find the sagas that were made before an answer was lost."""
+def _made_since(newest: int, requeues: Sequence[Requeue]) -> Steps[dict[int, Answer[Saga]]]:
+    """Find the sagas that an earlier try has made, whose answer was lost."""
     made: dict[int, Answer[Saga]] = {}
     for nth, each in enumerate(requeues):
-        elapsed = int((time.monotonic() - each.began + SLACK) * 1e6)
         for found in (
-            yield from sql.requeued(nth=nth, letter=each.letter, actor=each.actor, elapsed=elapsed)
+            yield from sql.requeued(nth=nth, letter=each.letter, actor=each.actor, newest=newest)
         ):
             if found.saga is not None:
                 made[nth] = found.made(found.saga)

@@ -19,6 +19,9 @@ select d.id, d.saga_id, d.subscription_id, d.event, d.type, d.at, d.failed_at, d
   from towpath.dead_letters d where d.subscription_id = :subscription and d.id < :before
  order by d.id desc limit :limit;
 
+-- name: newest_requeue
+select coalesce(max(saga_id), 0) from towpath.dead_letter_requeues;
+
 -- The operator of PostgreSQL may do no more than call this function, which is a part of the tables.
 -- Health rows are held in one order.
 -- name: requeue [sqlite]
@@ -78,7 +81,7 @@ select cast(:nth as integer) as nth, r.saga_id as saga, null as problem, d.event
        or (select h.stopped_at from towpath.subscription_health h
             where h.subscription_id = d.subscription_id) is not null as held
   from towpath.dead_letter_requeues r join towpath.dead_letters d on d.id = r.dead_letter_id
- where r.dead_letter_id = :letter and r.actor = :actor and r.at >= {now} - cast(:elapsed as bigint)
+ where r.dead_letter_id = :letter and r.actor = :actor and r.saga_id > :newest
  order by r.saga_id desc limit 1;
 
 -- name: delete_requeues
