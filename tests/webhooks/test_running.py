@@ -541,3 +541,30 @@ async def test_failing_receivers_leave_memory_for_the_payloads_of_prompt_ones(pl
             await app.events.apublish("letters", "first")
             await until(lambda: silent.waiting == 4)
             silent.gate.set()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@in_loop
+async def test_short_payloads_do_not_wait_for_each_other_though_long_ones_are_allowed(
+    place, monkeypatch
+):
+    """Check 25: `max_payload` is greater than the memory for payloads; a long one counts by it."""
+    monkeypatch.setattr(worker, "MOST_BYTES", 10_000)
+    url, needed = place
+    silent = Gated()
+    async with App(url, max_payload=50_000, **needed) as app:
+        for prompt in (0, 1):
+            for _ in range(5):
+                await asyncio.to_thread(subscribe, app, URL, "short", prompt=prompt)
+            for _ in range(3):
+                await asyncio.to_thread(subscribe, app, URL, "long", prompt=prompt)
+        await app.events.apublish("short", 1)
+        async with running(app, silent):
+            await until(lambda: silent.waiting == 10)
+            await app.events.apublish("long", "x" * 6_000)
+            await until(lambda: silent.waiting == 12)  # one to each kind: half is taken
+            await until(lambda: len(attempts(app)) == 16)
+            await asyncio.sleep(0.1)
+            assert silent.waiting == 12
+            silent.gate.set()
+            await until(lambda: len(silent.requests) == 16)

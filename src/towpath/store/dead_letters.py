@@ -109,7 +109,6 @@ def requeue(requeues: Sequence[Requeue]) -> Operation[list[Answer[Saga]]]:
 
     One of a paused or stopped subscription is Held, as the orchestrator is about to note.
     """
-
     newest: list[int] = []  # the saga of the newest requeue before the first try
 
     def steps() -> Steps[Changed[list[Answer[Saga]]]]:

@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
@@ -34,7 +33,7 @@ from towpath.webhooks.reports import Reports
 log: Final = logging.getLogger("towpath")
 
 AT_ONCE: Final = 50  # delivery jobs of one kind in one claim
-MOST_BYTES: Final = 64 * 2**20  # of payloads under way, as they are stored
+MOST_BYTES: Final = 64 * 2**20  # of payloads under way to prompt receivers, as they are stored
 UNABLE_FOR: Final = 600.0  # seconds until a subscription whose secrets do not open is tried again
 LAST_WAIT: Final = 5.0  # seconds for the last reports
 BOTH: Final[AbstractSet[bool]] = {False, True}  # kinds of attempts: late or not
@@ -102,24 +101,25 @@ class DeliveryWorker(Part):
 
     def _lines(self, kinds: AbstractSet[bool]) -> list[Line]:
         """Share the free slots out to these kinds of attempts."""
-        fitting = self._fitting(self._slots.values(), MOST_BYTES)
-        if not fitting:
-            return []
         kept = self._concurrency // 4  # slots that the other kind never gets
-        used = Counter(each.late for each in self._slots.values())
-        room = {late: self._concurrency - kept - used[late] for late in kinds}
-        if True in room:  # receivers that never answer leave half of the memory to prompt ones
-            late = [each for each in self._slots.values() if each.late]
-            room[True] = min(room[True], self._fitting(late, MOST_BYTES // 2))
-        free = min(self._concurrency - len(self._slots), fitting)
+        room: dict[bool, int] = {}
+        for late in kinds:
+            lengths = [len(each.payload) for each in self._slots.values() if each.late == late]
+            most = MOST_BYTES // 2 if late else MOST_BYTES
+            room[late] = min(self._concurrency - kept - len(lengths), self._fitting(lengths, most))
+        free = self._concurrency - len(self._slots)
         prompt = min(room.get(False, 0), free - min(room.get(True, 0), free // 2))
         shares = {False: prompt, True: min(room.get(True, 0), free - prompt)}
         return [Line(late, min(most, AT_ONCE)) for late, most in shares.items() if most > 0]
 
-    def _fitting(self, under_way: Iterable[Delivery], most: int) -> int:
-        """Return how many payloads fit beside these, though each were as long as it can be."""
-        lengths = [len(each.payload) for each in under_way]
-        return max(0 if lengths else 1, (most - sum(lengths)) // self._longest)
+    def _fitting(self, lengths: Sequence[int], most: int) -> int:
+        """Return how many payloads may be claimed beside those of these lengths.
+
+        They fit though each is as long as it can be. While half is free it is one at least: where
+        payloads may be very long, most are short, and must not wait for each other.
+        """
+        free = most - sum(lengths)
+        return max(free // self._longest, int(free > most // 2))
 
     def _unable_now(self) -> list[int]:
         now = time.monotonic()
