@@ -144,10 +144,24 @@ def test_the_breaker_opens_after_ten_results_most_of_which_failed():
 
 def test_failures_in_other_windows_do_not_open_the_breaker():
     vitals = Vitals()
-    for now in range(MINUTE, 30 * MINUTE, MINUTE):
-        vitals.fail(now, now, is_dead=False)
+    for minute in range(1, 90):
+        if minute % 10:
+            vitals.fail(minute * MINUTE, minute * MINUTE, is_dead=False)
+        else:
+            vitals.succeed(minute * MINUTE)
 
     assert vitals.open_until is None
+
+
+def test_ten_failures_in_a_row_open_the_breaker_whatever_time_they_took():
+    """A silent receiver has one attempt at a time, each of which may take a minute or wait long."""
+    vitals = Vitals()
+    opened = []
+    for now in range(HOUR, 11 * HOUR, HOUR):
+        vitals.fail(now, now, is_dead=False)
+        opened.append(vitals.open_until)
+
+    assert opened == [None] * 9 + [10 * HOUR + 30 * SECOND]
 
 
 def test_a_subscription_is_stopped_after_five_days_of_failures_and_its_owner_is_warned():

@@ -4,8 +4,8 @@
 - Deliveries begin one at a time: before the first success, after a failure, and after a minute
   without a success. Each success while all that may run do run makes it one more at once.
 - A receiver that is mostly prompt does not wait behind others (`prompt`).
-- The breaker opens where most of the recent results are failures: nothing starts for a while, then
-  one delivery tries again.
+- The breaker opens where most of the recent results are failures, or ten in a row, whatever time
+  these took: nothing starts for a while, then one delivery tries again.
 - A subscription is stopped by a 410, or after five days of nothing but failures.
 """
 
@@ -18,7 +18,7 @@ from towpath.model.deliveries import DAY, MINUTE, SECOND
 from towpath.model.limits import Gauge
 
 WINDOW: Final = 5 * MINUTE
-FEWEST_RESULTS: Final = 10  # in a window, before the breaker may open
+FEWEST_RESULTS: Final = 10  # in a window or in a row, before the breaker may open
 MOST_FAILED: Final = 70  # percent
 FIRST_BREAK: Final = 30 * SECOND  # doubled each time
 LONGEST_BREAK: Final = 10 * MINUTE
@@ -123,8 +123,9 @@ class Vitals(Struct, kw_only=True):
         """Open the breaker: after too many failures, or after the try that follows a break."""
         if self.open_until is not None and now < self.open_until:
             return  # an attempt that began before
-        is_bad = self.results >= FEWEST_RESULTS and self.failed * 100 >= self.results * MOST_FAILED
-        if self.trips or is_bad:
+        most = self.results >= FEWEST_RESULTS and self.failed * 100 >= self.results * MOST_FAILED
+        # A receiver that never answers has few results in a window: an attempt may take a minute.
+        if self.trips or most or self.failures >= FEWEST_RESULTS:
             self.trips += 1
             self.open_until = now + min(FIRST_BREAK << min(self.trips - 1, 10), LONGEST_BREAK)
             self.window_at, self.results, self.failed = now, 0, 0
