@@ -350,8 +350,9 @@ async def test_neither_prompt_receivers_nor_others_take_all_slots(place):
 
 
 @in_loop
-async def test_attempts_are_counted_by_their_outcomes(place):
+async def test_attempts_are_counted_by_their_outcomes_and_the_log_tells_the_sum(place, caplog):
     """WH-12"""
+    caplog.set_level(logging.INFO)
     url, needed = place
     poster = Gated()
     poster.gate.set()
@@ -364,6 +365,7 @@ async def test_attempts_are_counted_by_their_outcomes(place):
 
             [job] = [each for each in attempts(app) if each.error_code]
             assert found.outcomes == {"completed": 1, job.error_code: 1}
+    assert f"has made these attempts: 1 completed, 1 {job.error_code}" in caplog.text
 
 
 class Claims:

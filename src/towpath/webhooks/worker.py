@@ -221,5 +221,8 @@ class DeliveryWorker(Part):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WAIT):
                 await self.reports.written()
+        if made := self.reports.outcomes:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in made.most_common())
+            log.info("the worker %s has made these attempts: %s", self.name, counts)
         if len(self.reports):
             log.warning("%d reports were not written; these attempts repeat", len(self.reports))
