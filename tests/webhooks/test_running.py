@@ -5,12 +5,14 @@ import contextlib
 import functools
 import json
 import logging
+import time
 from collections import Counter
 from datetime import datetime
 from uuid import uuid4
 
 import pytest
 
+from tests.behaviour.webhooks import Webhooks
 from tests.conftest import Clock, new_place
 from tests.faults.processes import until
 from tests.webhooks.subscribing import SECOND, subscribe
@@ -570,3 +572,32 @@ async def test_short_payloads_do_not_wait_for_each_other_though_long_ones_are_al
             assert silent.waiting == 12
             silent.gate.set()
             await until(lambda: len(silent.requests) == 16)
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+@in_loop
+async def test_leases_and_retries_follow_the_database_though_the_process_s_clock_is_wrong(
+    place, monkeypatch
+):
+    """Check 38."""
+    for name, day in (("time", 86_400), ("time_ns", 86_400 * 10**9)):
+        right = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda right=right, day=day: right() + day)
+    url, needed = place
+    poster = Gated()
+    poster.receivers[URL].answers(503)
+    async with App(url, **needed) as app:
+        await asyncio.to_thread(subscribe, app, URL, waits=f"[{3_600 * SECOND}]")
+        look = Webhooks(app).sql
+        async with running(app, poster):
+            await app.events.apublish("orders", 1)
+            await until(lambda: poster.waiting == 1)
+            [(lease,)] = look("select lease_until - {now} from towpath.webhook_delivery_jobs")
+            app.run(deliveries.reset())
+            poster.gate.set()
+            await until(lambda: statuses(app) == [SagaStatus.PENDING_RETRY])
+        [(wait,)] = look("select next_attempt_at - {now} from towpath.sagas")
+
+        assert 0 < lease <= 30 * SECOND
+        assert 3_500 * SECOND < wait <= 4_320 * SECOND
+        assert [job.lease_losses for job in attempts(app)] == [0]
