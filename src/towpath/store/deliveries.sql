@@ -53,10 +53,11 @@ select 1 from towpath.webhook_delivery_jobs j
        select cast(value as bigint) from json_array_elements_text(cast(:unable as json))))
  order by j.lease_until, j.late, j.id limit 1;
 
+-- By statistics of an empty line SQLite would read every job that there ever was.
 -- name: claimed
 select j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, {now} as now, e.event, e.type, e.at, e.encoding,
        e.payload, u.id as subscription, u.url, u.body, u.timeout, u.sealed
-  from towpath.webhook_delivery_jobs j
+  from towpath.webhook_delivery_jobs j {index towpath_idx_job_status_lease}
   join towpath.sagas s on s.id = j.saga_id
   join towpath.webhook_events e on e.id = s.event_id
   join towpath.subscriptions u on u.id = j.subscription_id
