@@ -116,13 +116,12 @@ def show(report: Report) -> None:
         console.print(table(database, [r for r in report.results if r.database == database]))
 
 
-def save(report: Report, also: Path | None) -> Path:
-    """Keep the results, under their time and as the latest."""
-    RESULTS.mkdir(exist_ok=True)
+def save(report: Report, place: Path | None) -> Path:
+    """Keep the results: at a place that was given, or under their time and as the latest."""
     text = msgspec.json.format(msgspec.json.encode(report), indent=2)
     stamp = report.about["date"].replace(":", "").replace("+0000", "Z")
-    path = RESULTS / f"{stamp}.json"
-    for each in filter(None, (path, RESULTS / "latest.json", also)):
+    path = place or RESULTS / f"{stamp}.json"
+    for each in (path,) if place else (path, RESULTS / "latest.json"):
         each.write_bytes(text)
     return path
 
