@@ -311,9 +311,9 @@ class Channels(RuleBasedStateMachine):
         self.model.setdefault(which, ModelChannel()).most = most or None
 
     @precondition(lambda self: not self.posted)
-    @rule(which=which, after=st.integers(0, 20))
-    def fork(self, which, after):
-        """Read a fork of the channel from its beginning, add to it and delete it."""
+    @rule(which=which, after=st.integers(0, 20), most=st.integers(0, 3))
+    def fork(self, which, after, most):
+        """Add to a fork of the channel, limit and read it, and delete it; 0: no limit."""
         self.place(which)
         channel = self.model.get(which)
         if channel is None or after < channel.low:
@@ -322,9 +322,12 @@ class Channels(RuleBasedStateMachine):
         new = NewStream(fork=Fork(self.name(which), Cursor.parse(self.cursor(which, after))))
         self.app.run(creating.create(f"{self.prefix}:fork", new, [], uuid7()))
         self.app.events.publish(f"{self.prefix}:fork", "own")
+        if most:
+            self.app.events.limit(f"{self.prefix}:fork", max_count=most)
+            self.upkeep()
         page = self.app.events.read(f"{self.prefix}:fork")
         found = [event.payload for event in page.events]
-        assert found == [*channel.events[channel.low : after], "own"]
+        assert found == [*channel.events[channel.low : after], "own"][-most:]
         self.app.events.delete(f"{self.prefix}:fork")
 
     @precondition(lambda self: not self.posted)

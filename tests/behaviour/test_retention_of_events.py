@@ -7,9 +7,11 @@ from tests.behaviour.test_events import read_all
 from towpath import NewEvent
 from towpath.app import upkeep
 from towpath.errors import CursorReset, Invalid
+from towpath.model.durable import Fork, NewStream
+from towpath.model.ids import uuid7
 from towpath.operation import Operation
 from towpath.statement import Statement
-from towpath.store import trimming
+from towpath.store import creating, trimming
 
 
 def stored(app):
@@ -113,6 +115,43 @@ def test_wrong_limits_are_refused(make_app):
     with pytest.raises(Invalid, match="event_max_count must be 0"):
         make_app(event_max_count=-1)
     assert app.events.list() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"max_count": 3}, [4, 5, "own"]),
+        ({"max_count": 1}, ["own"]),
+        ({"max_age": "1h"}, [3, 4, 5, "own"]),
+        ({"max_bytes": 6}, [0, 1, 2, 3, 4, 5, "own"]),
+        ({"max_bytes": 5}, ["own"]),
+        ({"drop_acked": True}, [4, 5, "own"]),
+    ],
+)
+def test_a_fork_lets_go_of_its_oldest_events_which_its_source_keeps(app, clock, limits, left):
+    """EV-6: of what the source of its source has, then of what its source has, then of its own."""
+    published(app, 3, "chat")
+    clock.advance("61m")
+    fork(app, "chat", "branch")
+    app.events.publish_many("branch", [NewEvent(3), NewEvent(4)])
+    fork(app, "branch", "twig")
+    cursors = [app.events.publish("twig", each).cursor for each in (5, "own")]
+    if "drop_acked" in limits:
+        generation = app.events.attach("twig", "mailer").generation
+        app.events.ack("twig", "mailer", f"{cursors[0][:17]}{4:016}", generation)
+
+    app.events.limit("twig", **limits)
+    app.upkeep.run()
+
+    assert kept(app, "twig") == left
+    [twig] = app.events.list("twig")
+    assert (twig.events, twig.size) == (len(left), 6 if 5 in left else 5)
+    assert kept(app, "branch") == [0, 1, 2, 3, 4]
+    assert kept(app, "chat") == [0, 1, 2]
+
+
+def fork(app, source, name):
+    app.run(creating.create(name, NewStream(fork=Fork(source, None)), [], uuid7()))
 
 
 def test_the_lifecycle_is_kept_for_a_day(app, clock):

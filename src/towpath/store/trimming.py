@@ -11,7 +11,8 @@ The first two are hard limits: they hold whatever consumers have acked. A reader
 is reset. A limit of 0 is none. The channel's own limits come before those of the settings; `system`
 keeps a day unless it has its own. The stream of a job is kept as long as its job. A fork holds back
 what its source would let go as acked, and nothing else: what hard limits delete of a source, also
-of one that was deleted, is gone from its forks.
+of one that was deleted, is gone from its forks. What a fork has from its source is among its
+events, and none of its bytes. It goes before the fork's own, and its source keeps it.
 
 The low-water mark of the channel rises in a transaction of its own, under the row of the channel;
 from then on no reader gets what is below. The rows go later, some at a time.
@@ -221,7 +222,7 @@ def trim(channel: int, kept: Kept) -> Operation[Trimmed | None]:
         oldest = yield from sql.oldest(channel=channel, low=held.low, limit=AT_ONCE)
         low, size = held.low, held.bytes
         for event in oldest:
-            if not bounds.let_go(event.seq, held.now - event.at, held.head - low, size):
+            if not bounds.let_go(event.seq, held.now - event.at, held.head - event.seq + 1, size):
                 break
             low, size = event.seq, size - event.size
         if low == held.low:

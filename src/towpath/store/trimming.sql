@@ -9,17 +9,18 @@ on conflict (channel) do update
 
 -- Some channels in turn: those that may have limits, by an index without the streams of jobs, and those
 -- that were deleted, as others may be forked from them; so the number of rows is bounded. Of each channel
--- it looks at the oldest event, and whether one is left below the low-water mark. Each database may answer
+-- it looks at the oldest event, which a fork may have from a channel up its line, and whether one of its
+-- own is left below the low-water mark. Each database may answer
 -- an `exists` or a join by reading a whole table once, so there is neither.
 -- name: visit
 with picked as (
     select * from (
         select * from (
-            select id, name, head, low, bytes from towpath.channel
+            select id, name, head, low, bytes, source, fork_at from towpath.channel
              where id > :after and job is null and name is not null order by id limit :limit) as named
         union all
         select * from (
-            select id, name, head, low, bytes from towpath.channel
+            select id, name, head, low, bytes, source, fork_at from towpath.channel
              where id > :after and name is null order by id limit :limit) as deleted) as found
      order by id limit :limit)
 select c.id, c.name,
@@ -31,8 +32,14 @@ select c.id, c.name,
        case when (select l.drop_acked from towpath.lifetime l where l.channel = c.id) then (
             select min(r.acked) from towpath.consumer r
              where r.channel = c.id and (r.lasting or r.seen_at >= {now} - cast(:ttl as bigint))) end as acked,
-       (select e.at from towpath.event e
-         where e.channel = c.id and e.seq > c.low order by e.seq limit 1) as oldest_at,
+       (with recursive line as (
+            select c.id as channel, c.source, coalesce(c.fork_at, 0) as since
+            union all
+            select s.id, s.source, coalesce(s.fork_at, 0)
+              from line l join towpath.channel s on s.id = l.source where l.since > c.low)
+        select e.at from line l cross join towpath.event e
+         where l.since <= c.low and e.channel = l.channel and e.seq > c.low
+         order by e.seq limit 1) as oldest_at,
        (select 1 from towpath.event e
          where e.channel = c.id and e.seq <= c.low limit 1) is not null as is_left
   from picked c order by c.id;
@@ -51,9 +58,19 @@ select l.max_age, l.max_bytes, l.max_count, l.drop_acked,
        exists (select 1 from towpath.channel f where f.source = :channel) as is_source
   from (select 1) as one left join towpath.lifetime l on l.channel = :channel;
 
+-- A fork has its oldest events from up its line, as in `read_fork`; these are none of its bytes. Numbers
+-- have no holes, so the first events are those up to `low + limit`.
 -- name: oldest
-select seq, at, size from towpath.event
- where channel = :channel and seq > :low order by seq limit :limit;
+with recursive line as (
+    select c.id, c.source, coalesce(c.fork_at, 0) as since, cast(:low as bigint) + cast(:limit as bigint) as upto
+      from towpath.channel c where c.id = :channel
+    union all
+    select s.id, s.source, coalesce(s.fork_at, 0), case when l.since < l.upto then l.since else l.upto end
+      from line l join towpath.channel s on s.id = l.source where l.since > :low)
+select e.seq, e.at, case when e.channel = :channel then e.size else 0 end as size
+  from line l cross join towpath.event e
+ where e.channel = l.id and e.seq > l.since and e.seq > :low and e.seq <= l.upto
+ order by e.seq;
 
 -- name: raise_low
 update towpath.channel set low = :low, bytes = bytes - :size where id = :channel;
