@@ -32,14 +32,15 @@ select c.id, c.name,
        case when (select l.drop_acked from towpath.lifetime l where l.channel = c.id) then (
             select min(r.acked) from towpath.consumer r
              where r.channel = c.id and (r.lasting or r.seen_at >= {now} - cast(:ttl as bigint))) end as acked,
-       (with recursive line as (
-            select c.id as channel, c.source, coalesce(c.fork_at, 0) as since
-            union all
-            select s.id, s.source, coalesce(s.fork_at, 0)
-              from line l join towpath.channel s on s.id = l.source where l.since > c.low)
-        select e.at from line l cross join towpath.event e
-         where l.since <= c.low and e.channel = l.channel and e.seq > c.low
-         order by e.seq limit 1) as oldest_at,
+       (select e.at from towpath.event e
+         where e.channel = (
+                with recursive line as (
+                    select c.id as channel, c.source, coalesce(c.fork_at, 0) as since
+                    union all
+                    select s.id, s.source, coalesce(s.fork_at, 0)
+                      from line l join towpath.channel s on s.id = l.source where l.since > c.low)
+                select l.channel from line l where l.since <= c.low)
+           and e.seq > c.low order by e.seq limit 1) as oldest_at,
        (select 1 from towpath.event e
          where e.channel = c.id and e.seq <= c.low limit 1) is not null as is_left
   from picked c order by c.id;
