@@ -25,7 +25,7 @@ from towpath.store.reading import ReadFrom
 
 CHANNELS, EVENTS, LONG = 100_000, 1_000_000, 500_000
 HOT = {
-    "publish", "read", "moved", "states_of", "heads", "hold", "waiting", "posted_names",
+    "publish", "read", "read_fork", "moved", "states_of", "heads", "hold", "waiting", "posted_names",
     "deleted_channels", "drop_events", "drop_channels",
     "hold_channel", "place_of", "begin_consumer", "move_consumer", "ack", "standing", "refresh",
     "list_consumers", "forget_consumer", "visit", "hold_to_trim", "limits_of", "oldest",
@@ -126,6 +126,9 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     yield "read the first", reading.read([ReadFrom("long", START, 10), ReadFrom(name, START, 10)])
     yield "read the last", reading.read([ReadFrom("long", long._replace(seq=long.seq - 5), 10)])
     yield "read from the middle", reading.read([ReadFrom("long", long._replace(seq=1_000), 10)])
+    fork = Cursor.parse(app.events.position("fork"))
+    for seq in (0, 1_000, long.seq - 5):
+        yield f"read a fork from {seq}", reading.read([ReadFrom("fork", fork._replace(seq=seq), 10)])
     keyed = app.events._append("long", [NewEvent(1, key="k")])
     yield "append with a key", events.append([keyed])
     yield "append to a new channel", events.append([_append(app, "new")])
@@ -153,7 +156,7 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     kept = trimming.Kept.of(app.settings)
     for after in (0, number, long.channel, long.channel + 5):
         yield f"visit from {after}", trimming.visit(after, kept)
-    for channel in (number, long.channel):
+    for channel in (number, long.channel, fork.channel):
         yield f"trim {channel}", trimming.trim(channel, kept)
         yield f"drop {channel}", trimming.drop_below(channel, 500)
         yield f"drop nothing of {channel}", trimming.drop_below(channel, 0)

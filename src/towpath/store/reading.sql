@@ -52,7 +52,8 @@ select i.nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at,
  order by i.nth, e.seq;
 
 -- A fork from before its own events. Its line is the fork, its source, the source of that and so on:
--- each has the events behind `since` and up to `upto`.
+-- each has the events behind `since` and up to `upto`. Numbers have no holes, so a page of `most` events ends
+-- at `after + most`; PostgreSQL would sort all that the line has.
 -- name: read_fork
 with recursive line as (
     select c.id, c.source, coalesce(c.fork_at, 0) as since, c.low,
@@ -67,13 +68,13 @@ beginning as (
     select case when low > cast(:after as bigint) then low else cast(:after as bigint) end as seq
       from edge),
 span as (
-    select l.id, l.upto, case when l.since > b.seq then l.since else b.seq end as since
+    select l.id, case when l.since > b.seq then l.since else b.seq end as since,
+           case when l.upto < b.seq + :most then l.upto else b.seq + :most end as upto
       from line l cross join beginning b),
 picked as (
     select e.channel, e.seq, e.size
       from span s cross join towpath.event e
-     where e.channel = s.id and e.seq > s.since and e.seq <= s.upto
-     order by e.seq limit :most),
+     where e.channel = s.id and e.seq > s.since and e.seq <= s.upto),
 sized as (select channel, seq, sum(size) over (order by seq) - size as before from picked)
 select coalesce((select upto from line where id = :channel), -1) as upto,
        c.id as channel, c.head, b.low, c.ended, c.media, c.fork_at, l.ttl, l.expires_at,
