@@ -376,7 +376,10 @@ class KeyTaken(Conflict):
 
 
 class StreamBehind(TowpathError):
-    """The words of this run wait to be written, and are too many: await `apublish` or `astream`."""
+    """The words of this run wait to be written, and are too many.
+
+    Await `apublish` or `astream`. In `ctx.transaction` say less: its end writes what it says.
+    """
 
     code = "stream_behind"
 

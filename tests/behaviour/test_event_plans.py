@@ -128,7 +128,10 @@ def operations(app: App) -> Iterator[tuple[str, Operation]]:
     yield "read from the middle", reading.read([ReadFrom("long", long._replace(seq=1_000), 10)])
     fork = Cursor.parse(app.events.position("fork"))
     for seq in (0, 1_000, long.seq - 5):
-        yield f"read a fork from {seq}", reading.read([ReadFrom("fork", fork._replace(seq=seq), 10)])
+        yield (
+            f"read a fork from {seq}",
+            reading.read([ReadFrom("fork", fork._replace(seq=seq), 10)]),
+        )
     keyed = app.events._append("long", [NewEvent(1, key="k")])
     yield "append with a key", events.append([keyed])
     yield "append to a new channel", events.append([_append(app, "new")])

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -292,6 +293,33 @@ def test_on_an_event_loop_far_too_much_raises(full):
     with pytest.raises(StreamBehind, match="await `apublish` or `astream`"):
         asyncio.run(speak())
     assert 2**20 < sum(word.size for word in full._words) <= speech.MOST
+
+
+@pytest.mark.one_database
+def test_in_the_transaction_that_ends_a_job_far_too_much_raises(worked, full):
+    """No word waits for room, which comes with the end of the transaction only."""
+
+    def speak():
+        for _ in range(100):
+            full.publish("x" * 2**18, None)
+
+    async def aspeak():
+        for _ in range(100):
+            await full.room()
+            full.publish("x" * 2**18, None)
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(speak)
+        full.hold()
+        with pytest.raises(StreamBehind, match="say less in the block"):
+            waiting.result(10)
+    with pytest.raises(StreamBehind, match="say less in the block"):
+        asyncio.run(asyncio.wait_for(aspeak(), 10))
+    assert 7 * 2**20 < sum(word.size for word in full.all().words) <= speech.MOST
+
+    full.release()
+    write_all(worked, full)
+    full.publish("next", None)  # there is room again
 
 
 @pytest.mark.one_database

@@ -18,7 +18,7 @@ from towpath.store.event_rows import EventBody
 from towpath.store.streams import Say
 
 ROOM: Final = 2**20  # bytes that wait to be written; with more, the task waits
-MOST: Final = 8 * 2**20  # bytes with which a task that cannot wait is stopped
+MOST: Final = 8 * 2**20  # bytes with which a task that cannot wait gets an error
 JOINED: Final = 8_192  # bytes of text in one event, and of words that are written at once
 MOST_WORDS: Final = 1_000  # of one write
 
@@ -111,16 +111,26 @@ class Speech:
             self._text, self._joined = [], 0
 
     def _wait(self, size: int) -> None:
-        """Wait for room, in a thread; on an event loop raise StreamBehind if there is far too much.
+        """Wait for room; where a task cannot wait, raise StreamBehind if there is far too much.
 
-        A task on an event loop must not wait here: the loop also runs the writer.
+        A task on an event loop cannot, as the loop also runs the writer, nor one in the
+        transaction that ends its job, as that writes the words.
         """
         if not self.is_bounded or self._size <= ROOM:
             return
-        if running_loop() is None:
+        may_wait = running_loop() is None
+        if may_wait:
             with self._changed:
                 self._changed.wait_for(self._has_room)
-        elif self._size + size > MOST:
+        if self._size + size <= MOST:
+            return
+        if self._is_held:
+            msg = (
+                f"{self._size:,} bytes wait for the end of the block of `ctx.transaction`, which writes "
+                f"them; it takes {MOST:,} bytes: say less in the block, and the rest before it"
+            )
+            raise StreamBehind(msg)
+        if not may_wait:
             msg = f"{self._size:,} bytes wait to be written; await `apublish` or `astream` instead"
             raise StreamBehind(msg)
 
@@ -140,7 +150,7 @@ class Speech:
                     self._waiting.discard(wake)
 
     def _has_room(self) -> bool:
-        return self._size <= ROOM or self._over is not None
+        return self._size <= ROOM or self._is_held or self._over is not None
 
     def _check(self) -> None:
         if self._over is not None:
@@ -148,7 +158,9 @@ class Speech:
 
     def hold(self) -> None:
         """Keep the words from the writer: the transaction that ends the job takes them along."""
-        self._is_held = True
+        with self._changed:
+            self._is_held = True
+            self._wake()  # no room comes before its end
 
     def release(self) -> None:
         """Give the words to the writer again."""
