@@ -12,6 +12,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from sqlalchemy.ext.asyncio import create_async_engine
+
 from towpath import App, Backoff, Bury, Context, Retry
 
 app = App()
@@ -114,3 +116,29 @@ def order(ctx: Context, path: str, number: int, *, lose: bool = False) -> str:
         ctx.log("ordering")
         ending.result = "ordered"
     return "ordered"
+
+
+@app.task(sandbox=True, max_retries=1)
+def speak(ctx: Context, path: str, *, is_open: bool = False) -> None:
+    with closing(sqlite3.connect(path)) as connection, closing(sqlite3.connect(path)) as other:
+        if is_open:
+            other.execute("insert into orders values (2)")
+        ctx.stream("before ")
+        with ctx.transaction(connection):
+            connection.execute("insert into orders values (1)")
+            ctx.stream("within ")
+            time.sleep(0.2)  # more than the time in which words are gathered
+            ctx.stream("and at the end")
+
+
+@app.task(sandbox=True, max_retries=1)
+async def aspeak(ctx: Context, path: str) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with engine.connect() as connection:
+        ctx.stream("before ")
+        async with ctx.transaction(connection):
+            await connection.exec_driver_sql("insert into orders values (1)")
+            await ctx.astream("within ")
+            await asyncio.sleep(0.2)  # more than the time in which words are gathered
+            await ctx.astream("and at the end")
+    await engine.dispose()

@@ -25,8 +25,8 @@ from towpath.store.reading import ReadFrom
 
 CHANNELS, EVENTS, LONG = 100_000, 1_000_000, 500_000
 HOT = {
-    "publish", "read", "read_fork", "moved", "states_of", "heads", "hold", "waiting", "posted_names",
-    "deleted_channels", "drop_events", "drop_channels",
+    "publish", "read", "read_fork", "moved", "states_of", "heads", "hold", "waiting",
+    "posted_names", "deleted_channels", "drop_events", "drop_channels",
     "hold_channel", "place_of", "begin_consumer", "move_consumer", "ack", "standing", "refresh",
     "list_consumers", "forget_consumer", "visit", "hold_to_trim", "limits_of", "oldest",
     "raise_low", "raise_forks", "count_consumers", "drop_below",

@@ -27,9 +27,11 @@ from tests.behaviour.test_borrowed import (
 )
 from tests.conftest import eventually
 from towpath import App, Context, Status
-from towpath.errors import Conflict, Invalid, LeaseLost, NotFound
+from towpath.errors import Conflict, Invalid, JobFailed, LeaseLost, NotFound
+from towpath.model.channels import stream_of
 from towpath.store import sessions
 from towpath.testing import isolated
+from towpath.worker import run
 
 __all__ = ["adapter", "kind", "orders"]  # the connections of users, and their table
 
@@ -444,6 +446,36 @@ def test_a_sandboxed_task_completes_its_job_in_its_own_process(tasks, place, ord
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("select * from orders").fetchall() == [(1,)]
     assert [line.text for line in tasks.app.jobs.logs(job)] == ["ordering"]
+
+
+@on_sqlite
+@pytest.mark.parametrize("task", ["speak", "aspeak"])
+def test_a_sandboxed_task_says_each_word_once_around_its_transaction(tasks, place, orders, task):
+    """EV-4"""
+    path = place[0].removeprefix("sqlite:///")
+    with workers.working(tasks.app):
+        job = getattr(tasks, task).enqueue(path)
+        job.result(60)
+
+    page = tasks.app.events.read(stream_of(job.id))
+    assert "".join(event.payload for event in page.events) == "before within and at the end"
+
+
+@on_sqlite
+def test_a_sandboxed_task_whose_words_cannot_be_written_gets_an_error(
+    tasks, place, orders, monkeypatch
+):
+    monkeypatch.setattr(run, "FLUSH_LIMIT", 0.2)
+    path = place[0].removeprefix("sqlite:///")
+    with workers.working(tasks.app):
+        job = tasks.speak.enqueue(path, is_open=True)
+        with pytest.raises(JobFailed, match="commit or roll back what is open in this database"):
+            job.result(60)
+
+    [said] = tasks.app.events.read(stream_of(job.id)).events
+    assert said.payload == "before "
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("select * from orders").fetchall() == []
 
 
 @on_sqlite

@@ -1,6 +1,7 @@
 """What a running job says in its stream, until it is written: in order, nothing dropped."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,8 @@ class Speech:
         self, lease: Lease, max_payload: int, on_news: "Callable[[Speech], object]"
     ) -> None:
         self.on_cancel: Callable[[], object] = lambda: None
+        # Where another process writes the words, it is told to; answers how many it has written.
+        self.flush: Callable[[], int | None] | None = None
         self.is_bounded = True
         self._is_held = False  # a transaction that ends the job writes the words itself
         self._lease = lease
@@ -126,8 +129,8 @@ class Speech:
             return
         if self._is_held:
             msg = (
-                f"{self._size:,} bytes wait for the end of the block of `ctx.transaction`, which writes "
-                f"them; it takes {MOST:,} bytes: say less in the block, and the rest before it"
+                f"{self._size:,} bytes wait for the end of the block of `ctx.transaction`, which "
+                f"writes {MOST:,} at most; say less in the block, and the rest before it"
             )
             raise StreamBehind(msg)
         if not may_wait:
@@ -136,14 +139,25 @@ class Speech:
 
     async def room(self) -> None:
         """Wait until there is room for more."""
+        if self.is_bounded:
+            await self._wait_until(self._has_room)
+
+    async def flushed(self, limit: float) -> int | None:
+        """Wait for `limit` seconds until all words are written; return how many, None: not all."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._wait_until(lambda: not self)
+        return None if self else self._said
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
-        while self.is_bounded and not self._has_room():
+        while not is_so():
             news = asyncio.Event()
             wake = partial(loop.call_soon_threadsafe, news.set)
             with self._changed:
                 self._waiting.add(wake)
             try:
-                if not self._has_room():  # it may have come before this waited for it
+                if not is_so():  # it may have come before this waited for it
                     await news.wait()
             finally:
                 with self._changed:
@@ -161,6 +175,16 @@ class Speech:
         with self._changed:
             self._is_held = True
             self._wake()  # no room comes before its end
+
+    def follow(self, said: int | None) -> None:
+        """Go on behind the words that another process has written; None: it could not."""
+        if said is None:
+            msg = (
+                "the words before `ctx.transaction` cannot be written, so the job cannot end; "
+                "commit or roll back what is open in this database before the block"
+            )
+            raise StreamBehind(msg)
+        self._said = said
 
     def release(self) -> None:
         """Give the words to the writer again."""

@@ -1,5 +1,6 @@
 """A job that ends in the transaction of its own effects: both are committed, or neither."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -58,6 +59,9 @@ class JobTransaction:
     def _block(self) -> Generator[None]:
         app, notes = self._context.app, list[Note]()
         with self._once(notes):
+            speech = self._context.speech
+            if speech is not None and speech.flush is not None:
+                speech.follow(speech.flush())  # in the block SQLite's lock would be in its way
             completion, is_whole = None, False
             with blocking_transaction(self._connection):
                 yield
@@ -77,6 +81,9 @@ class JobTransaction:
     async def _ablock(self) -> AsyncGenerator[None]:
         app, notes = self._context.app, list[Note]()
         with self._once(notes):
+            speech = self._context.speech
+            if speech is not None and speech.flush is not None:
+                speech.follow(await asyncio.to_thread(speech.flush))
             completion, is_whole = None, False
             async with async_transaction(self._connection):
                 yield

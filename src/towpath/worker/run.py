@@ -39,6 +39,7 @@ log: Final = logging.getLogger("towpath")
 
 FIRST_PUT_OFF: Final = 5.0  # seconds until a job that the worker cannot run is ready again, doubled
 LAST_PUT_OFF: Final = 60.0
+FLUSH_LIMIT: Final = 10.0  # seconds to write what a sandboxed job has said before a transaction
 PUT_OFF_AT_MOST: Final = 3_600.0  # seconds from the first time to the last
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ class TaskRun:
         """Run in a separate process, which is killed if it does not end in time."""
         try:
             async with sandboxes.one_for(task) as sandbox:
-                running = sandbox.run(self.lease, self._hear, self._hear_word)
+                running = sandbox.run(self.lease, self._hear, self._hear_word, self._flush)
                 ended = await self._timed(running, self.lease.job.options.timeout)
         except Exception as error:  # noqa: BLE001 - any error is a failure of the job
             return await self._failed(task, error)
@@ -207,6 +208,11 @@ class TaskRun:
                 speech.hear(word)
             except LeaseLost:
                 self.cancel()  # its outcome would be refused
+
+    async def _flush(self) -> int | None:
+        """Wait until the words of a sandboxed job are written; return how many, None: not all."""
+        speech = self.context.speech
+        return 0 if speech is None else await speech.flushed(FLUSH_LIMIT)
 
     async def _failed(self, task: Task[Any], error: Exception) -> Ended:
         """Return the outcome of a job whose task has raised; call `on_failure` if it failed."""

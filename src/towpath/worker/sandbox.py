@@ -70,6 +70,16 @@ class ChildWord(Struct, frozen=True, tag=True):
     word: EventBody
 
 
+class Flush(Struct, frozen=True, tag=True):
+    """Asks the worker to write the words that it has got."""
+
+
+class Flushed(Struct, frozen=True):
+    """The answer to Flush: how many words of the run are written; None: some still wait."""
+
+    said: int | None
+
+
 class Ending(Struct, frozen=True, tag=True):
     """The outcome of a job."""
 
@@ -77,7 +87,7 @@ class Ending(Struct, frozen=True, tag=True):
     outcome: Outcome | None = None
 
 
-Message: Final[Any] = ChildOutput | ChildWord | Ending
+Message: Final[Any] = ChildOutput | ChildWord | Flush | Ending
 
 
 class Sandbox:
@@ -142,15 +152,18 @@ class Sandbox:
         lease: Lease,
         on_note: Callable[[Note], object],
         on_word: Callable[[EventBody], Awaitable[object]],
+        flush: Callable[[], Awaitable[int | None]],
     ) -> Completion | Outcome:
         """Run a job of the imported task; pass its output to `on_note` and `on_word`."""
         self.send(lease)
-        ending: ChildOutput | ChildWord | Ending = await self._receive(Message)
+        ending: ChildOutput | ChildWord | Flush | Ending = await self._receive(Message)
         while not isinstance(ending, Ending):
             if isinstance(ending, ChildOutput):
                 on_note(ending.note)
-            else:
+            elif isinstance(ending, ChildWord):
                 await on_word(ending.word)
+            else:
+                self.send(Flushed(await flush()))
             ending = await self._receive(Message)
         ended = ending.completion or ending.outcome
         if ended is None:

@@ -34,6 +34,8 @@ from towpath.worker.sandbox import (
     ChildWord,
     Ending,
     Find,
+    Flush,
+    Flushed,
     Start,
     TaskFound,
     find_task,
@@ -71,6 +73,8 @@ def main(descriptor: int, lifeline: int) -> None:
             sender.send(TaskFound())
             lease = receive(connection, Lease)
             run = TaskRun(task.app, lease, threads, sender.pass_on, runner.get_loop())
+            if run.context.speech is not None:
+                run.context.speech.flush = sender.flush
             ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):
@@ -178,6 +182,12 @@ class Sender:
         data = msgspec.json.encode(message)
         with self._lock:
             self._connection.sendall(len(data).to_bytes(SIZE) + data)
+
+    def flush(self) -> int | None:
+        """Have the worker write all words; return how many are written, None if some still wait."""
+        with self._speaking:
+            self.send(Flush())
+            return receive(self._connection, Flushed).said
 
     def pass_on(self, output: Notes | Speech) -> None:
         """Send the output of a job at once; the worker writes it in batches."""
