@@ -39,6 +39,7 @@ log: Final = logging.getLogger("towpath")
 T = TypeVar("T")
 
 KEPT: Final = 2**18  # bytes of each channel that are kept in memory
+PER_EVENT: Final = 1_024  # bytes that an event takes beside its body, with its frame for each door
 AT_ONCE: Final = 50  # channels that one statement reads
 SILENT_EVERY: Final = 0.5  # seconds between two looks for the ends of jobs that have said nothing
 MOST_EVENTS: Final = 500  # of one channel that one statement reads
@@ -166,7 +167,7 @@ class Watched:
 
 
 def _size(page: EventPage) -> int:
-    return sum(len(event.body) for event in page.events)
+    return sum(len(event.body) + PER_EVENT for event in page.events)
 
 
 class Hub:
