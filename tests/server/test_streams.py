@@ -270,6 +270,17 @@ def test_line_ends_do_not_end_an_event(ask, end):
     assert data[0] == control[0] == ask("HEAD").headers["stream-next-offset"]
 
 
+def test_a_character_that_is_cut_between_two_pages_is_whole_in_the_bytes_only(ask):
+    first = ask("PUT", **TEXT, body=b"1 \xe2\x82").headers["stream-next-offset"]
+    ask("POST", **TEXT, body=b"\xac", stream_closed="true")
+
+    assert ask("GET").content.decode() == "1 €"
+    assert sent_events(ask("GET", SSE).text)[0][2] == "1 €"  # it is in one page
+    assert (
+        sent_events(ask("GET", SSE, last_event_id=first).text)[0][2] == "\N{REPLACEMENT CHARACTER}"
+    )
+
+
 # ---------------------------------------------------------------- offsets
 
 
