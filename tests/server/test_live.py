@@ -203,6 +203,30 @@ def test_a_channel_that_changes_behind_the_answer_resets_its_reader(make_app, lo
     web.close()
 
 
+class Eager(Socket):
+    """A client that subscribes again as soon as it reads the end, while that is being sent."""
+
+    async def _send(self, message):
+        await super()._send(message)
+        if '"closed"' in message.get("text", ""):
+            self.send(id=9, subscribe={"channel": "chat"})
+            for _ in range(10):
+                await asyncio.sleep(0)  # the server reads it
+
+
+def test_a_channel_may_be_subscribed_to_again_while_its_end_is_sent(make_app, loop):
+    app = make_app()
+    web = Web(app, loop)
+    client = Eager(web, app.keys.create("all", scopes=["subscribe"])[1])
+    app.events.publish("chat", 1)
+    client.ask(subscribe={"channel": "chat", "from": "start"})
+    app.events.close("chat")
+
+    assert "ok" in client.answer_to(9)
+    client.close()
+    web.close()
+
+
 def test_an_unsubscribed_channel_sends_nothing(client, app):
     client.ask(subscribe={"channel": "a"})
     client.ask(subscribe={"channel": "b"})

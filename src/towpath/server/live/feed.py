@@ -25,6 +25,7 @@ class Told(NamedTuple):
     upto: str | None  # the cursor up to which the client then has everything
     text: str
     login_ended: bool = False  # the token or key of the client is not valid any more
+    is_last: bool = False  # the channel is followed no more
 
 
 async def feed(
@@ -46,7 +47,7 @@ async def feed(
                 # A client that was cut off between the last events and the end gets both again.
                 yield Told(page.cursor if page.ended is None else None, text)
             if page.ended is not None:
-                yield Told(page.cursor, frames.closed(name, page))
+                yield Told(page.cursor, frames.closed(name, page), is_last=True)
                 return
             if page.is_current and not is_current:
                 yield Told(page.cursor, frames.current(name, page.cursor))
@@ -55,7 +56,7 @@ async def feed(
         reason, where = _why(error)
         metrics.reset(reason)
         text = frames.reset(name, reason, **where)
-        yield Told(None, text, login_ended=isinstance(error, InvalidToken))
+        yield Told(None, text, login_ended=isinstance(error, InvalidToken), is_last=True)
 
 
 def _why(error: Exception) -> tuple[str, dict[str, str]]:

@@ -68,6 +68,7 @@ class LiveSession:
         self._sending = asyncio.Lock()
         self._events = shared.app.events
         self._followed: dict[str, Followed] = {}
+        self._feeding: set[asyncio.Task[None]] = set()  # also of channels whose end is being sent
         self._login_ended = asyncio.Event()
         self._pass_channels: tuple[str, ...] | None = None  # the only ones, if it has a pass
 
@@ -101,8 +102,7 @@ class LiveSession:
                 await self._say_bye(reading)
         finally:
             self._shared.live.discard(self)
-            feeding = (each.feeding for each in self._followed.values())
-            tasks = (*ends, *feeding)
+            tasks = (*ends, *self._feeding)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -260,7 +260,14 @@ class LiveSession:
         is_current = not page.events
         feeding = asyncio.create_task(self._feed(request, subscription, is_current=is_current))
         self._followed[name] = Followed(feeding, consuming)
-        feeding.add_done_callback(lambda _: self._followed.pop(name, None))
+        self._feeding.add(feeding)
+        feeding.add_done_callback(partial(self._left, name))
+
+    def _left(self, name: str, feeding: "asyncio.Task[None]") -> None:
+        """Note that a channel is not fed any more; the client may have subscribed to it again."""
+        self._feeding.discard(feeding)
+        if name in self._followed and self._followed[name].feeding is feeding:
+            del self._followed[name]
 
     async def _ack(self, asked: AckFrame) -> str:
         followed = self._followed.get(asked.channel)
@@ -291,6 +298,8 @@ class LiveSession:
             async with subscription, contextlib.aclosing(telling):
                 await self._all_sent()
                 async for told in telling:
+                    if told.is_last:  # a client that has read it may subscribe again at once
+                        self._followed.pop(subscription.channel, None)
                     await self._text(told.text)
                     await self._all_sent()
                     if told.login_ended:
