@@ -13,6 +13,8 @@ from tests.faults.chance import dice
 from tests.faults.processes import wait_until
 from towpath import App, StreamEnd
 from towpath.errors import DatabaseBusy
+from towpath.operation import Operation
+from towpath.statement import Statement
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 2
 JOBS = 200
@@ -80,10 +82,10 @@ class Reader:
     def text(self):
         return "".join(event.payload for event in self.events)
 
-    def check(self, text):
+    def check(self, text, ended="completed"):
         """Wait for the end: the whole text of the last try has come, in order and once."""
         self._reading.result(120)
-        assert (self.text, self.ended) == (text, "completed")
+        assert (self.text, self.ended) == (text, ended)
         *cursors, end = self.cursors
         assert cursors == sorted(set(cursors))
         assert end == cursors[-1]
@@ -100,6 +102,31 @@ def test_the_text_of_the_last_try_is_whole_though_a_worker_is_killed(app, loop, 
 
     reader.check(TEXT)
     assert reader.tries == [(2, "crash")]
+
+
+def is_started(app):
+    """Say whether a worker has told by its heartbeat that it runs the job."""
+
+    def steps():
+        text = "select count(*) from towpath.lease where started"
+        return (yield Statement("started", {"any": text})())[0][0]
+
+    return app.run(Operation("started", steps))
+
+
+def test_a_stream_whose_only_worker_is_killed_for_good_ends_as_failed(app, loop, start):
+    """EV-4: no worker is left; the upkeep of the reader's process buries the job."""
+    job = app.jobs.enqueue("tell", {"text": TEXT, "pause": 0.03}, max_crashes=1)
+    reader = Reader(app, loop, job)
+    worker = start()
+    wait_until(lambda: reader.text and is_started(app))  # else it is no crash of this job
+    worker.kill()
+    worker.wait()
+    said = "".join(event.payload for event in app.events.read(f"job:{job.id}").events)
+
+    reader.check(said, "failed")
+    assert TEXT.startswith(said)
+    assert reader.tries == []
 
 
 def speak(readers):
