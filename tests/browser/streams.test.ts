@@ -1,6 +1,7 @@
 /** A browser's own EventSource on a stream; `tests/browser/test_chromium.py` starts the server. */
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
@@ -55,6 +56,30 @@ test("it reads what comes, comes back where it was, and stops at the end", async
   await new Promise((resolve) => setTimeout(resolve, 5_000));
   assert.equal(asked.length, before);
   assert.ok(asked.length >= 2);
+});
+
+test("the snippet of docs/events.md shows what was said and what is said", async () => {
+  const guide = readFileSync(new URL("../../docs/events.md", import.meta.url), "utf8");
+  const snippets = [...guide.matchAll(/```js\n(.*?)```/gs)].map(([, snippet]) => snippet);
+  assert.equal(snippets.length, 1);
+  const page = await (await browser.newContext()).newPage();
+  await page.route(/\/page$/, (route) => route.fulfill({ contentType: "text/html", body: HTML }));
+  await page.goto(`${SERVER}/page`);
+  const post = (path: string, body: unknown) => {
+    const sent = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+    return page.evaluate(`fetch("${path}", ${JSON.stringify(sent)}).then((answer) => answer.ok)`);
+  };
+  const say = (payload: string) => post("/api/channels/chat:42/events", { events: [{ payload }] });
+
+  assert.ok(await post("/api/collections/_superusers/auth-with-password", ROOT));
+  assert.ok(await say("before"));
+  await page.addScriptTag({ content: `const shown = []; const show = (each) => shown.push(each);\n${snippets[0]}` });
+  await page.waitForFunction("shown.length === 1");
+  await say("after");
+  await page.waitForFunction("shown.length === 2");
+
+  assert.deepEqual(await page.evaluate("shown"), ["before", "after"]);
+  await page.close(); // its connection would keep the server
 });
 
 test("from another origin it is let in once by a pass, and goes on with the next one", async (t) => {
