@@ -71,7 +71,7 @@ class JobTransaction:
                     if notes:
                         app.run(job_output.write(notes), self._connection)
                     if words := self._words():
-                        answered(app.run(streams.say([words]), self._connection)[0])
+                        answered(app.run(streams.say_last(words), self._connection)[0])
                     answered(app.run(leases.complete([completion]), self._connection)[0])
                 is_whole = True
             if is_whole:  # psycopg's Rollback ends its block without an exception
@@ -93,7 +93,7 @@ class JobTransaction:
                     if notes:
                         await app.arun(job_output.write(notes), self._connection)
                     if words := self._words():
-                        answered((await app.arun(streams.say([words]), self._connection))[0])
+                        answered((await app.arun(streams.say_last(words), self._connection))[0])
                     answered((await app.arun(leases.complete([completion]), self._connection))[0])
                 is_whole = True
             if is_whole:

@@ -85,6 +85,7 @@ class sql(Statements):
     """The statements of streams.sql."""
 
     hold_leases = rows(SpeakingLease)
+    hold_ending = rows(int)
     open_streams = no_rows()
     hold_streams = rows(HeldStream)
     last_failures = rows(LastTry)
@@ -101,6 +102,16 @@ class sql(Statements):
 def say(says: Sequence[Say]) -> Operation[list[Answer[Said]]]:
     """Add words to the streams of jobs; those of a lease that has ended are refused."""
     return Operation("say", lambda: said(says), Mode.APPEND, batch=Batch(says, say))
+
+
+def say_last(last: Say) -> Operation[list[Answer[Said]]]:
+    """Add words to the stream of a job whose lease this transaction ends."""
+
+    def steps() -> Steps[Changed[list[Answer[Said]]]]:
+        yield from sql.hold_ending(seq=last.seq, epoch=last.epoch)
+        return (yield from said([last]))
+
+    return Operation("say_last", steps, Mode.APPEND)
 
 
 class HeldSpeech:

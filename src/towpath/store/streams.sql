@@ -18,6 +18,11 @@ select l.seq, l.epoch, l.cancelled, l.streamed,
    and ((l.seq, l.epoch) in (select seq, epoch from item)) is true
  order by l.seq for key share;
 
+-- What speaks and then ends the lease holds it alone from the beginning: a speaker that shares the lease
+-- and waits for the channel would wait in a circle with the end.
+-- name: hold_ending
+select l.seq from towpath.lease l where l.seq = :seq and l.epoch = :epoch {for_update of l};
+
 -- name: open_streams [sqlite]
 insert into towpath.channel (name, job, created_at) values (:name, :seq, :now)
 on conflict do nothing;
