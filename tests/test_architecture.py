@@ -146,6 +146,8 @@ MAY_COMMIT_MORE_THAN_ONCE = {
     "fold",  # each statement moves whole counts
     "drop_deleted",  # each statement deletes some events that no reader can see
     "report_deliveries",  # the first statement notes the outcomes; the other only reads
+    "ack",  # the first statement moves the consumers; the other only reads
+    "forget_consumer",  # the first statement forgets the consumer; the other only reads
     "reserve",  # returns at once what a statement has leased; brings due jobs into line before
 }
 
@@ -165,7 +167,7 @@ def writing_operations(path):
                 continue
             words = [ast.unparse(each) for each in (*call.args, *call.keywords)]
             if not any(each.startswith("autocommit=") for each in words) or any(
-                "Mode." in each for each in words
+                each.startswith(("Mode.READ", "Mode.SCAN")) for each in words
             ):
                 continue
             name, start = call.args[:2]
