@@ -185,9 +185,6 @@ def _no_transaction() -> Invalid:
     )
 
 
-# ---------------------------------------------------------------- SQLite
-
-
 def _in_sqlite3(
     operation: Operation[T], connection: sqlite3.Connection, borrower: Borrower
 ) -> T | Changed[T]:
@@ -212,9 +209,6 @@ def _begin_sqlite(connection: Any, execute: Callable[[str], Any]) -> None:
     if connection.isolation_level is None or getattr(connection, "autocommit", -1) is True:
         raise _no_transaction()
     execute("begin immediate")
-
-
-# ---------------------------------------------------------------- PostgreSQL
 
 
 def _in_psycopg(
@@ -308,9 +302,6 @@ def _news(result: object) -> set[Wakeup]:
     return result.wakeups if has_changed(result) else set()
 
 
-# ---------------------------------------------------------------- Django
-
-
 def _in_django(operation: Operation[T], connection: Any, borrower: Borrower) -> T | Changed[T]:
     connection.validate_no_broken_transaction()
     connection.ensure_connection()
@@ -333,9 +324,6 @@ def _in_atomic_block(
     if _is_a(connection, "psycopg", "Connection"):
         return _in_psycopg(operation, connection, borrower, rings=False)
     return _run(operation, connection, borrower)
-
-
-# ---------------------------------------------------------------- SQLAlchemy
 
 
 def _in_session(operation: Operation[T], session: Any, borrower: Borrower) -> T | Changed[T]:

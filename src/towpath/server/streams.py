@@ -144,9 +144,6 @@ async def options(_request: Request, _name: str) -> Written:
     return 204, b"", b"", ((b"allow", ", ".join(METHODS).encode()),)
 
 
-# ---------------------------------------------------------------- write
-
-
 async def put(request: Request, name: str) -> Written:
     """Make a stream."""
     await request.require_channel("publish", name)
@@ -207,9 +204,6 @@ async def delete(request: Request, name: str) -> Written:
     await request.require_channel("manage", name)
     await request.app.durable_streams.delete(name)
     return 204, b"", b"", ()
-
-
-# ---------------------------------------------------------------- read
 
 
 async def head(request: Request, name: str) -> Written:
@@ -283,9 +277,6 @@ HANDLERS: Final[Mapping[str, Callable[[Request, str], Awaitable[Written | Stream
     "DELETE": delete,
     "OPTIONS": options,
 }
-
-
-# ---------------------------------------------------------------- headers
 
 
 def _told_of(state: StreamState) -> list[tuple[bytes, bytes]]:

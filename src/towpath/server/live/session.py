@@ -159,8 +159,6 @@ class LiveSession:
         async with self._sending:
             await self._send({"type": "websocket.send", "text": text})
 
-    # ---------------------------------------------------------------- frames of the client
-
     async def _read(self) -> None:
         while True:
             message = await self._receive()
@@ -285,8 +283,6 @@ class LiveSession:
             raise Invalid(msg)
         followed.feeding.cancel()
         await asyncio.wait((followed.feeding,))  # nothing of it comes behind the answer
-
-    # ---------------------------------------------------------------- frames to the client
 
     async def _feed(
         self, request: Request, subscription: Subscription, *, is_current: bool
