@@ -310,11 +310,7 @@ class App:
         left = _countdown(patience)
         await asyncio.to_thread(self.upkeep.stop, left())
         await asyncio.to_thread(self._wakeups.close, left())
-        closing = getattr(self._database, "aclose", None)
-        if closing:
-            await closing(left())
-        else:
-            await asyncio.to_thread(self._database.close, left())
+        await self._database.aclose(left())
 
     def __enter__(self) -> Self:
         return self

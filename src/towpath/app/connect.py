@@ -58,6 +58,10 @@ class Database(Protocol):
         """Close it; a server gets `patience` seconds to answer the calls in progress."""
         ...
 
+    async def aclose(self, patience: float) -> None:
+        """Close it, from an event loop."""
+        ...
+
 
 def open_database(
     url: str,

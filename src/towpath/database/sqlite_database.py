@@ -158,6 +158,10 @@ class SqliteDatabase:
             self._close_readers()
         self.opener.close()
 
+    async def aclose(self, patience: float) -> None:
+        """Close, from an event loop."""
+        await asyncio.to_thread(self.close, patience)
+
     def _close_readers(self) -> None:
         while self._readers:
             self._readers.pop().close()
