@@ -50,6 +50,17 @@ def add_common(parser: argparse.ArgumentParser) -> None:
             group.add_argument(flag, type=kind, metavar=unit, help=FLAGS[field.name])
 
 
+def add_limit(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add the number of lines of a list."""
+    parser.add_argument(
+        "--limit",
+        metavar="NUMBER",
+        type=int,
+        default=default,
+        help=f"default {default}, at most 1000",
+    )
+
+
 def open_app(given: argparse.Namespace, *, creates: bool = False) -> App:
     """Return the app of a command. Without `creates` it creates no tables and no file."""
     # Without a handler Python would print warnings beside the one line of an error.

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from towpath import App, Channel, Consumer, Event
-from towpath.cli.apps import add_common, duration, open_app
+from towpath.cli.apps import add_common, add_limit, duration, open_app
 from towpath.cli.output import Columns, Output, Table, plain, since, text
 from towpath.model.payload import Encoding, raw_bytes, redacted
 
@@ -65,7 +65,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing = verb("list", "list channels by name", "order", "--limit 10 --after order:7")
     listing.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="of their names")
     listing.add_argument("--after", metavar="NAME", default="", help="continue after this channel")
-    _add_limit(listing, 100)
+    add_limit(listing, 100)
 
     adding = verb(
         "publish", "add an event to a channel", """chat '{"text": "hello"}' --type said""", "chat -"
@@ -80,7 +80,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     reading = verb("read", "show events, oldest first", "chat --limit 20", "chat --after CURSOR")
     _add_channel(reading)
     reading.add_argument("--after", metavar="CURSOR", help="default: from the oldest event on")
-    _add_limit(reading, 100)
+    add_limit(reading, 100)
 
     tailing = verb(
         "tail", "show the last events, and those that come, until Ctrl-C", "chat", "chat --last 100"
@@ -122,16 +122,6 @@ def _add_channel(parser: argparse.ArgumentParser) -> None:
 
 def _add_consumer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("consumer", metavar="CONSUMER", help="the name of a consumer")
-
-
-def _add_limit(parser: argparse.ArgumentParser, default: int) -> None:
-    parser.add_argument(
-        "--limit",
-        metavar="NUMBER",
-        type=int,
-        default=default,
-        help=f"default {default}, at most 1000",
-    )
 
 
 def list_channels(given: argparse.Namespace) -> None:

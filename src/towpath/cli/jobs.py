@@ -11,7 +11,7 @@ import msgspec
 
 from towpath import App, Job, LogLine, Status, TowpathError, UnreadableJob
 from towpath.app.checks import ORDERS, STATUSES, EnqueueOptions
-from towpath.cli.apps import add_common, duration, instant, open_app
+from towpath.cli.apps import add_common, add_limit, duration, instant, open_app
 from towpath.cli.output import (
     Columns,
     Output,
@@ -95,9 +95,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         default=Order.NEWEST,
         help=f"{', '.join(ORDERS)}; next is the order of reservation of a state (default newest)",
     )
-    listing.add_argument(
-        "--limit", metavar="NUMBER", type=int, default=50, help="default 50, at most 1000"
-    )
+    add_limit(listing, 50)
     listing.add_argument("--after", metavar="JOB", help="continue after the last job of a page")
     listing.set_defaults(run=list_jobs)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from towpath import App
-from towpath.cli.apps import open_app
+from towpath.cli.apps import add_limit, open_app
 from towpath.cli.output import Columns, Output, Table, since, text
 from towpath.errors import NotFound, TowpathError
 from towpath.model.instants import spoken
@@ -121,17 +121,6 @@ def _time(text: str) -> datetime:
     except (ValueError, OverflowError):
         msg = f"{text!r} is not a time such as 2026-11-16T08:00:00Z"
         raise argparse.ArgumentTypeError(msg) from None
-
-
-def add_limit(parser: argparse.ArgumentParser, default: int) -> None:
-    """Add the number of lines of a list."""
-    parser.add_argument(
-        "--limit",
-        metavar="NUMBER",
-        type=int,
-        default=default,
-        help=f"default {default}, at most 1000",
-    )
 
 
 def _add_saga(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from towpath.cli import webhook_deliveries as deliveries
 from towpath.cli import webhook_running as running
-from towpath.cli.apps import add_common, duration, open_app
+from towpath.cli.apps import add_common, add_limit, duration, open_app
 from towpath.cli.output import Columns, Output, Refused, Table, since, text
 from towpath.model.attempts import BodyKind
 from towpath.model.instants import spoken
@@ -84,7 +84,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--channel", metavar="CHANNEL", help="only those of this channel")
     listing.add_argument("--owner", metavar="OWNER", help="only those of this owner")
     listing.add_argument("--after", metavar="ID", type=int, default=0, help="continue after it")
-    deliveries.add_limit(listing, 100)
+    add_limit(listing, 100)
 
     _add_id(verb("show", "show a subscription, and how its deliveries go", "7"))
 
