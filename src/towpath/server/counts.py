@@ -5,7 +5,7 @@ No count reads more than a bound of rows; a larger one says that it is not exact
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from towpath.server.outputs import (
     ResponseBody,
     StatsShown,
     brief_shown,
+    milliseconds,
     shown,
 )
 from towpath.server.request import Request
@@ -257,8 +258,8 @@ async def durations(request: Request, query: Newest) -> DurationsShown:
     took = [
         TookShown(
             finished_at=each.finished_at,
-            duration_ms=_milliseconds(each.duration),
-            wait_ms=_milliseconds(each.waited),
+            duration_ms=milliseconds(each.duration),
+            wait_ms=milliseconds(each.waited),
         )
         for each in await request.app.jobs.atook(query.topic, query.limit)
     ]
@@ -352,10 +353,6 @@ def _points(minutes: Iterable[Minute]) -> list[MinuteShown]:
 def _lines(points: Sequence[Minute]) -> TopicHistoryShown:
     names = TopicHistoryShown.__struct_fields__
     return TopicHistoryShown(**{name: [getattr(each, name) for each in points] for name in names})
-
-
-def _milliseconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else round(duration.total_seconds() * 1e3, 3)
 
 
 def _percentile(took: Sequence[TookShown], share: int) -> PercentileShown:

@@ -303,7 +303,8 @@ def encoding_shown(encoding: str) -> Encoding:
     return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
 
 
-def _milliseconds(duration: timedelta | None) -> float | None:
+def milliseconds(duration: timedelta | None) -> float | None:
+    """Return a duration as it is shown."""
     return None if duration is None else round(duration.total_seconds() * 1e3, 3)
 
 
@@ -315,7 +316,7 @@ _CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
     "encoding": encoding_shown,
     "headers": dict,
     "ttr": timedelta.total_seconds,
-    "duration_ms": _milliseconds,
+    "duration_ms": milliseconds,
     "result": _raw,
 }
 # By position, which is twice as quick as by name.
@@ -363,7 +364,7 @@ def brief_shown(brief: JobBrief) -> JobBriefShown:
         created_at=brief.created_at,
         run_at=brief.run_at,
         finished_at=brief.finished_at,
-        duration_ms=_milliseconds(brief.duration),
+        duration_ms=milliseconds(brief.duration),
         epoch=brief.epoch,
         retries=brief.retries,
         max_retries=brief.max_retries,

@@ -1,6 +1,6 @@
 """Webhooks in the bodies of answers. No answer has a secret but those that make one."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from towpath.model.subscriptions import (
     WebhookSubscription,
 )
 from towpath.server.inputs import Encoding
-from towpath.server.outputs import ResponseBody, encoding_shown, stored
+from towpath.server.outputs import ResponseBody, encoding_shown, milliseconds, stored
 
 
 class SubscriptionShown(ResponseBody):
@@ -176,14 +176,14 @@ def health_shown(each: SubscriptionHealth) -> HealthShown:
     known = {
         name: getattr(each, name) for name in HealthShown.__struct_fields__ if name not in beside
     }
-    return HealthShown(**known, p50_ms=_milliseconds(each.p50), p95_ms=_milliseconds(each.p95))
+    return HealthShown(**known, p50_ms=milliseconds(each.p50), p95_ms=milliseconds(each.p95))
 
 
 def attempt_shown(each: Attempt) -> AttemptShown:
     """Return an attempt as JSON shows it."""
     beside = "duration_ms"
     known = {name: getattr(each, name) for name in AttemptShown.__struct_fields__ if name != beside}
-    return AttemptShown(**known, duration_ms=_milliseconds(each.duration))
+    return AttemptShown(**known, duration_ms=milliseconds(each.duration))
 
 
 def letter_outline(each: DeadLetter) -> DeadLetterOutline:
@@ -208,7 +208,3 @@ def _fields(each: WebhookSubscription) -> dict[str, Any]:
 
 def _outline(each: DeadLetter) -> dict[str, Any]:
     return {name: getattr(each, name) for name in DeadLetterOutline.__struct_fields__}
-
-
-def _milliseconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else round(duration.total_seconds() * 1e3, 3)
