@@ -22,6 +22,7 @@ from towpath.model.accounts import Collection
 from towpath.server.api import Api
 from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.connections import HttpConnection, Patience
+from towpath.server.event_loops import loop_factory
 from towpath.server.live.connection import LiveConnection
 from towpath.server.prefix import Prefixed
 from towpath.server.streams import SENT, TOLD
@@ -64,7 +65,7 @@ class Serving(Struct, kw_only=True):
         """Serve until SIGTERM or Ctrl-C; call `listening` once requests are accepted."""
         _allow_connections()
         gc.freeze()  # modules stay loaded, so no collection needs to visit them
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.arun(listening))
 
     async def arun(self, listening: Callable[[Listening], None]) -> None:
@@ -267,14 +268,6 @@ def with_origins(api: Any, origins: Sequence[str]) -> Any:
         expose_headers=["retry-after", *TOLD],
         max_age=CORS_MAX_AGE,
     )
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - optional; asyncio's own loop works too
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _bind(host: str, port: int) -> socket.socket:

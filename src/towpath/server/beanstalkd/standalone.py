@@ -11,7 +11,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from towpath import App, Settings, TowpathError
 from towpath.server.beanstalkd.fsync_later import syncing
 from towpath.server.beanstalkd.server import BeanstalkdServer
 from towpath.server.beanstalkd.stats import version_text
+from towpath.server.event_loops import loop_factory
 
 log: Final = logging.getLogger("towpath")
 
@@ -33,16 +34,16 @@ def serve(options: Mapping[str, str], listening: socket.socket, drained: Sequenc
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_files()
-    loop_factory = _loop_factory()
+    new_loop = loop_factory()  # imported now: the new user may not be allowed to read our files
     if "u" in options:
-        version_text()  # cached now: the new user may not be allowed to read our files
+        version_text()  # cached now, likewise
         _become(options["u"])
     try:
         with contextlib.ExitStack() as stack:
             app = app_of(options, stack)
             gc.freeze()  # modules stay loaded, so no collection needs to visit them
             gc.enable()
-            with asyncio.Runner(loop_factory=loop_factory) as runner:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
                 runner.run(_serve(app, int(options["z"]), listening, drained))
     except TowpathError as error:
         sys.exit(f"{NAME}: {error}")
@@ -117,15 +118,6 @@ def _alone_in(directory: Path) -> Generator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the factory of uvloop's event loop, if uvloop is installed."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _allow_many_files() -> None:
