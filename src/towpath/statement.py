@@ -27,7 +27,9 @@ are spelled for each database:
     {names topics}              the values of a list parameter, as a subquery
     {values o.named}            those of a column with a JSON list, as a table
     {items i(seq bigint)}       the items of a query, as a table i
-    {in_items seq bigint}       whether what stands before is in one column of the items
+    {in select seq from t}      whether what stands before is in a subquery, which may hold words;
+                                PostgreSQL reads it first, as an array, and then uses an index
+    {in_items seq bigint}       the same of one column of the items
     {for_update} {skip_locked}  row locks, which SQLite does not need; {for_update of o}: of a table
     {index name}                the index that SQLite has to use
     {posted c.name}             whether events wait for their numbers in the channel of this name
@@ -65,6 +67,7 @@ Row = Sequence[Any]
 R = TypeVar("R")
 
 _HEADER: Final = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
+_WORD: Final = re.compile(r"\{(\w+)\s?([^{}]*)\}")
 _COMMENT: Final = re.compile(r"--.*")
 _TOKEN: Final = re.compile(
     r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<tag>\$\w*\$).*?(?P=tag)|/\*.*?\*/)
@@ -371,7 +374,13 @@ def split(text: str) -> list[str]:
 @cache
 def spelled(text: str, dialect: Dialect) -> str:
     """Write a text in the words of one database."""
-    text = re.sub(r"\{(\w+) ?([^}]*)\}", lambda word: _spelled(word[1], word[2], dialect), text)
+
+    def spell(word: re.Match[str]) -> str:
+        return _spelled(word[1], word[2].strip(), dialect)
+
+    before = ""
+    while before != text:  # the words within others come first
+        before, text = text, _WORD.sub(spell, text)
     return text.replace("towpath.", "towpath_") if dialect == "sqlite" else text
 
 
@@ -401,8 +410,11 @@ def _reserved(tables: str, _: Dialect) -> str:
 
 
 def _in_items(typed: str, dialect: Dialect) -> str:
-    column = f"select i.{typed.partition(' ')[0]} from {_items(f'i({typed})', dialect)}"
-    return f"in ({column})" if dialect == "sqlite" else f"= any(array({column}))"
+    return _in(f"select i.{typed.partition(' ')[0]} from {_items(f'i({typed})', dialect)}", dialect)
+
+
+def _in(query: str, dialect: Dialect) -> str:
+    return f"in ({query})" if dialect == "sqlite" else f"= any(array({query}))"
 
 
 def _window(what: str, _: Dialect) -> str:
@@ -427,6 +439,7 @@ _MADE: Final[Mapping[str, Callable[[str, Dialect], str]]] = {
     "leased_ticket": _leased_ticket,
     "reserved": _reserved,
     "items": _items,
+    "in": _in,
     "in_items": _in_items,
     "window": _window,
 }

@@ -96,9 +96,9 @@ select {located l} from towpath.located l where l.seq in (
  limit :limit;
 
 -- The heads of the lines: what expires is usually the oldest there.
--- name: may_expire [sqlite]
-select {located l} from towpath.located l where l.seq in (
-    select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq in (
+-- name: may_expire
+select {located l} from towpath.located l where l.seq {in
+    select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq {in
         select seq from (select seq from towpath.ready where topic = :topic
                           order by priority, seq limit :limit) as found_r
         union all
@@ -106,19 +106,7 @@ select {located l} from towpath.located l where l.seq in (
                           order by run_at, seq limit :limit) as found_d
         union all
         select seq from (select seq from towpath.blocked where topic = :topic
-                          order by seq limit :limit) as found_w));
-
--- name: may_expire [postgres]
-select {located l} from towpath.located l where l.seq = any(array(
-    select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq = any(array(
-        select seq from (select seq from towpath.ready where topic = :topic
-                          order by priority, seq limit :limit) as found_r
-        union all
-        select seq from (select seq from towpath.delayed where topic = :topic
-                          order by run_at, seq limit :limit) as found_d
-        union all
-        select seq from (select seq from towpath.blocked where topic = :topic
-                          order by seq limit :limit) as found_w))));
+                          order by seq limit :limit) as found_w}};
 
 -- name: note_expired
 insert into towpath.failure (seq, epoch, failed_at, kind, error)

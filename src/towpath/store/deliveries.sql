@@ -40,17 +40,10 @@ update towpath.webhook_delivery_jobs j
 returning j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, c.now, e.event, e.type, e.at, e.encoding,
        e.payload, u.id as subscription, u.url, u.body, u.timeout, u.sealed;
 
--- name: claimable [sqlite]
+-- name: claimable
 select 1 from towpath.webhook_delivery_jobs j
  where j.status = 'Pending' and j.lease_until is null
-   and j.subscription_id not in (select value from json_each(:unable))
- order by j.lease_until, j.late, j.id limit 1;
-
--- name: claimable [postgres]
-select 1 from towpath.webhook_delivery_jobs j
- where j.status = 'Pending' and j.lease_until is null
-   and j.subscription_id <> all(array(
-       select cast(value as bigint) from json_array_elements_text(cast(:unable as json))))
+   and j.subscription_id not in (select cast(value as bigint) from {values :unable})
  order by j.lease_until, j.late, j.id limit 1;
 
 -- By statistics of an empty line SQLite would read every job that there ever was.

@@ -79,15 +79,10 @@ update towpath.dependency d set completed = true, error = null, result = e.resul
    and e.parent = d.parent;
 
 -- Locked: of two transactions in which the last parents of a job end, one sees both.
--- name: hold_children [sqlite]
-select seq from towpath.blocked where seq in (
-    select child from towpath.dependency where parent {in_items parent bigint})
- order by seq;
-
--- name: hold_children [postgres]
-select seq from towpath.blocked where seq = any(array(
-    select child from towpath.dependency where parent {in_items parent bigint}))
- order by seq for update;
+-- name: hold_children
+select seq from towpath.blocked where seq {in
+    select child from towpath.dependency where parent {in_items parent bigint}}
+ order by seq {for_update};
 
 -- name: with_all_parents
 select j.seq, j.payload, j.options from towpath.job j
@@ -98,13 +93,8 @@ select j.seq, j.payload, j.options from towpath.job j
 -- name: results_for
 select result, goes_on, error from towpath.dependency where child = :seq order by nth;
 
--- name: results_size [sqlite]
-select count(*) as parents,
-       coalesce(sum(length(cast(coalesce(error, result) as blob))), 0) as bytes
-  from towpath.dependency where child = :seq;
-
--- name: results_size [postgres]
-select count(*) as parents, coalesce(sum(octet_length(coalesce(error, result))), 0) as bytes
+-- name: results_size
+select count(*) as parents, coalesce(sum({size coalesce(error, result)}), 0) as bytes
   from towpath.dependency where child = :seq;
 
 -- Unless it was rewritten since it was read.

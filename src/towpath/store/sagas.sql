@@ -35,19 +35,12 @@ update towpath.webhook_delivery_jobs
        finished_at = case when lease_until is null then {now} end, cancel_requested = true
  where saga_id {in_items saga bigint} and finished_at is null;
 
--- name: cancel_some [sqlite]
-update towpath.sagas set status = 'Cancelled', finished_at = :now, next_attempt_at = null
- where id in (select s.id from towpath.sagas s
-               where s.subscription_id = :subscription and s.finished_at is null
-                 and s.status <> 'InProgress' limit :limit)
-returning id;
-
--- name: cancel_some [postgres]
+-- name: cancel_some
 update towpath.sagas set status = 'Cancelled', finished_at = {now}, next_attempt_at = null
- where id = any(array(
+ where id {in
        select s.id from towpath.sagas s
         where s.subscription_id = :subscription and s.finished_at is null
-          and s.status <> 'InProgress' limit :limit))
+          and s.status <> 'InProgress' limit :limit}
 returning id;
 
 -- name: ask_all

@@ -98,14 +98,8 @@ held as materialized (
      where c.low < l.low order by c.id for update of c)
 update towpath.channel c set low = h.low from held h where c.id = h.id;
 
--- name: drop_below [sqlite]
-delete from towpath.event where channel = :channel and seq in (
+-- name: drop_below
+delete from towpath.event where channel = :channel and seq {in
     select seq from towpath.event where channel = :channel and seq <= :low
-     order by seq limit :limit)
-returning seq;
-
--- name: drop_below [postgres]
-delete from towpath.event where channel = :channel and seq = any(array(
-    select seq from towpath.event where channel = :channel and seq <= :low
-     order by seq limit :limit))
+     order by seq limit :limit}
 returning seq;
