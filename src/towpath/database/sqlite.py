@@ -196,7 +196,7 @@ def _remove_leftovers(directory: Path) -> None:
 
 def _not_written(target: Path, error: OSError) -> Invalid:
     if isinstance(error, FileExistsError):
-        return Invalid(f"{target} is there already: name a file that is not")
+        return Invalid(f"{target} already exists; name a new file")
     return Invalid(f"{target} cannot be written: {error.strerror or error}")
 
 
@@ -421,7 +421,8 @@ def is_spent(error: BaseException) -> bool:
 def as_ours(error: sqlite3.Error, where: Path | str | None) -> DatabaseError:
     """Return SQLite's error as ours."""
     if "no such table: towpath_" in str(error):
-        msg = f"{where}: {error}. Our tables are not here: is it the database of this app?"
+        advice = "Towpath's tables are missing; check the URL or run `towpath migrate`"
+        msg = f"{where}: {error}. {advice}"
         return SchemaMissing(msg)
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     ours = _ERRORS.get(code, DatabaseError)
