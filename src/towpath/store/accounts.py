@@ -71,7 +71,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
     email: str | None = None
     name: str | None = None
-    fields: dict[str, Any] | None = None  # of which those that are None are taken away
+    fields: dict[str, Any] | None = None  # a field that is None is removed
 
 
 def create(new: NewAccount, password: str, *, first: bool = False) -> Operation[Account]:

@@ -41,7 +41,7 @@ select id, collection, email, name, fields, generation, created_at, updated_at
  where id = :id and collection = :collection and generation = cast(:generation as bigint)
    and not exists (select 1 from towpath.revoked_token r where r.id in (:token, :login));
 
--- Of a login, whose tokens name it, or of one token.
+-- The id is that of a login, which its tokens name, or that of one token.
 -- name: revoke
 insert into towpath.revoked_token (id, expires_at) values (:id, :expires_at)
 on conflict do nothing;

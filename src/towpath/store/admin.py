@@ -46,7 +46,7 @@ class Ticket(NamedTuple):
     limit_key: str | None
     awaited: bool | int | None
     streamed: bool | int | None
-    waits: int | None  # in `blocked`: for so many jobs or workers; None: for its limit
+    waits: int | None  # in `blocked`: for so many jobs or workers; None: a limit
 
 
 class BuriedPlace(NamedTuple):
@@ -361,7 +361,7 @@ def change(id: UUID, change: JobChange) -> Operation[Job]:
             yield sql.reprioritise(seq=job.seq, priority=change.priority)
         if change.delay is not None or change.run_at is not None:
             run_at, is_due = yield from reschedule(job, change.delay, change.run_at)
-            if ticket["waits"] is None:  # else for others, whatever is said here
+            if ticket["waits"] is None:  # else it waits for other jobs, whatever its time
                 state = State.READY if is_due else State.DELAYED
         if state is State.BLOCKED:
             yield from offer_otherwise(job.seq, ticket["priority"])
@@ -385,7 +385,7 @@ def _admin(name: str, steps: Callable[[], Steps[Changed[T]]]) -> Operation[T]:
 
 
 def take(job: Job) -> Steps[dict[str, Any] | None]:
-    """Take a job's ticket from where it was seen; None if it is there no more."""
+    """Take a job's ticket from where it was seen; None if it has moved."""
     taken = yield from _TAKE[job.state](**_place(job))
     return taken[0]._asdict() if taken else None
 

@@ -11,8 +11,8 @@ delete from towpath.delayed where seq = :seq and epoch = :epoch returning {ticke
 -- name: take_blocked
 delete from towpath.blocked where seq = :seq and epoch = :epoch returning {ticket}, waits;
 
--- It stays where it lies: a transaction that waits here to let it in or to end it would find nothing
--- after this one, and would not look again.
+-- Locks the ticket and leaves it where it lies. If it were taken and put back, a transaction that waits
+-- for this row, to let the job in or to end it, would find nothing and would not look again.
 -- name: hold_blocked
 select {ticket}, waits from towpath.blocked where seq = :seq and epoch = :epoch {for_update};
 
@@ -69,8 +69,9 @@ with gone as (select cast(:seq as bigint) as seq),
 {forget}
 select seq from gone;
 
--- Locked until the kick commits, so that a key is never claimed for a job that another transaction
--- moved. A job that waits for other jobs is left to them. A failed run lies here until its job is told.
+-- Locks the rows until the kick commits, so that no key is claimed for a job that another transaction
+-- has moved. Leaves out jobs that wait for other jobs, and failed runs, which lie here until their job
+-- is told.
 -- name: next_buried
 select seq, epoch, key, no from towpath.buried
  where topic = :topic and no > :after
@@ -95,7 +96,7 @@ select {located l} from towpath.located l where l.seq in (
     select seq from (select seq from towpath.buried where topic = :topic limit :limit) as b)
  limit :limit;
 
--- The heads of the lines: what expires is usually the oldest there.
+-- Looks only at the heads of the lines: what has expired is usually among the oldest jobs there.
 -- name: may_expire
 select {located l} from towpath.located l where l.seq {in
     select j.seq from towpath.job j where j.options like '%"expires_%' and j.seq {in

@@ -1,8 +1,8 @@
--- Advancing: outcomes are applied, and what has room is started. Whatever follows `hold` is asked by
--- later statements, which see all that was committed while another transaction held a row.
+-- Applies outcomes and starts what has room. Everything else is read after `hold`, by later statements:
+-- these see all that other transactions had committed when it locked the rows.
 
--- Subscriptions that are due, and those with outcomes: the latter by jumps from one to the next, as one
--- of them may have many.
+-- Subscriptions that are due, and those with outcomes. `reported` jumps from one subscription to the
+-- next, as one of them may have many outcomes.
 -- name: hold [sqlite]
 with recursive reported(subscription_id, n) as (
     select min(j.subscription_id), 1 from towpath.webhook_delivery_jobs j
@@ -51,7 +51,7 @@ select h.subscription_id, h.tat, h.failures, h.failing_since, h.dead, h.warned, 
        select subscription_id from due union select subscription_id from reported))
  order by h.subscription_id for update of h skip locked;
 
--- What may start is counted here, by a statement of its own.
+-- A statement of its own counts the jobs under way, after `hold`.
 -- name: standing
 select u.id, u.channel, u.deleted_at is not null as deleted, u.paused, u.ordered, u.concurrency, u.pace,
        u.burst, u.waits, u.final,
@@ -142,8 +142,8 @@ update towpath.sagas
              order by s.next_attempt_at, s.id limit cast(:limit as bigint))) t))
 returning subscription_id;
 
--- Due since it was made: what was published later, while some are held yet, does not overtake. A retry that
--- was to come later yet still does: the receiver may have asked for that.
+-- A released saga is due since it was made, so that no later event overtakes it while others are still
+-- held. A retry whose time is still to come keeps that time: the receiver may have asked for it.
 -- name: release [sqlite]
 update towpath.sagas
    set status = held_from, held_from = null, held_at = null, due_at = null,
@@ -197,8 +197,8 @@ select m.id, m.event_id, m.subscription_id, {now}, e.channel, e.seq, e.at, e.eve
        select * from towpath.webhook_events e where e.id = m.event_id offset 0) e
 returning id, saga_id, subscription_id, event, type, final_error_code;
 
--- An ordered subscription starts the first of its unfinished sagas or none; any other one starts those
--- that are due, by the time at which they came due. A Pending one always is, whatever the clock says.
+-- An ordered subscription starts at most the first of its unfinished sagas. Any other one starts those
+-- that are due, the longest due first. A Pending saga is always due, whatever the clock says.
 -- name: start [sqlite]
 select id as saga, attempt_count from (
     select id, attempt_count, next_attempt_at from (

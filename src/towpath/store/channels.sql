@@ -64,7 +64,7 @@ returning source;
 select c.name from towpath.lifetime l join towpath.channel c on c.id = l.channel
  where l.expires_at <= {now} and c.name is not null limit :limit;
 
--- The events of a channel that others were forked from are read by these.
+-- Deleted channels without forks: a fork still reads the events of its source.
 -- name: deleted_channels
 select c.id as channel, c.source from towpath.channel c
  where c.name is null and not exists (select 1 from towpath.channel f where f.source = c.id)

@@ -22,7 +22,7 @@ values (:channel, :acked, 1, {now}, :name, :owner);
 update towpath.consumer set acked = :acked, generation = generation + 1, seen_at = {now}
  where channel = :channel and name = :name;
 
--- The rows are locked in one order. What is not answered for is explained by `standing`.
+-- The rows are locked in one order. For an ack without an answer `standing` tells why.
 -- name: ack [sqlite]
 update towpath.consumer set acked = max(acked, :seq), seen_at = :now
  where name = :name and generation = :generation and (:owner is null or owner = :owner)

@@ -1,7 +1,7 @@
 -- Delivery jobs: claimed, reported, and taken back from workers that are gone.
 
--- In one statement, so no job is claimed twice. The order names every column of the index behind
--- `status`: by `id` alone PostgreSQL reads all jobs that have ended.
+-- Claims by one statement, so that no job is claimed twice. The order names every column of the index
+-- behind `status`: by `id` alone PostgreSQL would read all jobs that have ended.
 -- name: claim [sqlite]
 update towpath.webhook_delivery_jobs
    set status = 'Leased', lease_token = :token, worker_id = :worker,
@@ -56,7 +56,8 @@ select j.id, j.saga_id, j.attempt_no, j.late, j.lease_until, {now} as now, e.eve
   join towpath.subscriptions u on u.id = j.subscription_id
  where j.status = 'Leased' and j.lease_token = :token;
 
--- By `coalesce`: where PostgreSQL expects no Leased jobs, it would look at all of them for each report.
+-- `coalesce` keeps PostgreSQL from the index on `status`: where it expects no Leased jobs, it would look
+-- at all of them for each report.
 -- name: report [sqlite]
 update towpath.webhook_delivery_jobs
    set status = :status, lease_until = null, finished_at = :now, response_status = :response_status,
@@ -80,7 +81,8 @@ returning j.id, j.lease_token;
 select j.id, j.saga_id, j.status, j.lease_token, j.lease_until, j.worker_id, j.error_code
   from towpath.webhook_delivery_jobs j where j.id {in_items job bigint};
 
--- Its worker cannot make the attempt. The cleaner takes the lease back, and counts no loss.
+-- The worker cannot make the attempt, so its lease is over now. The cleaner takes it back and counts no
+-- loss.
 -- name: decline [sqlite]
 update towpath.webhook_delivery_jobs set lease_until = min(lease_until, :now - 1), error_code = :unopened
  where id = :job and lease_token = :token and status = 'Leased';
@@ -91,7 +93,8 @@ update towpath.webhook_delivery_jobs j
   from {items i(job bigint, token bigint)}
  where j.id = i.job and j.lease_token = i.token and coalesce(j.status, '') = 'Leased';
 
--- The one way from Leased back to Pending. The token goes: what its worker reports later is refused.
+-- The only way from Leased back to Pending. The token is deleted, so that a later report of that worker
+-- is refused.
 -- name: reset [sqlite]
 select id as job, saga_id as saga, subscription_id as subscription, lease_until as until,
        worker_id as worker, cancel_requested, error_code is :unopened as declined,

@@ -184,7 +184,7 @@ def enqueue_flow(nodes: Sequence[Node], enqueue: Enqueue) -> Operation[list[Answ
             if items:
                 yield _AWAIT[state](items)
         for nth, node in enumerate(nodes):
-            # Where another job holds its key, that one stands for it and waits for nothing.
+            # If another job holds its key, it was not stored; the holder does not wait.
             if (node.parents or node.after) and own[nth]:
                 parents = [found[id] for id in node.after]
                 for n in node.parents:

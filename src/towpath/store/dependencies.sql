@@ -35,7 +35,7 @@ update towpath.blocked set awaited = true where seq {in_items seq bigint} return
 -- name: await_reserved
 update towpath.lease set awaited = true where seq {in_items seq bigint} returning seq;
 
--- Out of the line into which it was just put.
+-- Moves a job that was just put in line to `blocked`.
 -- name: hold_back [sqlite]
 insert into towpath.blocked ({ticket}, waits) select {ticket}, :waits from towpath.ready
  where topic = :topic and priority = :priority and seq = :seq;
@@ -78,7 +78,7 @@ update towpath.dependency d set completed = true, error = null, result = e.resul
        select i.parent from json_to_recordset(cast(:items as json)) as i(parent bigint)))
    and e.parent = d.parent;
 
--- Locked: of two transactions in which the last parents of a job end, one sees both.
+-- Locks the jobs: where two transactions end the last parents of a job, one of them sees both ends.
 -- name: hold_children
 select seq from towpath.blocked where seq {in
     select child from towpath.dependency where parent {in_items parent bigint}}
@@ -97,11 +97,11 @@ select result, goes_on, error from towpath.dependency where child = :seq order b
 select count(*) as parents, coalesce(sum({size coalesce(error, result)}), 0) as bytes
   from towpath.dependency where child = :seq;
 
--- Unless it was rewritten since it was read.
+-- Leaves a payload alone that was rewritten since it was read.
 -- name: fill_in
 update towpath.job set payload = :payload where seq = :seq and payload = :body;
 
--- Unless one of those that it waits for was requeued since, and runs again.
+-- Leaves a job blocked if a parent of it was requeued meanwhile, and runs again.
 -- name: let_in [sqlite]
 delete from towpath.blocked where seq = :seq
    and (select d.child from towpath.dependency d
@@ -127,7 +127,8 @@ postponed as (
     select {ticket}, run_at from gone where run_at > {now})
 select topic from gone;
 
--- Under the same condition. That it failed is noted, so that the jobs that wait for it are told.
+-- Under the same condition as `let_in`: all parents have completed. A row in `ended` notes the failure,
+-- so that the jobs that wait for this one are told.
 -- name: fail_child [sqlite]
 delete from towpath.blocked where seq = :seq
    and (select d.child from towpath.dependency d
@@ -160,8 +161,8 @@ told as (
     on conflict do nothing)
 select seq, epoch, awaited from gone;
 
--- Only while its end stands in `ended`: a requeue of the parent takes that away. The jobs that fail
--- here are noted there too, so that the jobs that wait for them are told in any case.
+-- Only while the failure of the parent stands in `ended`: a requeue of the parent deletes that row. The
+-- children that fail here get such rows, too, so that the jobs that wait for them are told in any case.
 -- name: fail_children [sqlite]
 select d.child from towpath.dependency d join towpath.blocked b on b.seq = d.child
  where d.parent = :parent and not d.completed and not d.goes_on
@@ -203,7 +204,8 @@ select child from towpath.dependency where parent = :parent and goes_on limit 1;
 -- name: last_failure
 select f.kind, f.error from towpath.failure f where f.seq = :parent order by f.epoch desc limit 1;
 
--- Under the same condition. What was noted before is returned again: its process may have died then.
+-- Under the same condition as `fail_children`. A child that was noted before is returned again: the
+-- process that noted it may have died then.
 -- name: note_error [sqlite]
 update towpath.dependency set completed = true, error = coalesce(error, :error)
  where parent = :parent and goes_on and (not completed or error is not null)
@@ -219,7 +221,7 @@ update towpath.dependency set completed = true, error = coalesce(error, cast(:er
    and parent = cast(:parent as bigint) and goes_on and (not completed or error is not null)
 returning child;
 
--- As the end of a lease does by itself.
+-- Notes a failure; the end of a lease does this by itself.
 -- name: note_failed
 insert into towpath.ended (parent, completed) values (:parent, false) on conflict do nothing;
 
@@ -234,8 +236,9 @@ delete from towpath.ended e
  using json_to_recordset(cast(:items as json)) as i(parent bigint, completed boolean)
  where e.parent = i.parent and e.completed = i.completed;
 
--- The jobs that failed only because of it wait again. Where another parent has failed too, or is
--- gone, a job would never run: it comes back with the last of those, if ever.
+-- The jobs that failed only because of this parent: they wait again. A job with another parent that has
+-- failed or is gone would never run, so it is left out; a requeue of the last such parent brings it
+-- back.
 -- name: children_to_revive
 select b.seq, b.epoch, b.key from towpath.dependency d
   join towpath.buried b on b.seq = d.child

@@ -17,14 +17,14 @@ select relname from pg_catalog.pg_class
                  and has_table_privilege(oid, 'delete')))
  order by relname;
 
--- What others do is hidden from a role without pg_read_all_stats: it has no state then.
+-- A role without pg_read_all_stats does not see what other roles do: their `state` is null.
 -- name: transactions [postgres]
 with other as (
     select pid, usename, application_name, state, query,
            {now} - cast(extract(epoch from xact_start) * 1000000 as bigint) as age
       from pg_catalog.pg_stat_activity
      where datname = current_database()
-       and coalesce(backend_type, 'client backend') = 'client backend'  -- hidden from some, too
+       and coalesce(backend_type, 'client backend') = 'client backend'  -- null where it is hidden
        and pid <> pg_backend_pid()
     union all
     select null, owner, gid, 'prepared', '',
@@ -61,7 +61,8 @@ select f.seq, f.error from (
 select name as topic, count(*) as jobs, {now} - min(at) as by from towpath.posted
  where at < {now} - cast(:patience as bigint) group by name order by name;
 
--- A channel that was closed before is counted from then on: when it was deleted is not known.
+-- Counts from the time of closing, which may be long before the deletion: the time of that is not
+-- stored.
 -- name: undeleted
 select 'deleted channels' as topic, count(*) as jobs, {now} - min(closed_at) as by
   from towpath.channel c where name is null and closed_at < {now} - cast(:patience as bigint)
@@ -96,7 +97,8 @@ select c.name as channel, r.name, c.head - r.acked as lag, r.acked < c.low as is
     or e.at < {now} - cast(:patience as bigint)
  order by c.name, r.name limit :limit;
 
--- By more than a tenth, as upkeep visits channels in turn.
+-- Channels that exceed a limit by more than a tenth: upkeep visits channels in turn, so a little more is
+-- normal.
 -- name: over_limits
 select c.name
   from towpath.channel c left join towpath.lifetime l on l.channel = c.id

@@ -1,10 +1,10 @@
 -- The log. A publish holds the row of its channel, so numbers are dense and follow the order of
 -- commits; a reader that knows a number has missed nothing before it.
 
--- The usual case in one statement: channels that are open, for which nothing is posted, that do not
--- expire, and whose media type is written as the caller writes it. A channel that is not answered for is
--- left to `hold` and what follows. PostgreSQL locks the rows in one order,
--- and reads `head` after the wait; an update alone would lock in any order.
+-- The usual case in one statement: channels that are open, do not expire, have nothing posted, and whose
+-- media type is written as the caller writes it. For other channels it returns nothing, and `hold` and
+-- what follows add the events. PostgreSQL locks the rows in one order and reads `head` after the wait;
+-- an update alone would lock in any order.
 -- name: publish [sqlite]
 update towpath.channel set head = head + 1, bytes = bytes + :size
  where name = :name and closed_at is null and (:media is null or media = :media)
@@ -54,8 +54,8 @@ select i.name, {now} from json_to_recordset(cast(:items as json)) as i(name text
  order by i.name collate "C"
 on conflict do nothing;
 
--- What is asked under these rows is asked by a later statement: PostgreSQL then sees all that was
--- committed while this one waited.
+-- Locks the rows of channels. Later statements read the rest: on PostgreSQL only a new statement sees
+-- what was committed while this one waited.
 -- name: hold
 select c.id, c.name, c.head, c.closed_at, c.ended, c.media, c.order_key, c.source, c.fork_at,
        (select l.ttl from towpath.lifetime l where l.channel = c.id) as ttl,
@@ -129,7 +129,8 @@ on conflict (channel, name) do update set epoch = excluded.epoch, said = exclude
 update towpath.lifetime set expires_at = {now} + ttl
  where ttl is not null and channel {in_items channel bigint};
 
--- Their names are free at once; their events go later, some at a time. For forks, limits hold until then.
+-- The names are free at once. Upkeep deletes the events later, some at a time; until then the other
+-- limits stay, for the forks that read these events.
 -- name: retire [sqlite]
 update towpath.lifetime set ttl = null, expires_at = null where channel = :channel;
 update towpath.channel set name = null, closed_at = coalesce(closed_at, :now) where id = :channel;
@@ -143,7 +144,7 @@ update towpath.channel set name = null, closed_at = coalesce(closed_at, {now})
 -- name: forget_posted
 delete from towpath.posted where no {in_items no bigint};
 
--- Locks no row that others want: a caller's transaction may stay open as long as it likes.
+-- Locks no row that another transaction needs, so the transaction of a caller may stay open for long.
 -- name: post [sqlite]
 insert into towpath.posted (at, size, name, id, type, key, headers, encoding, body)
 select :now, :size, :name, :id, :type, :key, :headers, :encoding, :body

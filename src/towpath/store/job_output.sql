@@ -22,7 +22,7 @@ fenced as materialized (
     select i.* from item i join held h on h.seq = i.seq and h.epoch = i.epoch),
 written as (
     insert into towpath.note (seq, kind, no, epoch, at, share, text)
-    -- Of twins in one statement the later one holds; PostgreSQL itself would take neither.
+    -- Of two notes with one number the later holds; PostgreSQL would refuse the statement.
     select distinct on (seq, kind, no) seq, kind, no, epoch, {now}, share, text from fenced
      order by seq, kind, no, nth desc
     on conflict (seq, kind, no) do update

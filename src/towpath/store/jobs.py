@@ -296,7 +296,7 @@ def enqueue_within(
 
     def steps() -> Steps[Changed[list[Answer[Job]]]]:
         yield sql.lock_topics()
-        # What is stored already, by an enqueue whose answer was lost, is no further job.
+        # A job that is stored already, as an answer was lost, does not count again.
         items = [job.as_item(nth) for nth, job in enumerate(new)]
         standing: set[int] = set()
         for nth, found in (yield from sql.standing(items)):

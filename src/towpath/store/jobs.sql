@@ -1,11 +1,11 @@
 -- Storing jobs. Each PostgreSQL chain of CTEs stands beside the SQLite chain of statements that
 -- does the same; what needs no chain is written once.
 
--- The first job with a limit marks its topic, even where the job itself is not stored: then another one
--- takes over its limit. PostgreSQL waits for no lock and risks no serialization error for the mark: a
--- reservation that meets a limit without it marks the topic itself.
--- Numbers only grow and one writes at a time: what is above `before` was stored just now. A write
--- comes first: a caller's transaction that had only read could not write after another writer.
+-- The first job with a limit marks its topic, even if the job itself is not stored, as another job may
+-- take over its limit. PostgreSQL leaves the mark where it would have to wait for a lock or risk a
+-- serialization error: a reservation that meets a limit in a topic without the mark sets it.
+-- SQLite writes before it reads: a caller's transaction that has only read cannot write after another
+-- writer.
 -- name: enqueue_one [sqlite]
 insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
 on conflict (name) do update set limited = true where excluded.limited and not limited;
@@ -45,6 +45,7 @@ readied as (
     select seq, topic, priority, limit_key from made)
 select seq, created_at, run_at, id from made;
 
+-- Numbers only grow, and one transaction writes at a time: what is above `before` was stored just now.
 -- name: enqueue [sqlite]
 /* each */
 insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
@@ -99,7 +100,7 @@ select seq, created_at, run_at,
        case when (select count(*) from made) < (select count(*) from item) then id end as id
   from made order by seq;
 
--- The key is taken before the job is made, by the id that the job will have.
+-- Claims the key first, for the id that the job will have, and then makes the job.
 -- name: enqueue_keyed [sqlite]
 insert into towpath.topic (name, created_at, limited) values (:topic, :now, :limit_key is not null)
 on conflict (name) do update set limited = true where excluded.limited and not limited;
@@ -175,8 +176,8 @@ select i.nth, {located s} from json_to_recordset(cast(:items as json)) as i(
                                        (select k.id from towpath.unique_key k
                                          where k.topic = i.topic and k.key = i.key)) limit 1) s;
 
--- What can never begin keeps its place until its turn comes, but not its key. Only where it was
--- seen: from elsewhere it may have begun, or would take the key from another job.
+-- An expired job loses its key but stays in line until its turn comes. It is changed only where it was
+-- seen: a job that has moved may have begun, or its key may belong to another job.
 -- name: let_go [sqlite]
 update towpath.ready set key = null where topic = :topic and priority = :priority and seq = :seq;
 update towpath.delayed set key = null where seq = :seq;
@@ -197,7 +198,7 @@ delete from towpath.unique_key where topic = :topic and key = :key and id = :id
 -- name: clock
 select {now};
 
--- A key whose job has finished, or was never made, is free.
+-- Frees keys whose jobs have finished or were never made.
 -- name: free_stale_keys [sqlite]
 delete from towpath.unique_key as k where k.topic = :topic and k.key = :key and not exists (
     select 1 from towpath.located l where l.id = k.id and l.topic = k.topic and l.key = k.key
@@ -220,8 +221,8 @@ select count(*) from towpath.topic;
 -- name: topic_exists
 select 1 from towpath.topic where name = :topic;
 
--- In the order of an index, so that PostgreSQL reads that and never a whole table. With `=` instead
--- of `between` it might read the primary key, which has the same order but is not by topic.
+-- Each part has the order of an index, so that PostgreSQL reads this index and never a whole table. With
+-- `=` instead of `between` it might read the primary key, which has the same order but is not by topic.
 -- name: count_unfinished
 select count(*) from (
     select 1 as one from (select 1 from towpath.ready where topic = :topic

@@ -186,7 +186,7 @@ def _are_limited(ends: Sequence[End]) -> bool:
 
 
 def _are_free(ends: Sequence[End]) -> bool:
-    # The transaction that frees a place gives it on, or it might be forgotten.
+    # One transaction frees a place and fills it: a dead process would leave it free.
     return not _are_limited(ends)
 
 
@@ -256,7 +256,7 @@ def _what(goal: str, outcome: Outcome) -> str:
 def _followed(
     ends: Sequence[End], ended: Sequence[EndedLease]
 ) -> Steps[Changed[list[Answer[Settled]]]]:
-    """Let follow what waited for these ends; answer for each of them."""
+    """Tell what waits for these ends; answer for each of them."""
     topics = {lease.topic for lease in ended if lease.goal in IN_LINE}
     keys = {lease.limit_key for lease in ended if lease.limit_key is not None}
     if keys:

@@ -1,8 +1,8 @@
 -- How a lease ends or is extended, by its holder or because its time is over.
 
 -- PostgreSQL ends the streams of jobs by the statement that ends the jobs. On SQLite another statement
--- of the same transaction does it, so that it costs nothing where there is no stream. The stream of a
--- job whose last try has said nothing, after another one that had, is ended by the next statement.
+-- of the same transaction does it, so that a job without a stream costs nothing more.
+-- `streams.end_with_try` ends a stream whose last try has said nothing while an earlier one has.
 
 -- A write comes first, as in enqueue.
 -- name: complete [sqlite]
@@ -33,8 +33,9 @@ delete from towpath.lease where seq in (
      cross join towpath.lease l on l.seq = i.seq and l.epoch = i.epoch)
 returning seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, null as stream;
 
--- PostgreSQL takes every list of items for a hundred and would rather read all leases than look up
--- so many; the array makes it look up. It joins by comparing each with each, unless the join is full.
+-- PostgreSQL expects a hundred items in every list, and would read all leases rather than look up so
+-- many; the array makes it look them up. The join is full because any other one would compare each row
+-- with each.
 -- name: complete [postgres]
 with clock as materialized (select {now} as now),
 item as materialized (
@@ -77,10 +78,10 @@ closed as (
 select seq, epoch, topic, limit_key, awaited, streamed, 'completed' as goal, c.name as stream
   from gone left join closed c on c.job = seq;
 
--- Every other end of a lease after which the job stays: in ready, delayed or buried; or cancelled if
--- that was requested. Of a job that fails again and again, the failures of its last hundred
--- reservations are kept. A try that ended otherwise leaves a note: its outcome, when it began, and its
--- worker; of these the last hundred are kept, too. A lease that is over has to be so still: its holder may have extended it.
+-- Every other end of a lease after which the job stays: in ready, delayed or buried, or cancelled if
+-- that was requested. A failure leaves its record, any other try a note of its outcome, begin and
+-- worker; both are kept for the last hundred reservations of the job. A lease whose time was over must
+-- still be over: its holder may have extended it.
 -- name: settle [sqlite]
 delete from towpath.lease
  where seq = :seq and epoch = :epoch and (:timed_out = 0 or until <= :now)

@@ -11,8 +11,8 @@ select l.key, l.concurrency, l.pace, l.burst, l.tat, {now} as now
   from towpath.limits l where l.key {in_items key text}
  order by l.key collate "C" for update;
 
--- The newest declaration holds, also where an older one found nothing and came after it. PostgreSQL
--- locks the rows that it leaves as they are, too. Answers with the keys that had other limits before.
+-- The newest declaration holds, even if an older one is written after it. PostgreSQL locks the rows that
+-- it does not change, too. Returns the keys that had other limits before.
 -- name: declare_limits [sqlite]
 select l.key
   from {items i(key text, concurrency bigint, pace bigint, burst bigint, seq bigint)}
@@ -41,13 +41,14 @@ with declared as (
     returning l.key, cast(l.xmax as text) <> '0' as was_there)
 select key from declared where was_there;
 
--- Counted by a statement of its own: PostgreSQL sees what was committed while it waited.
+-- A statement of its own, after the rows of the limits are locked: so PostgreSQL counts what was
+-- committed while it waited for them.
 -- name: count_running
 select i.key, (select count(*) from towpath.lease e where e.limit_key = i.key) as running
   from {items i(key text)};
 
--- Only where `tat` has not moved on: a transaction that frees a place may not hold the row any more.
--- For the same reason an instant that is still to come stays where no job was seen to wait.
+-- Only where `tat` has not moved on: a transaction that frees a place may not hold the row any more. For
+-- the same reason a `free_at` in the future stays if the caller saw no job that waits.
 -- name: pace_limits [sqlite]
 update towpath.limits
    set tat = :tat, free_at = coalesce(:free_at, case when free_at > :now then free_at end)
@@ -59,8 +60,9 @@ update towpath.limits l
   from json_to_recordset(cast(:items as json)) as i(key text, tat bigint, free_at bigint)
  where l.key = i.key and l.tat <= i.tat;
 
--- How many of the same key come before each in its own topic (no more than can matter), how many
--- run, and their limit: at one instant, so that no job moves from the one to the other between.
+-- For each job: how many of its key come before it in its topic (no more than can matter), how many run,
+-- and the limit. One statement reads all at one instant, so that no job moves between two of these
+-- counts.
 -- name: count_before [sqlite]
 select :seq as seq, l.key,
        (select count(*) from (select 1 from towpath.ready r
@@ -92,7 +94,8 @@ select i.seq, i.key,
        l.running, l.concurrency, l.pace, l.burst, l.tat, {now} as now
   from item i join bound l on l.key = i.key;
 
--- Out of a lease that no caller has seen: its epoch was never given out.
+-- Parks jobs whose new leases no caller has seen: their epochs go back by one, as they were never given
+-- out.
 -- name: park [sqlite]
 insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
@@ -107,8 +110,8 @@ insert into towpath.blocked ({ticket})
 select seq, topic, priority, epoch - 1, key, retries, crashes, timeouts, releases, buries, kicks,
        limit_key, awaited, streamed from gone;
 
--- The rest of a line comes after the job that is over: without this statement it would be looked at
--- and parked one after the other.
+-- Parks the jobs in line behind one that is over its limit. Otherwise reservations would look at them
+-- and park them one by one.
 -- name: park_ready [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.ready where limit_key = :key and topic = :topic
@@ -144,9 +147,8 @@ with recursive found(key, topic) as (
       from found f where f.topic is not null)
 select key, topic from found where topic is not null;
 
--- Of each topic as many as there is room for, less those that are ready already. A locked row is
--- skipped, not waited for, and no job behind it overtakes it: the transaction that holds it, or
--- upkeep, lets it in.
+-- Lets in as many jobs of each topic as there is room for, less those that are ready. PostgreSQL skips a
+-- locked job and takes none behind it instead: the transaction that holds it, or upkeep, lets it in.
 -- name: unpark [sqlite]
 select priority as last_priority, seq as last_seq from (
     select priority, seq from towpath.blocked
@@ -200,7 +202,7 @@ update towpath.limits l
 -- name: count_ahead
 select count(*) from towpath.limits where tat > {now} + burst * pace or free_at > {now} + pace;
 
--- Every key for which jobs wait, by jumps.
+-- Every key for which jobs wait; jumps from key to key.
 -- name: blocked_keys
 with recursive found(key) as (
     select min(limit_key) from towpath.blocked where waits is null and limit_key > :after
@@ -217,7 +219,7 @@ select l.key, l.concurrency, l.pace, l.burst,
        l.free_at
   from towpath.limits l order by l.key;
 
--- Locked, and looked at again: a job may have come under it since.
+-- Locks these rows; `forget_limits` looks again, as a job may have come under a limit since.
 -- name: unused_limits
 select key from towpath.limits l where tat < {now}
    and not exists (select 1 from towpath.lease e where e.limit_key = l.key)

@@ -15,8 +15,8 @@ with looked as materialized (
       from {window seq, created_at, topic, key, payload from job} j)
 {found};
 
--- Of many ready jobs, whose key is not in the order of numbers. A subquery that is no `exists`
--- cannot be hashed, so it is one step into the key.
+-- Where many jobs are ready: `ready` is not ordered by number, so each job of the window is looked up
+-- there. PostgreSQL could hash an `exists` and read the whole table; this form it cannot hash.
 -- name: look_waiting
 with looked as materialized (
     select j.seq,

@@ -10,10 +10,10 @@ select id, collection, email, name, fields, generation, created_at, updated_at
 -- name: rehash
 update towpath.account set password = :password where id = :id and password = :was;
 
--- A row says up to when what was tried is paid for. Each try costs its pace; as many may be owed at
--- once as there is room for: if there is more, the clock was set back, and it is forgiven. Not below
--- ten seconds more: PostgreSQL's clock is that of a statement, which may have waited for the row. In
--- the order of their keys, so that two logins do not deadlock.
+-- The row stores when all tries so far are paid. A try adds its pace; that time may be at most `room`
+-- ahead of the clock. If it is further ahead, the clock was set back, and the debt is forgiven. The ten
+-- seconds allow for PostgreSQL's clock, which is that of the begin of the statement: it may have waited
+-- for the row. Rows are locked in the order of their keys, so that two logins do not deadlock.
 -- name: charge [sqlite]
 insert into towpath.login_attempt as a (key, tat) values (:key, :now + :pace)
 on conflict (key) do update
@@ -38,7 +38,7 @@ returning key;
 select {now} + i.room - i.pace as "limit", a.tat
   from {items i(key text, pace bigint, room bigint)} join towpath.login_attempt a on a.key = i.key;
 
--- In the same order as they are charged, or two logins at once would wait for each other.
+-- Locks the rows in the same order as `charge`, so that two logins do not deadlock.
 -- name: hold [postgres]
 select key from towpath.login_attempt where key {in_items key text} order by key for update;
 

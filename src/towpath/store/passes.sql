@@ -1,4 +1,4 @@
--- A pass counts once: its id is kept until it is too old anyway, as that of a token that has ended.
+-- A pass counts once: its id is kept like that of a revoked token, until the pass has expired anyway.
 -- name: spend
 insert into towpath.revoked_token (id, expires_at) values (:id, :expires_at)
 on conflict do nothing returning id;

@@ -1,8 +1,8 @@
 -- Reading the log.
 
--- The channel and its events by one statement, so by one snapshot: what is deleted beside it is seen
--- whole or not at all. The sizes are summed before a body is read; on SQLite from one number to the
--- next, as a window would sum `most` sizes for the few events that a page of large ones has.
+-- Reads a channel and its events by one statement, so by one snapshot: a deletion at the same time is
+-- seen whole or not at all. The sizes are summed before any body is read. SQLite sums them from one
+-- number to the next: a window function would sum `most` sizes even for a page of a few large events.
 -- name: read [sqlite]
 with recursive page (channel, seq, size, before) as (
     select * from (
@@ -51,9 +51,9 @@ select i.nth, c.id as channel, c.head, c.low, c.ended, c.media, c.fork_at,
         order by e.seq) as e on true
  order by i.nth, e.seq;
 
--- A fork from before its own events. Its line is the fork, its source, the source of that and so on:
--- each has the events behind `since` and up to `upto`. Numbers have no holes, so a page of `most` events ends
--- at `after + most`; PostgreSQL would sort all that the line has.
+-- A fork, read from before its own events. `line` is the fork, its source, the source of that and so on:
+-- each has the events behind `since` and up to `upto`. Numbers have no holes, so a page of `most` events
+-- ends at `after + most`; otherwise PostgreSQL would sort all events of the line.
 -- name: read_fork
 with recursive line as (
     select c.id, c.source, coalesce(c.fork_at, 0) as since, c.low,
@@ -88,8 +88,8 @@ select coalesce((select upto from line where id = :channel), -1) as upto,
   left join towpath.event e on e.channel = s.channel and e.seq = s.seq
  where c.name = :name and {alive c} order by e.seq;
 
--- Which of many channels a read would find news in: one look for all, made in a process at each ring and
--- so as cheap as can be.
+-- Channels with anything to read behind these cursors: events, also posted ones, an end or a reset. Each
+-- process runs this one statement at each ring, so it is as cheap as can be.
 -- name: moved [sqlite]
 select i.key as name
   from json_each(:cursors) i

@@ -6,7 +6,8 @@ select coalesce(max(id), 0) from towpath.sagas;
 -- name: last_letter
 select coalesce(max(id), 0) from towpath.dead_letters;
 
--- The newest saga of an event, if it has ended: one that was sent again is followed by a newer one.
+-- Sagas that have ended, without those that were sent again: a newer saga of the same event follows
+-- these.
 -- name: sagas
 select s.id, e.type from towpath.sagas s join towpath.webhook_events e on e.id = s.event_id
  where s.subscription_id = :subscription and s.status = :status and s.next_attempt_at is null
@@ -23,7 +24,8 @@ select d.id, d.type from towpath.dead_letters d
    and not exists (select 1 from towpath.dead_letter_requeues r where r.dead_letter_id = d.id)
  order by d.id limit cast(:limit as bigint);
 
--- A prune that is about to delete a saga and its event waits for these, or is seen by the next statement.
+-- Locks the events, so that no prune deletes them now. If a prune was quicker, the next statement sees
+-- it.
 -- name: hold_events
 select e.id from towpath.webhook_events e
  where e.id in (select s.event_id from towpath.sagas s where s.id {in_items saga bigint})

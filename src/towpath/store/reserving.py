@@ -24,7 +24,7 @@ from towpath.store.rows import Located, lease_from, was_begun, why_too_late
 from towpath.store.runs import start_runs
 
 PROMOTE_AT_ONCE: Final = 1_000
-LOOK_AGAIN: Final = 100_000  # microseconds, when another transaction has what is due in hand
+LOOK_AGAIN: Final = 100_000  # microseconds, while another transaction moves what is due
 
 
 class Candidate(NamedTuple):
@@ -67,7 +67,7 @@ class Range(Struct, frozen=True):
     seq: int = 0
     upto: int = FOREVER
     due_from: int = 0  # nothing before this instant is due any more
-    most: int = FOREVER  # so many of it are wanted
+    most: int = FOREVER  # at most so many of its jobs are wanted
 
 
 class Reserved(Struct, frozen=True):
@@ -156,7 +156,7 @@ def _due_first(
         due = yield from _came_due(topics, limited=limited)
         woken.update(set(due.topics).difference(topics))  # every waiter for these has a timer
         if not due.value:
-            # Another transaction has it in hand: do not wait for that one.
+            # Another transaction moves what is due: do not wait for it.
             found = yield from look(regardless)
             if not found:
                 return Changed(Reserved([], LOOK_AGAIN), woken)

@@ -140,7 +140,7 @@ leased as (
       from taken)
 select {reserved t t} from taken t order by t.priority, t.seq;
 
--- A topic that has jobs with limits, as a reservation has found that met one without the mark.
+-- Marks topics in which a reservation has met a job with a limit, and no mark.
 -- name: mark_limited
 update towpath.topic set limited = true where name in (
     select name from towpath.topic where name {in_items topic text} and not limited {skip_locked});

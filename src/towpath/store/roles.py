@@ -1,7 +1,7 @@
 """Roles of PostgreSQL for the parts that deliver webhooks: each may do its own work and no more.
 
 They cannot log in: make a login a member of one (`create user hooks in role towpath_worker`), and
-start its part with that login. Everything here can be said again, also after a migration.
+start its part with that login. All of it can run again, also after a migration.
 """
 
 from __future__ import annotations

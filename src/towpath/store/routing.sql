@@ -32,13 +32,14 @@ select l.name, exists (select from towpath.posted p where p.name = l.name) as po
        select * from towpath.channel c where c.name = l.name and {alive c} offset 0) c on true
  order by l.name;
 
--- Another router that holds it routes the channel.
+-- Returns nothing while another router holds the row: that one routes the channel.
 -- name: hold
 select c.id as channel, r.acked, coalesce((select number from towpath.era), 0) as era
   from towpath.channel c join towpath.consumer r on r.channel = c.id and r.name = :consumer
  where c.name = :channel {skip_locked of r};
 
--- The channel was deleted and made again: all of its own events are later than its subscriptions.
+-- A channel that was deleted and made again is routed from its beginning: all of its own events are
+-- later than its subscriptions.
 -- name: begin
 insert into towpath.consumer (channel, acked, generation, seen_at, name, lasting)
 select c.id, coalesce(c.fork_at, 0), 1, {now}, :consumer, true from towpath.channel c

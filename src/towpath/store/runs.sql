@@ -23,7 +23,8 @@ select o.seq, j.options, j.ttr
          where r.offer = o.seq and r.state in ('running', 'succeeded')) < o.wanted
  order by o.named is null, o.priority, o.seq limit cast(:limit as bigint) {skip_locked of o};
 
--- Counted again now that it is held: another may have started meanwhile, or this one elsewhere.
+-- Counts again now that the offer is held: another worker may have started meanwhile, or this one by
+-- another call.
 -- name: still_wanted
 select 1 from towpath.offer o where o.seq = :offer
    and not exists (select 1 from towpath.run r where r.offer = o.seq and r.worker = :worker)
@@ -58,8 +59,9 @@ select seq, topic, priority, 1, true, {now}, cast(:token as bigint), cast(:sessi
        case when cast(:session as bigint) is null then {now} + cast(:ttr as bigint) end, true
   from made;
 
--- What became of runs that ended: the run itself says how, or is gone. One that is noted already is
--- found again: the process that noted it may have died before the job was weighed.
+-- What became of runs that have ended: the job of the run says how, or is gone. A run that is noted
+-- already is found again: the process that noted it may have died before it decided about the offered
+-- job.
 -- name: ended_runs
 select r.offer, r.job, r.state as noted, l.state,
        (select f.kind from towpath.failure f where f.seq = r.job order by f.epoch desc limit 1) as kind
@@ -72,7 +74,7 @@ update towpath.run set state = :state, ended_at = {now} where job = :job;
 -- name: forget_run
 delete from towpath.run where job = :job;
 
--- A run that its job does not know any more is asked to stop.
+-- Forgets the runs of a job, and asks those that still run to stop.
 -- name: forget_runs [sqlite]
 delete from towpath.run where offer = :offer returning job;
 update towpath.lease set cancelled = true where seq = @job;
@@ -92,7 +94,8 @@ select state, count(*) as number from towpath.run where offer = :offer group by 
 select d.result from towpath.run r join towpath.done d on d.seq = r.job
  where r.offer = :offer and r.state = 'succeeded' order by r.ended_at, r.worker;
 
--- Jobs that failed and are no run that its job knows; its options say whether such a job is a run.
+-- Failed jobs without a row in `run`; the caller reads from their options which of them are runs all the
+-- same.
 -- name: failed_without_job
 select b.seq, j.options from towpath.buried b join towpath.job j on j.seq = b.seq
  where b.seq {in_items parent bigint}
@@ -170,7 +173,7 @@ select 1 from towpath.offer where topic in {names topics} limit 1;
 -- name: job_of
 select j.options from towpath.run r join towpath.job j on j.seq = r.offer where r.job = :seq;
 
--- Workers that may not run it any more are asked to stop.
+-- Asks those workers to stop that may not run the job any more.
 -- name: stop_others
 update towpath.lease set cancelled = true where seq in (
     select job from towpath.run where offer = :offer and state = 'running'

@@ -4,8 +4,8 @@
 select h.subscription_id from towpath.subscription_health h
  where h.subscription_id {in_items subscription bigint} order by h.subscription_id {for_update of h};
 
--- Always written, even if it is awake: the transaction that advances it may be about to let it sleep,
--- and has not seen what this one has stored.
+-- Writes the row even if the subscription is awake: a round of the orchestrator that has not seen the
+-- new sagas may be about to put it to sleep.
 -- name: wake [sqlite]
 update towpath.subscription_health set wakes_at = min(coalesce(wakes_at, :now), :now)
  where subscription_id {in_items subscription bigint};
@@ -27,8 +27,9 @@ update towpath.sagas set status = 'Cancelled', finished_at = {now}, next_attempt
 update towpath.sagas set cancel_requested = true
  where id {in_items saga bigint} and status = 'InProgress' and not cancel_requested;
 
--- A job that no worker has is Cancelled; of any other one it is noted, so that a lost lease is its end. In
--- one statement: of a claim or a reset at the same time one sees the other.
+-- A job without a lease becomes Cancelled. A leased job gets a mark: if its lease is lost, it is not
+-- tried again. One statement does both: a claim or a reset at the same time comes before or after it as
+-- a whole.
 -- name: cancel_jobs
 update towpath.webhook_delivery_jobs
    set status = case when lease_until is null then 'Cancelled' else status end,
@@ -53,8 +54,7 @@ update towpath.webhook_delivery_jobs
        finished_at = case when lease_until is null then {now} end, cancel_requested = true
  where subscription_id = :subscription and finished_at is null;
 
--- The event of a saga is kept as long as the saga is. Its row is held, as a prune may be about to
--- delete both.
+-- Holds the event's row, as a prune may be about to delete the saga and the event.
 -- name: hold_event
 select e.id from towpath.webhook_events e
  where e.id = (select s.event_id from towpath.sagas s where s.id = :saga) {for_update of e};

@@ -1,6 +1,7 @@
 -- Schedules: when they fire, and that each fire is made once.
 
--- Written first: a caller's transaction on SQLite that had only read could not write any more.
+-- Written before anything is read: a caller's transaction on SQLite that has only read cannot write
+-- after another writer.
 -- name: add
 insert into towpath.schedule (name, topic, cron, tz, every, catch_up, job)
 values (:name, :topic, :cron, :tz, :every, :catch_up, :job)

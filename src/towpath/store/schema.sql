@@ -1,11 +1,12 @@
 -- name: schema_exists [sqlite]
 select 1 from sqlite_master where type = 'table' and name = 'towpath_migration';
 
--- Reads a real table: only that makes a connection forget what it knew before it waited its turn.
+-- Reads a real table: only that makes a connection drop the schema that it read before it waited for its
+-- turn.
 -- name: schema_exists [postgres]
 select 1 from pg_catalog.pg_class where oid = to_regclass('towpath.migration');
 
--- The namespace may be there already, made by a role that may create it.
+-- A role that may create the namespace may have made it already.
 -- name: namespace_exists [sqlite]
 select 1;
 

@@ -37,7 +37,7 @@ select session, seq from (
       from towpath.lease where session is not null) as held
  where nth <= cast(:most as bigint) order by session, seq;
 
--- Leases without a session and without a name.
+-- Leases that name neither a session nor a worker.
 -- name: unnamed_leases
 select topic, count(*) as leases, min(until) as until from towpath.lease
  where session is null and worker is null group by topic order by topic;
@@ -47,7 +47,7 @@ insert into towpath.remote_worker (worker, topics, started_at, heard_at)
 values (:worker, :topics, {now}, {now})
 on conflict (worker) do update set topics = excluded.topics, heard_at = excluded.heard_at;
 
--- A worker that holds leases is known by them even if it was not heard for long.
+-- A worker that holds leases is listed even if nothing was heard of it for long.
 -- name: list_remote
 select k.worker, max(k.topics) as topics, min(k.started_at) as started_at,
        max(k.heard_at) as heard_at, {now} as now, cast(sum(k.leases) as bigint) as leases
@@ -66,7 +66,7 @@ returning worker;
 -- name: observe
 select id, beats, {now} as now from towpath.session;
 
--- Matches the beat that was read, so one that came meanwhile keeps the session alive.
+-- Deletes the session only if it has not beaten since it was read.
 -- name: end_session
 delete from towpath.session where id = :session and (cast(:beats as bigint) is null or beats = :beats)
 returning worker, topics;
@@ -79,7 +79,7 @@ select l.seq, l.epoch, l.started, coalesce(l.crashes, 0) as crashes, j.options
 select count(*) as number, max(seq) as upto from (
     select seq from towpath.lease where seq > :after order by seq limit :limit) as found;
 
--- A reservation may have been on its way while its session died.
+-- Leases of sessions that are gone: a reservation may have been on its way when its session ended.
 -- name: orphans
 select l.seq, l.epoch, l.started, coalesce(l.crashes, 0) as crashes, j.options
   from towpath.lease l join towpath.job j on j.seq = l.seq

@@ -57,7 +57,8 @@ update towpath.channel c
 -- name: mark_streamed
 update towpath.lease set streamed = true where seq {in_items seq bigint};
 
--- Of a job that has ended and was not put back in line since, unless its last try has said nothing.
+-- Ends the stream of a job that has ended and was not put back in line since. A stream whose last try
+-- has said nothing is left to `end_with_try`.
 -- name: end_stream
 update towpath.channel set closed_at = {now}, ended = :ended
  where job = :seq and closed_at is null and coalesce(epoch, :epoch) = :epoch
@@ -97,7 +98,7 @@ announced as (
     select id, head, {now}, :size, cast(:id as uuid), :type, :encoding, :body from ended)
 select name from ended;
 
--- The channel that a job leaves behind when it begins again; its events go later.
+-- A job that begins again leaves its old stream: the channel loses its name, and its events go later.
 -- name: leave_stream
 update towpath.channel set name = null, closed_at = coalesce(closed_at, {now})
  where job = :seq and name is not null;

@@ -1,6 +1,6 @@
 -- Topics.
 
--- The pause begins: the topic was not paused.
+-- Returns a row only if the topic was not paused before.
 -- name: begin_pause
 insert into towpath.topic as t (name, created_at, paused_until)
 select :topic, {now}, coalesce({now} + cast(:duration as bigint), 4611686018427387904)
@@ -16,7 +16,7 @@ select :topic, {now}, coalesce({now} + cast(:duration as bigint), 46116860184273
 on conflict (name) do update set paused_until = excluded.paused_until
 returning name;
 
--- The pause ends: it would have gone on.
+-- Returns a row only if the topic was paused.
 -- name: end_pause
 update towpath.topic set paused_until = 0 where name = :topic and paused_until > {now} returning name;
 

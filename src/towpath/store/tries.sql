@@ -1,4 +1,4 @@
--- The tries of a job: failures, notes of what ended otherwise, the lease, and how it ended well.
+-- The tries of a job: failures, notes of other ends, the lease that runs, and the end.
 
 -- name: failed_tries
 select f.epoch, f.kind as outcome, f.reserved_at as started_at, f.failed_at as ended_at, f.worker,
@@ -9,7 +9,7 @@ select f.epoch, f.kind as outcome, f.reserved_at as started_at, f.failed_at as e
 select n.epoch, n.text, n.at as ended_at from towpath.note n
  where n.seq = :seq and n.kind = 'try' order by n.no;
 
--- Of a job that was cancelled while it waited, nothing ran.
+-- A job that was cancelled while it waited has no last try.
 -- name: last_try
 select l.epoch, 'running' as outcome, l.reserved_at as started_at, null as ended_at,
        coalesce(l.worker, (select s.worker from towpath.session s where s.id = l.session)) as worker,

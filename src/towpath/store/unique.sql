@@ -1,10 +1,10 @@
 -- What becomes of the job that holds a key when another job claims it.
 
--- A job that runs keeps running, but the key is no longer its own.
+-- A running job goes on, but without its key.
 -- name: take_key
 update towpath.lease set key = null where seq = :seq and epoch = :epoch returning seq;
 
--- The ids of the last eight enqueues that did so stay, the newest first.
+-- `rewritten_by` keeps the ids of the last eight enqueues that rewrote the job, the newest first.
 -- name: rewrite
 update towpath.job
    set payload = :payload, encoding = :encoding, ttr = :ttr, options = :options,
@@ -18,7 +18,7 @@ select id from towpath.job
  where topic = :topic and key = :key and rewritten_by like '%' || cast(:by as text) || '%'
  order by seq desc limit 1;
 
--- Not the new job itself: where the answer was lost, it may have been stored and have finished.
+-- Leaves out the new job itself: after a lost answer it may be stored and finished already.
 -- name: forget_finished [sqlite]
 select j.seq from towpath.job j where j.topic = :topic and j.key = :key and j.id <> :id
    and (exists (select 1 from towpath.done d where d.seq = j.seq)

@@ -1,6 +1,6 @@
 -- Upkeep of webhooks: old rows go, and no subscription is forgotten.
 
--- Numbers follow the time of their making: an older row than `created` is followed by none that is
+-- Sagas have numbers in the order in which they were made: behind the first that is not `old` none is
 -- due, so the look ends there and begins again.
 -- name: visit_sagas
 select s.id, s.event_id, s.created_at < {now} - cast(:age as bigint) as old,
@@ -15,8 +15,8 @@ delete from towpath.sagas where id = :saga and finished_at is not null;
 with jobs as (delete from towpath.webhook_delivery_jobs where saga_id {in_items saga bigint})
 delete from towpath.sagas where id {in_items saga bigint} and finished_at is not null;
 
--- Held first, and looked at by the next statement: a requeue holds its event too, and its saga is seen
--- if it was made before.
+-- Holds the events; the next statement looks for their sagas. A requeue holds its event, too: the event
+-- is skipped while it does, and afterwards the new saga is seen.
 -- name: hold_events
 select e.id from towpath.webhook_events e where e.id {in_items event bigint} {skip_locked of e};
 
@@ -83,8 +83,8 @@ select h.subscription_id, h.wakes_at is null
   from towpath.subscription_health h
  where h.subscription_id > :after order by h.subscription_id limit :limit;
 
--- Where the clock was set back: the orchestrator looks again at all that sleep, and what lies further
--- ahead than it can comes near.
+-- After the clock was set back: every subscription that sleeps wakes, and a time further ahead than is
+-- possible becomes now.
 -- name: wake_all
 update towpath.subscription_health
    set wakes_at = {now}, tat = case when tat > {now} then {now} else tat end,
@@ -95,7 +95,7 @@ update towpath.subscription_health
 update towpath.sagas set next_attempt_at = {now}
  where status = 'PendingRetry' and next_attempt_at > {now} + cast(:longest as bigint);
 
--- Its worker may be alive: the lease ends as late as one of now would.
+-- The worker may be alive, so its lease keeps as much time as a new one gets.
 -- name: hasten_leases
 update towpath.webhook_delivery_jobs set lease_until = {now} + cast(:longest as bigint)
  where status = 'Leased' and lease_until > {now} + cast(:longest as bigint);
