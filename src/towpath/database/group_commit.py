@@ -242,7 +242,7 @@ def _shares(same: list[Call], result: Any) -> list[Answered]:
 
 
 def answer(answers: Sequence[Answered]) -> None:
-    """Answer callers; those of another event loop all at once, for each wakes that loop."""
+    """Answer callers; those of another event loop in one call, as each call wakes that loop."""
     here = running_loop()
     elsewhere: dict[asyncio.AbstractEventLoop, list[Answered]] = {}
     for answered in answers:

@@ -184,7 +184,7 @@ class Request:
         raise self._refusal(verb, "channels")
 
     def consumer_owner(self, name: str) -> Owner | None:
-        """Return as whom the caller uses consumers of a channel; None: it may use all of them."""
+        """Return the owner of the caller's consumers; None if it may use all of the channel."""
         if self.may_channel("manage", name):
             return None
         if self.caller.kind == "anonymous":  # all such callers are one

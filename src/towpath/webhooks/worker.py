@@ -91,7 +91,7 @@ class DeliveryWorker(Part):
                 left[each.late] -= 1
                 self._begin(each, since, ringing)
             more = {kind for kind in kinds if not left.get(kind)}
-            # A kind of which there was no more is asked for again: it must not wait for the other.
+            # A kind that had no more is asked for again in turn: it must not wait for the other.
             kinds = BOTH if more and kinds != BOTH else more
         self._has_more = bool(kinds)
         return None
@@ -145,7 +145,7 @@ class DeliveryWorker(Part):
         slot.add_done_callback(ended)
 
     async def _attempt(self, delivery: Delivery, since: float) -> None:
-        """Make one attempt. What we cannot do is no attempt, and is left to other workers."""
+        """Make one attempt; if this worker cannot open the secrets, others may make it."""
         try:
             request = self._request(delivery, since)
         except TowpathError as error:  # its secrets do not open
