@@ -54,7 +54,8 @@ def test_the_browser_of_a_superuser_gets_no_hidden_value_that_is_not_revealed(qu
     """A browser has the cookie; a token, as workers and scripts have it, gets all of a job."""
     web, root = quick_web, token_of(quick_web.app, "_superusers", "root@example.org")
     cookie = {"cookie": f"towpath_auth={root}", "sec-fetch-site": "same-origin"}
-    job = stored(web, SECRET)
+    headers = {"authorization": "Bearer hunter2", "x-trace": "7"}
+    job = stored(web, SECRET, headers=headers)
     [lease] = web.app.jobs.reserve("mail")
     web.app.jobs.complete(lease, {"password": "x", "n": 1})
     failed = stored(web, SECRET, max_retries=1)
@@ -63,7 +64,7 @@ def test_the_browser_of_a_superuser_gets_no_hidden_value_that_is_not_revealed(qu
     broken = web.app.jobs.enqueue("mail", b'{"password": "hunter2"')
     stored(web, SECRET, key="held")
     payload = msgspec.Raw(SECRET.encode())
-    web.app.schedules.set("daily", topic="mail", payload=payload, every=3600)
+    web.app.schedules.set("daily", topic="mail", payload=payload, every=3600, headers=headers)
 
     own, other = f"/api/jobs/{job.id}", f"/api/jobs/{failed.id}"
     answers = [
@@ -75,6 +76,7 @@ def test_the_browser_of_a_superuser_gets_no_hidden_value_that_is_not_revealed(qu
             ("GET", "/api/jobs?brief=true"),
             ("GET", f"{own}/payload"),
             ("GET", f"{own}/payload?part=result"),
+            ("GET", f"{own}/payload?part=headers"),
             ("GET", f"{own}/payload?download=true"),
             ("POST", f"{other}/requeue"),
             ("PATCH", other, {"delay": 60}),
@@ -95,10 +97,14 @@ def test_the_browser_of_a_superuser_gets_no_hidden_value_that_is_not_revealed(qu
             assert value not in each.text, each.url
     [shown] = [each for each in answers[2].json()["items"] if each["id"] == str(broken.id)]
     assert (shown["payload"], shown["encoding"]) == ("•••", "text")
+    assert answers[0].json()["headers"] == {"authorization": "•••", "x-trace": "7"}
     whole = web.get(own, as_=root)
+    assert whole.json()["headers"] == headers
     assert '"apiToken": {"a": [1, "]"]}' in whole.text
     assert whole.json()["result"] == {"password": "x", "n": 1}
     assert body_of(web, root, job, reveal="true").text == SECRET
+    revealed_headers = body_of(web, root, job, part="headers", reveal="true").json()
+    assert (revealed_headers, revealed(web)[-1]["part"]) == (headers, "headers")
 
 
 def test_a_result_is_shown_in_the_same_way(web, root):

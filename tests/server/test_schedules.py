@@ -90,15 +90,21 @@ def test_what_a_browser_was_told_in_place_of_a_hidden_value_is_not_stored(quick_
     web = quick_web
     token = token_of(web.app, "_superusers", "root@example.org")
     cookie = {"cookie": f"towpath_auth={token}", "sec-fetch-site": "same-origin"}
-    web.app.schedules.set("sweep", topic="clean", every=60, payload={"apiToken": "hunter2"})
+    sent = {"authorization": "Bearer hunter2", "x-trace": "7"}
+    hidden = {"apiToken": "hunter2"}
+    web.app.schedules.set("sweep", topic="clean", every=60, payload=hidden, headers=sent)
     told = web.get("/api/schedules/sweep", headers=cookie).json()
-    edit = {"topic": "clean", "every": 120, "payload": told["payload"]}
+    assert told["options"]["headers"] == {"authorization": "•••", "x-trace": "7"}
+    edit = {"topic": "clean", "every": 120, "payload": told["payload"], "options": told["options"]}
 
     said = web.put("/api/schedules/sweep", edit, headers=cookie)
     assert refused(said) == (400, "invalid")
     assert "`keepPayload`" in said.json()["message"]
     edit["payload"] = {"apiToken": "hunter3"}
     assert web.put("/api/schedules/sweep", edit, headers=cookie).status_code == 200
+    assert dict(web.app.schedules.get("sweep").options.headers) == sent
+    said = web.put("/api/schedules/other", edit, headers=cookie)
+    assert (refused(said), "authorization" in said.text) == ((400, "invalid"), True)
 
 
 @pytest.mark.parametrize("payload", [msgspec.Raw(SECRET.encode()), b"\x00\xff", b"text"])

@@ -71,7 +71,7 @@ export interface ListOptions extends CallOptions {
 
 export interface BodyOptions extends CallOptions {
   /** Default `payload`. */
-  part?: "payload" | "result" | undefined;
+  part?: "payload" | "result" | "headers" | undefined;
   /** Also the values that the server hides. */
   reveal?: boolean | undefined;
 }
@@ -139,7 +139,7 @@ export class Jobs {
   }
 
   /**
-   * The payload of a job, or its result, as the text that is stored: numbers keep all their digits.
+   * The payload of a job, its result or its headers, as the text that is stored: numbers keep all their digits.
    *
    * Values that the server hides are shown with `reveal`, which the server notes.
    */

@@ -154,10 +154,16 @@ export function pretty(text: string): string {
 export function hiddenIn(text: string): number {
   const tokens = text.match(TOKENS) ?? [];
   const isHidden = (token: string, nth: number) => token === HIDDEN && tokens[nth - 1] === ":";
-  return text.trim() === "•••" ? 1 : tokens.filter(isHidden).length;
+  return text.trim() === MARK ? 1 : tokens.filter(isHidden).length;
 }
 
-const HIDDEN = '"•••"'; // as the server writes it
+const MARK = "•••"; // as the server writes it
+const HIDDEN = `"${MARK}"`;
+
+/** How many headers have a hidden value. */
+export function hiddenHeaders(headers: Record<string, string>): number {
+  return Object.values(headers).filter((value) => value === MARK).length;
+}
 
 /** Read a frame or a page of events; `payloadText` of each event is the text that is stored. */
 export function withTexts(text: string): unknown {

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta, structs
 
 from towpath.errors import Invalid
@@ -111,7 +112,8 @@ class FlowsWanted(Input):
 
 
 Part = Annotated[
-    Literal["payload", "result"], Meta(description="Which of the two: payload or result.")
+    Literal["payload", "result", "headers"],
+    Meta(description="Which of them: payload, result or headers, these as a JSON object."),
 ]
 
 
@@ -185,8 +187,8 @@ class ReasonShown(ResponseBody):
 async def get(request: Request, id: UUID) -> JobDetailShown:
     """Read a job, its lease and all its options.
 
-    To a superuser with the login cookie, as a browser has it, values of fields that the setting
-    `redact` names are sent as "•••", here and wherever a job is the answer.
+    To a superuser with the login cookie, as a browser has it, values of fields and headers that
+    the setting `redact` names are sent as "•••", here and wherever a job is the answer.
     """
     job = await request.job("manage", id, any_version=True)
     return _detail(request, job, await request.app.jobs.asurroundings(job))
@@ -194,7 +196,7 @@ async def get(request: Request, id: UUID) -> JobDetailShown:
 
 @routes.get("/api/jobs/{id}/payload", media=PLAIN)
 async def read_body(request: Request, id: UUID, query: BodyWanted) -> Answer[str]:
-    """Read the payload or the result of a job as the text that is stored, to the last digit.
+    """Read the payload, the result or the headers of a job as text, to the last digit.
 
     Values of fields that the setting `redact` names are hidden, unless they are revealed, which is
     noted as an act. Raw bytes are only downloaded.
@@ -203,6 +205,8 @@ async def read_body(request: Request, id: UUID, query: BodyWanted) -> Answer[str
     body, encoding = job.body, job.encoding
     if query.part == "result":
         body, encoding = job.result_body or "", Encoding.JSON
+    elif query.part == "headers":
+        body, encoding = msgspec.json.encode(job_shown(job).headers).decode(), Encoding.JSON
     is_raw = encoding == Encoding.BASE64
     if is_raw and not query.download:
         msg = "this payload is raw bytes; add `download=true` to get them as a file"

@@ -298,6 +298,13 @@ def stored(body: str, encoding: str, redact: str = "") -> Raw:
     return Raw(body.encode() if kind == "json" else msgspec.json.encode(body))
 
 
+def headers_shown(headers: dict[str, str], redact: str = "") -> dict[str, str]:
+    """Return the headers of a job, with the values hidden of those that `redact` names."""
+    if not (redact and headers):
+        return headers
+    return _headers.decode(redacted(msgspec.json.encode(headers).decode(), redact))
+
+
 def encoding_shown(encoding: str) -> Encoding:
     """Return the encoding of a body; json if this version does not know it."""
     return "text" if encoding == "text" else "base64" if encoding == "base64" else "json"
@@ -326,17 +333,20 @@ _conversions: Final = [
 ]
 _PAYLOAD: Final = JobShown.__struct_fields__.index("payload")
 _RESULT: Final = JobShown.__struct_fields__.index("result")
+_HEADERS: Final = JobShown.__struct_fields__.index("headers")
+_headers: Final = msgspec.json.Decoder(dict[str, str])
 
 
 def job_shown(job: Job, redact: str = "") -> JobShown:
-    """Return the JSON form of a job, with the values hidden of fields that `redact` names.
+    """Return the JSON form of a job; an unreadable job has default options.
 
-    An unreadable job has default options.
+    The values of fields and headers that `redact` names are hidden.
     """
     values = list(_attributes(_readable(job)))
     for place, convert in _conversions:
         values[place] = convert(values[place])
     values[_PAYLOAD] = stored(job.body, job.encoding, redact)
+    values[_HEADERS] = headers_shown(values[_HEADERS], redact)
     if redact and job.result_body is not None:
         values[_RESULT] = stored(job.result_body, "json", redact)
     return JobShown(*values)

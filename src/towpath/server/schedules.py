@@ -1,7 +1,7 @@
 """Schedules over HTTP."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
@@ -30,6 +30,7 @@ from towpath.server.outputs import (
     JobShown,
     ResponseBody,
     encoding_shown,
+    headers_shown,
     job_shown,
     shown,
     stored,
@@ -151,7 +152,7 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
     """Create a schedule, or change the schedule of this name.
 
     What is left out gets its default: to change a schedule, give the `options` that it tells, and
-    its payload or `keepPayload`.
+    its payload or `keepPayload`. A header whose value was told as "•••" keeps its value.
     """
     request.require("manage", body.topic)
     before = None
@@ -170,6 +171,9 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
     elif request.redact and HIDDEN.encode() in bytes(body.payload):
         msg = f"`payload` has {HIDDEN} in place of a hidden value; give the value, or `keepPayload`"
         raise Invalid(msg)
+    if request.redact and body.options is not None and body.options.headers is not None:
+        kept_headers = {} if before is None else dict(before.options.headers)
+        body.options.headers = _with_hidden(body.options.headers, kept_headers)
     # The schedule will enqueue on the caller's behalf.
     request.require_enqueue(body.topic, wanted)
     changed = await request.app.schedules.aset(
@@ -219,6 +223,15 @@ async def run_schedule(request: Request, name: Text) -> JobShown:
     return job_shown(job, request.redact)
 
 
+def _with_hidden(headers: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """Return headers with the values that they had before in place of hidden ones."""
+    for name, value in headers.items():
+        if value == HIDDEN and name not in before:
+            msg = f"header {name!r} has {HIDDEN} in place of a hidden value; give the value"
+            raise Invalid(msg)
+    return {name: before[name] if value == HIDDEN else value for name, value in headers.items()}
+
+
 async def _schedule(request: Request, name: str) -> Schedule:
     """Read a schedule whose topic the caller may manage."""
     request.require_some("manage")
@@ -252,7 +265,7 @@ def _shown(
         words=schedule.cron or "" if rule is None else words_of(rule),
         payload=stored(schedule.body, schedule.encoding, request.redact),
         encoding=encoding_shown(schedule.encoding),
-        options=_options(schedule),
+        options=_options(schedule, request.redact),
         paused=schedule.paused,
         declared=request.app.schedules.is_declared(schedule.name),
         next_at=schedule.next_at,
@@ -270,7 +283,7 @@ def _rule(schedule: Schedule) -> Rule | None:
         return None
 
 
-def _options(schedule: Schedule) -> ScheduleOptions:
+def _options(schedule: Schedule, redact: str) -> ScheduleOptions:
     options = schedule.options
     backoff, limit, runs = options.backoff, options.limit, options.runs
     told = ScheduleOptions(
@@ -296,7 +309,7 @@ def _options(schedule: Schedule) -> ScheduleOptions:
         else NewLimit(
             key=limit.key, concurrency=limit.concurrency, rate=limit.rate, burst=limit.burst
         ),
-        headers=dict(options.headers) or None,
+        headers=headers_shown(dict(options.headers), redact) or None,
     )
     if runs is not None:
         told.workers = runs.workers

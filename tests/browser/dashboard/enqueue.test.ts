@@ -89,15 +89,21 @@ test("a job is edited and enqueued again; the difference is exactly the change",
 test("an edited job never carries the mark of a hidden value", async () => {
   /** J2 */
   const payloadText = '{"apiToken":"hunter2","big":12345678901234567890}';
-  const old = await towpath.jobs.enqueue("form-hidden", undefined, { payloadText });
+  const headers = { authorization: "Bearer hunter2", "x-trace": "7" };
+  const old = await towpath.jobs.enqueue("form-hidden", undefined, { payloadText, headers });
   const page = await open(`/jobs/new?from=${old.id}`);
   await payload(page).waitFor();
   assert.doesNotMatch(await payload(page).inputValue(), /hunter2/);
   await page.click("button:text-is('Enqueue')");
   await page.locator(".problem", { hasText: "hidden" }).waitFor();
+  await payload(page).fill('{"apiToken":"hunter3"}');
+  await page.click("button:text-is('Enqueue')");
+  await page.locator(".problem", { hasText: "1 header of the job is hidden" }).waitFor();
   await page.click("button:text-is('Reveal 1 hidden value')");
+  await page.click(".confirm button:text-is('Reveal 1 hidden value')");
   await page.waitForFunction(() => document.querySelector("textarea")?.value.includes("hunter2"));
   await page.click("button:text-is('Enqueue')");
   const id = await idOf(page);
   assert.equal(await towpath.jobs.payload(id, { reveal: true }), payloadText);
+  assert.deepEqual((await towpath.jobs.get(id)).headers, headers);
 });

@@ -6,7 +6,7 @@ import { Head } from "../../Layout.tsx";
 import { act, useAsk } from "../../asking.ts";
 import { Conflict, Invalid, type Job, type JobDetail, NotFound, type Topic, api, newId, said } from "../../client.ts";
 import { Button, Confirmed } from "../../parts/Button.tsx";
-import { compact, hiddenIn, pretty } from "../../parts/json.ts";
+import { compact, hiddenHeaders, hiddenIn, pretty } from "../../parts/json.ts";
 import { changed } from "../../parts/live.ts";
 import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { toast } from "../../parts/Toast.tsx";
@@ -32,6 +32,9 @@ function Edited({ from }: { from: string }) {
   const asked = useAsk(async (signal) => {
     const job = await api.jobs.get(from, { signal });
     const text = await api.jobs.payload(from, { ...(isRevealed ? { reveal: true } : {}), signal });
+    if (isRevealed && hiddenHeaders(job.headers)) {
+      job.headers = JSON.parse(await api.jobs.payload(from, { part: "headers", reveal: true, signal })) as Record<string, string>;
+    }
     return { job, text: job.encoding === "json" ? pretty(text) : text, isRevealed };
   }, [isRevealed]);
   if (asked.error !== undefined) {
@@ -63,11 +66,13 @@ function Form({ topic, source, reveal }: Given) {
   const isJson = source?.job.encoding !== "text";
   const mistake = isJson ? mistakeIn(draft.text) : null;
   const hidden = source && source.job.hidden > 0 ? Math.min(source.job.hidden, hiddenIn(draft.text)) : 0;
+  const hiddenOfHeaders = source && reveal ? hiddenHeaders(source.job.headers) : 0;
 
   const submit = async (event: Event) => {
     event.preventDefault();
     if (mistake && draft.text.trim()) return tell("The payload is not JSON: see its mistake above.");
     if (hidden) return tell(`${counted(hidden, "value")} of the payload ${hidden === 1 ? "is" : "are"} hidden: reveal them, or write others in their place.`);
+    if (hiddenOfHeaders) return tell(`${counted(hiddenOfHeaders, "header")} of the job ${hiddenOfHeaders === 1 ? "is" : "are"} hidden: reveal the hidden values.`);
     tell("");
     const id = newId();
     let made: Job | undefined;
@@ -108,7 +113,7 @@ function Form({ topic, source, reveal }: Given) {
           <datalist id="topics">
             {topics.value?.map((each) => <option key={each.topic} value={each.topic} />)}
           </datalist>
-          {hidden > 0 && reveal && <Hidden count={hidden} isEdited={draft.text !== source?.text} reveal={reveal} />}
+          {hidden + hiddenOfHeaders > 0 && reveal && <Hidden count={hidden + hiddenOfHeaders} isEdited={draft.text !== source?.text} reveal={reveal} />}
           <Editor text={draft.text} onText={(text) => change({ text })} isJson={isJson} />
           <Options draft={draft} change={change} />
           <div class="bar">
@@ -142,7 +147,7 @@ function Hidden({ count, isEdited, reveal }: { count: number; isEdited: boolean;
   const label = `Reveal ${counted(count, "hidden value")}`;
   return (
     <div class="bar">
-      <span class="note">{counted(count, "value")} of this payload cannot be seen, and would not be enqueued.</span>
+      <span class="note">{counted(count, "value")} of this job cannot be seen, and would not be enqueued.</span>
       {isEdited ? (
         <Confirmed question="Your changes will be lost." kind="plain" onClick={reveal}>
           {label}

@@ -1,8 +1,12 @@
 /** The facts of a job: its times, counts and options. */
 
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 
-import type { JobDetail } from "../../client.ts";
+import { act } from "../../asking.ts";
+import { type JobDetail, api } from "../../client.ts";
+import { Button } from "../../parts/Button.tsx";
+import { hiddenHeaders } from "../../parts/json.ts";
 import { Card } from "../../parts/notes.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
@@ -76,17 +80,39 @@ export function Facts({ job }: { job: JobDetail }) {
             {[job.parents && `after ${counted(job.parents, "job")}`, job.children && `before ${counted(job.children, "job")}`].filter(Boolean).join(", ")}
           </Fact>
         )}
-        {Object.entries(job.headers).map(([name, value]) => (
-          <Fact key={name} name={`Header ${plain(name)}`}>
-            {foreign(value)}
-          </Fact>
-        ))}
+        <Headers job={job} />
         <Fact name="ID">
           <code>{job.id}</code>
         </Fact>
         <Fact name="Number">{number(job.seq)}</Fact>
       </dl>
     </Card>
+  );
+}
+
+function Headers({ job }: { job: JobDetail }) {
+  const [revealed, setRevealed] = useState<Record<string, string>>();
+  const headers = revealed ?? job.headers;
+  const hidden = hiddenHeaders(headers);
+  const reveal = () =>
+    act("Reveal", async () => {
+      setRevealed(JSON.parse(await api.jobs.payload(job.id, { part: "headers", reveal: true })) as typeof headers);
+    });
+  return (
+    <>
+      {Object.entries(headers).map(([name, value]) => (
+        <Fact key={name} name={`Header ${plain(name)}`}>
+          {foreign(value)}
+        </Fact>
+      ))}
+      {!revealed && hidden > 0 && (
+        <Fact name="Headers">
+          <Button kind="quiet" onClick={reveal} title="Activity will tell that you have looked at it">
+            Reveal {counted(hidden, "hidden value")}
+          </Button>
+        </Fact>
+      )}
+    </>
   );
 }
 
