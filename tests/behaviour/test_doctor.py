@@ -73,6 +73,16 @@ def test_ready_jobs_that_nobody_serves_are_a_problem(app, clock):
     assert found(app, "workers")[0][0] == "ok"
 
 
+def test_jobs_are_counted_once_and_within_a_bound(app, clock, monkeypatch):
+    """Each open Overview asks every 30 s, however many jobs are ready."""
+    monkeypatch.setattr(doctor, "MOST_COUNTED", 2)
+    app.jobs.enqueue_many("mail", [1, 2, 3])
+    clock.advance(61)
+
+    told = "no worker serves mail (at least 2 ready, the oldest for 1 min)"
+    assert found(app, "workers") == [("problem", told)]
+
+
 def test_a_late_topic_that_somebody_serves_is_a_warning(app, clock):
     app.jobs.enqueue_many("mail", [1, 2])
     app.jobs.enqueue_many("post", [1, 2])
