@@ -10,7 +10,9 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -23,7 +25,7 @@ from towpath.database import sqlite as lite
 from towpath.model.pages import Order
 from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
-from towpath.store import listing, recent, stats
+from towpath.store import bulk, listing, recent, stats
 from towpath.store.listing import Page
 
 pytestmark = pytest.mark.soak
@@ -38,7 +40,7 @@ TWO_DAYS = 2 * 24 * 60
 SLACK = JOBS // 20 * 10  # steps of a count of one topic, which has not reached its bound
 GRAIN = 100  # steps of SQLite's machine between two looks
 
-# One job a second, in turn finished, ready, delayed and failed.
+# One job a second, in turn finished, ready, delayed and failed; also leases, without jobs.
 TOPIC = "case when n % 60000 = 7 then 'rare' else 't' || (n % 20) end"
 FILL = """
 insert into {p}topic (name, created_at) select 't' || n, 0 from {twenty};
@@ -65,6 +67,9 @@ insert into {p}delayed (seq, run_at, priority, topic)
 select n, 4000000000000000 + n, 50, {topic} from {numbers} where n % 4 = 2;
 insert into {p}buried (seq, buried_at, priority, epoch, topic)
 select n, n * {second}, 50, 1, {topic} from {numbers} where n % 4 = 3;
+insert into {p}lease (seq, until, priority, epoch, reserved_at, token, topic, worker)
+select 10 * {jobs} + n, 4000000000000000, 50, 1, 0, n, {topic}, 'w' || (n % 20) from {numbers}
+ where n % 4 = 1;
 insert into {p}failure (seq, epoch, failed_at, kind, error)
 select n, 1, 0, 'error', 'no ' || n from {numbers} where n % 4 = 3;
 """
@@ -95,7 +100,7 @@ def fill_jobs(
     execute: Callable[[str], object], prefix: str, series: str, id: str, *of: int
 ) -> None:
     numbers = series.format(*of, "numbers")
-    text = JOBS_FILL.format(p=prefix, id=id, topic=TOPIC, numbers=numbers, second=SECOND)
+    text = JOBS_FILL.format(p=prefix, id=id, topic=TOPIC, numbers=numbers, second=SECOND, jobs=JOBS)
     for part in text.split(";\n"):
         if part.strip():
             execute(part)
@@ -129,6 +134,7 @@ def asked() -> Iterator[tuple[str, Operation]]:
             f"{status} found by text, counted",
             request(Page(status=status, text="9"), counts=True),
         )
+    yield from of_workers_and_bulk_acts()
     for state in listing.LINES:
         for topic in (None, "t3"):
             yield f"the line {state}", request(Page(status=state, topic=topic, order=Order.NEXT))
@@ -144,6 +150,35 @@ def asked() -> Iterator[tuple[str, Operation]]:
     yield "failures of a topic", recent.failures("t19", 10**9, ())
     yield "run times", recent.took(None, 2_000)
     yield "run times of a rare topic", recent.took("rare", 2_000)
+
+
+def of_workers_and_bulk_acts() -> Iterator[tuple[str, Operation]]:
+    for worker in ("w3", "nothing"):
+        page = Page(status=State.RESERVED, worker=worker)
+        yield f"jobs of worker {worker}", request(page)
+    for verb in bulk.BulkVerb:
+        for choice in (
+            {"topic": "t3"},
+            {"topic": "rare"},
+            {"key": "nothing"},
+            {"error": "nothing"},
+            {"text": "nothing", "topic": "rare"},
+            {"since": datetime.fromtimestamp(1_000, UTC)},
+        ):
+            chosen = bulk.JobChoice(**choice)
+            yield f"preview of {verb} {choice}", bulk.preview(verb, chosen, None)
+            yield f"a round of {verb} {choice}", a_round(verb, chosen)
+
+
+def a_round(verb: bulk.BulkVerb, choice: bulk.JobChoice) -> Operation:
+    """Return how a round of a bulk act finds its jobs, in the middle of the act."""
+    at = datetime.fromtimestamp(0, UTC)
+    act = bulk.Bulk(
+        id=UUID(int=1), verb=verb, choice=choice, up_to=JOBS, by="", created_at=at, begins_at=at,
+        ended_at=None, state=bulk.BulkState.RUNNING, count=0, exact=False, looked=0, done=0,
+        refused=0, refusals=(), epoch=1,
+    )  # fmt: skip
+    return Operation("round", lambda: bulk.jobs_of_round(act, JOBS // 3))
 
 
 def request(page: Page, *, counts: bool = False) -> Operation:

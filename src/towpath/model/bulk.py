@@ -99,7 +99,7 @@ class Bulk(Struct, frozen=True, kw_only=True):
     state: BulkState
     count: int  # how many it would cover when it was made
     exact: bool  # if not, at least so many
-    looked: int  # at so many jobs so far
+    looked: int  # so many jobs that fit were found so far
     done: int
     refused: int
     refusals: Sequence[BulkRefusal]  # the first hundred

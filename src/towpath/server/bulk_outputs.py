@@ -72,7 +72,7 @@ class BulkShown(ResponseBody):
     state: BulkState
     count: int  # how many it would cover when it was made
     exact: bool  # if not, at least so many
-    looked: int  # at so many jobs so far
+    looked: int  # so many jobs that fit were found so far
     done: int
     refused: list[BulkRefused]  # the first hundred
     refused_count: int

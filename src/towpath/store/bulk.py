@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from towpath.errors import Conflict, IncompatibleData, InvalidState, NotFound, TowpathError
 from towpath.model.bulk import (
@@ -29,13 +30,13 @@ from towpath.model.job import Job
 from towpath.model.states import State
 from towpath.operation import Changed, Mode, Operation, Steps, Wakeup
 from towpath.statement import Statements, no_rows, rows
-from towpath.store import admin, lookup
-from towpath.store.lookup import containing
+from towpath.store import admin, listing, lookup
 from towpath.store.rows import ticket_from, uuid_from
 
 ROUND: Final = 100  # jobs
 MOST_LOOKED: Final = 50_000  # jobs of a preview
-LOOKED_AT_ONCE: Final = 1_000
+PREVIEW_WINDOW: Final = 10_000  # rows of each table
+ROUND_WINDOWS: Final = (200, 1_000, 5_000)  # after these a round ends, however few jobs fit
 MOST_REFUSALS: Final = 100  # that are told by id
 SAMPLE: Final = 10
 KEPT: Final = 30 * 86_400 * 10**6  # after its end, in microseconds
@@ -61,15 +62,22 @@ _refusals: Final = msgspec.json.Decoder(list[BulkRefusal])
 _choice: Final = msgspec.json.Decoder(JobChoice)
 
 
-class Looked(NamedTuple):
-    """A job that was looked at."""
+class Picked(NamedTuple):
+    """A job that fits, if any does, beside what was looked at."""
 
-    seq: int
+    seq: int | None
+    edge: int | None  # the number up to which was looked; null: nothing is left
+    number: int  # of rows that were looked at
+    taken: bool | int  # another unfinished job holds its key
+
+
+class Chosen(NamedTuple):
+    """A job of a round."""
+
     id: Any
     topic: str
     key: str | None
-    fits: bool | int  # the filter
-    taken: bool | int  # another unfinished job holds its key
+    seq: int
 
 
 class BulkRow(NamedTuple):
@@ -126,7 +134,8 @@ class sql(Statements):
     """The statements of bulk.sql."""
 
     newest = rows(int)
-    pick = rows(Looked)
+    pick = rows(Picked)
+    chosen = rows(Chosen)
     taken = rows(bool)
     make = no_rows()
     find = rows(BulkRow)
@@ -172,29 +181,25 @@ def preview(verb: BulkVerb, choice: JobChoice, up_to: int | None) -> Operation[B
             [newest] = yield from sql.newest()
         if choice.ids is not None:
             return (yield from _preview_of_ids(verb, choice.ids, newest))
-        count = looked = after = 0
-        found: list[Looked] = []
-        first: list[UUID] = []
+        walk = yield from _begin(verb, choice, 0, newest)
+        found: list[int] = []
         refused: Counter[str] = Counter()
-        claims = bool(choice.states(verb) & CLAIMS)
-        while looked < MOST_LOOKED:
-            found = yield from _picked(verb, choice, after, newest, LOOKED_AT_ONCE)
-            fitting = [row for row in found if row.fits]
-            first += [uuid_from(row.id) for row in fitting[: SAMPLE - len(first)]]
-            looked += len(found)
-            count += len(fitting)
+        left, edge = MOST_LOOKED, walk.high
+        claims = bool(walk.states & CLAIMS)
+        is_exact = False
+        # The newest first: those that a bulk act is for are seldom the oldest ones of all.
+        while not is_exact and (window := min(PREVIEW_WINDOW, left // walk.parts)):
+            rows = yield from walk.pick(walk.low, edge, window, MOST_LOOKED, down=True)
+            fitting = [row for row in rows if row.seq is not None]
+            found += [row.seq for row in fitting if row.seq is not None]
             if claims:
                 refused["key_taken"] += sum(bool(row.taken) for row in fitting)
-            if len(found) < LOOKED_AT_ONCE:
-                break
-            after = found[-1].seq
-        sample = yield from _jobs(first)
+            left -= int(rows[0].number)
+            is_exact = rows[0].edge is None
+            edge = rows[0].edge or edge
+        sample = yield from listing.read(sorted(found)[:SAMPLE], listing.Page()).inside()
         return BulkPreview(
-            count=count,
-            exact=len(found) < LOOKED_AT_ONCE,
-            sample=sample,
-            up_to=newest,
-            refused=+refused,
+            count=len(found), exact=is_exact, sample=sample, up_to=newest, refused=+refused
         )
 
     return Operation("preview_bulk", steps, Mode.SCAN, autocommit=True)
@@ -217,13 +222,6 @@ def _preview_of_ids(verb: BulkVerb, ids: Sequence[UUID], newest: int) -> Steps[B
     return BulkPreview(
         count=len(fitting), exact=True, sample=fitting[:SAMPLE], up_to=newest, refused=+refused
     )
-
-
-def _jobs(ids: Sequence[UUID]) -> Steps[list[Job]]:
-    if not ids:
-        return []
-    answers = yield from lookup.get_all(ids).inside()
-    return [answer for answer in answers if isinstance(answer, Job)]
 
 
 def make(new: NewBulk) -> Operation[Bulk]:
@@ -300,7 +298,7 @@ def carry_on(id: UUID, epoch: int) -> Operation[bool]:
         if not held:
             return False
         row, bulk = held[0], held[0].bulk()
-        chosen = yield from _round(bulk, row.next)
+        chosen = yield from jobs_of_round(bulk, row.next)
         answers = yield from _each(ACTS[bulk.verb], chosen.ids)
         refusals: list[BulkRefusal] = []
         topics: set[str] = set()
@@ -327,43 +325,86 @@ def carry_on(id: UUID, epoch: int) -> Operation[bool]:
     return Operation("carry_on_bulk", steps, locks=True)
 
 
-def _round(bulk: Bulk, after: int) -> Steps[Round]:
+def jobs_of_round(bulk: Bulk, after: int) -> Steps[Round]:
+    """Find the jobs that a round acts on, behind the place where the one before ended."""
     if bulk.choice.ids is not None:
         upto = after + ROUND  # these have no order of numbers: their places count
         ids = bulk.choice.ids[after:upto]
         return Round(ids=ids, looked=len(ids), next=upto, is_last=upto >= len(bulk.choice.ids))
-    found = yield from _picked(bulk.verb, bulk.choice, after, bulk.up_to, ROUND)
+    walk = yield from _begin(bulk.verb, bulk.choice, after, bulk.up_to)
+    numbers: list[int] = []
+    at, is_last = walk.low, False
+    for window in ROUND_WINDOWS:
+        wanted = ROUND - len(numbers)
+        rows = yield from walk.pick(at, walk.high, window, wanted, down=False)
+        found = [row.seq for row in rows if row.seq is not None]
+        numbers += found
+        is_full, edge = len(found) == wanted, rows[0].edge
+        at = found[-1] if is_full else at if edge is None else edge
+        is_last = not is_full and edge is None
+        if is_full or is_last:
+            break
+    chosen = yield from sql.chosen([{"seq": seq} for seq in numbers])
     # Keys are claimed in the order of every enqueue, so that two transactions do not deadlock.
-    chosen = sorted(
-        (row for row in found if row.fits),
-        key=lambda row: (row.key is not None, row.key and (row.topic, row.key), row.seq),
+    in_order = sorted(
+        chosen, key=lambda row: (row.key is not None, row.key and (row.topic, row.key), row.seq)
     )
-    return Round(
-        ids=[uuid_from(row.id) for row in chosen],
-        looked=len(found),
-        next=found[-1].seq if found else after,
-        is_last=len(found) < ROUND,
-    )
+    ids = [uuid_from(row.id) for row in in_order]
+    return Round(ids=ids, looked=len(numbers), next=at, is_last=is_last)
 
 
-def _picked(
-    verb: BulkVerb, choice: JobChoice, after: int, up_to: int, most: int
-) -> Steps[list[Looked]]:
-    states = choice.states(verb)
-    return (
-        yield from sql.pick(
-            **{state.value: state in states for state in STATES},
-            after=after,
-            up_to=up_to,
-            topic=choice.topic,
-            key=choice.key,
-            text=None if choice.text is None else containing(choice.text),
-            error=None if choice.error is None else containing(choice.error),
-            since=None if choice.since is None else instant(choice.since, "since"),
-            until=None if choice.until is None else instant(choice.until, "until"),
-            most=most,
+class Walk(Struct, frozen=True, kw_only=True):
+    """Where the jobs of a bulk act are looked for."""
+
+    states: frozenset[State]
+    low: int  # they are above this number
+    high: int  # and below this one
+    filters: Mapping[str, Any]
+    tables: Mapping[str, bool]  # which are looked at
+
+    @property
+    def parts(self) -> int:
+        """Of how many tables a window is looked at."""
+        return sum(self.tables.values())
+
+    def pick(
+        self, low: int, high: int, window: int, limit: int, *, down: bool
+    ) -> Steps[list[Picked]]:
+        """Look at the next window."""
+        return (
+            yield from sql.pick(
+                **self.filters,
+                **self.tables,
+                low=low,
+                high=high,
+                window=window,
+                limit=limit,
+                down=down,
+            )
         )
+
+
+def _begin(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[Walk]:
+    states = choice.states(verb)
+    page = listing.Page(
+        topic=choice.topic,
+        key=choice.key,
+        text=choice.text,
+        error=choice.error,
+        since=None if choice.since is None else instant(choice.since, "since"),
+        until=None if choice.until is None else instant(choice.until, "until"),
+        after=after,
+        before=up_to + 1,
     )
+    low, high = yield from listing.between(page)
+    keyed = choice.key is not None and (yield from listing.has_few_of_key(page))
+    tables = {state.value: state in states and not keyed for state in STATES}
+    is_ready = tables.pop(State.READY.value)
+    only_ready = replace(page, status=State.READY)
+    few_ready = is_ready and (yield from listing.few_wait(only_ready))
+    tables |= {"keyed": keyed, "few_ready": few_ready, "many_ready": is_ready and not few_ready}
+    filters = {**listing.filters(page), "states": sorted(states)}
+    return Walk(states=states, low=low, high=high, filters=filters, tables=tables)
 
 
 def _still_fits(job: UUID, bulk: Bulk) -> Steps[bool]:

@@ -316,17 +316,36 @@ def count(page: Page) -> Operation[Total]:
     return Operation("count_jobs", steps, Mode.SCAN, autocommit=True)
 
 
-def _begin(page: Page) -> Steps[Walk]:
+def between(page: Page) -> Steps[tuple[int, int]]:
+    """Return the two numbers between which the jobs of a page are."""
     low, high = page.after or 0, page.before or LAST
     if page.since is not None:
         low = max(low, (yield from _number_at(page.since - SLACK)) - 1)
     if page.until is not None:
         high = min(high, (yield from _number_at(page.until + SLACK)))
+    return low, high
+
+
+def has_few_of_key(page: Page) -> Steps[bool]:
+    """Say whether so few jobs have the key of a page that all are looked at."""
+    [number] = yield from sql.count_keyed(topic=page.topic, key=page.key, most=FEW + 1)
+    return number <= FEW
+
+
+def few_wait(page: Page) -> Steps[bool]:
+    """Say whether so few jobs of a page are ready, or wait, that all are looked at."""
+    pending = State.DELAYED in page.states
+    [number] = yield from sql.count_few_waiting(topic=page.topic, pending=pending, most=FEW + 1)
+    return number <= FEW
+
+
+def _begin(page: Page) -> Steps[Walk]:
+    low, high = yield from between(page)
     walk = Walk(
         page=page,
         source=None,
         at_once=True,
-        filters=_filters(page),
+        filters=filters(page),
         low=low,
         high=high,
         window=page.offset + page.limit + 1,
@@ -338,18 +357,13 @@ def _begin(page: Page) -> Steps[Walk]:
     if page.order is Order.NEXT:
         found = yield from _line(page)
         return replace(walk, found=found, looked=len(found), ended=True)
-    if page.key is not None and page.worker is None:
-        [number] = yield from sql.count_keyed(topic=page.topic, key=page.key, most=FEW + 1)
-        if number <= FEW:
-            return replace(walk, source=sql.look_keyed)
+    if page.key is not None and page.worker is None and (yield from has_few_of_key(page)):
+        return replace(walk, source=sql.look_keyed)
     waits = (
         page.states <= {State.READY, State.DELAYED, State.BLOCKED} and State.READY in page.states
     )
     if waits:
-        [number] = yield from sql.count_few_waiting(
-            topic=page.topic, pending=walk.filters["pending"], most=FEW + 1
-        )
-        if number <= FEW:
+        if (yield from few_wait(page)):
             return replace(walk, source=sql.look_few_waiting)
         source = sql.look_waiting
     elif len(page.states) == 1:
@@ -362,7 +376,8 @@ def _begin(page: Page) -> Steps[Walk]:
     return replace(walk, source=source, at_once=False, window=window)
 
 
-def _filters(page: Page) -> dict[str, Any]:
+def filters(page: Page) -> dict[str, Any]:
+    """Return what the statements of windows are given about a page."""
     return {
         "topic": page.topic,
         "key": page.key,
