@@ -86,6 +86,17 @@ test("a job is edited and enqueued again; the difference is exactly the change",
   assert.deepEqual(await towpath.jobs.get(old.id), old);
 });
 
+test("what was typed stays, though the job that is edited has gone", async () => {
+  const old = await towpath.jobs.enqueue("form-gone", { apiToken: "hunter2" });
+  const page = await open(`/jobs/new?from=${old.id}`);
+  await page.fill("[name=key]", "typed");
+  await towpath.jobs.delete(old.id);
+  await page.click("button:text-is('Reveal 1 hidden value')");
+  await page.getByText("The job is gone").waitFor();
+  assert.equal(await page.inputValue("[name=key]"), "typed");
+  expectComplaints(/404/);
+});
+
 test("an edited job never carries the mark of a hidden value", async () => {
   /** J2 */
   const payloadText = '{"apiToken":"hunter2","big":12345678901234567890}';

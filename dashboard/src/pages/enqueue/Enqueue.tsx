@@ -37,18 +37,25 @@ function Edited({ from }: { from: string }) {
     }
     return { job, text: job.encoding === "json" ? pretty(text) : text, isRevealed };
   }, [isRevealed]);
-  if (asked.error !== undefined) {
-    const what = asked.error instanceof NotFound ? "The job is gone" : "The job could not be read";
+  const what = asked.error instanceof NotFound ? "The job is gone" : "The job could not be read";
+  const trouble = asked.error !== undefined && <ErrorNote error={asked.error} again={asked.again} what={what} />;
+  if (!asked.value) {
+    if (!trouble) return <Loading />;
     return (
       <>
         <Head title="Edit and enqueue again" />
-        <ErrorNote error={asked.error} again={asked.again} what={what} />
+        {trouble}
       </>
     );
   }
-  if (!asked.value) return <Loading />;
   const { job, text } = asked.value;
-  return <Form key={String(asked.value.isRevealed)} topic={job.topic} source={{ job, text }} reveal={() => reveal(true)} />;
+  // Once the form is shown it stays: what was typed is not lost because the job has gone.
+  return (
+    <>
+      {trouble}
+      <Form key={String(asked.value.isRevealed)} topic={job.topic} source={{ job, text }} reveal={() => (isRevealed ? asked.again() : reveal(true))} />
+    </>
+  );
 }
 
 interface Given {
