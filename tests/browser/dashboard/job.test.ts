@@ -185,6 +185,21 @@ test("a huge payload is folded, and the rest of the page stays usable", async ()
     await page.locator(".top .mark", { hasText: "cancelled" }).waitFor();
     await page.context().close();
   }
+
+  // Raw bytes, and 1 MiB in one line as error and as log line.
+  const line = "x".repeat(2 ** 20);
+  const raw = await towpath.jobs.enqueue("job-huge", new Uint8Array([0, 255, 60]), { maxRetries: 1 });
+  const lease = await leaseOf("job-huge");
+  await lease.say({ lines: [line] });
+  await lease.fail(line);
+  const page = await open(`/jobs/${raw.id}`);
+  await card(page, "Payload").getByText("3 bytes that are not text.").waitFor();
+  const [file] = await Promise.all([page.waitForEvent("download"), card(page, "Payload").locator("text=Download").click()]);
+  assert.deepEqual([...readFileSync(await file.path())], [0, 255, 60]);
+  await card(page, "Log").getByText("xxx").waitFor();
+  assert.ok(!(await isTooWide(page)));
+  const count = Number(await page.evaluate("document.querySelectorAll('*').length"));
+  assert.ok(count <= 2_000, `${count} elements`);
 });
 
 test("the page says why a job waits, and its buttons change that", async () => {
@@ -362,4 +377,11 @@ test("a copied command is safe in a shell", async () => {
   assert.deepEqual(words.slice(0, 3), ["jobs", "enqueue", "job-shell"]);
   assert.deepEqual(JSON.parse(words[3] ?? ""), payload);
   assert.ok(words.includes(`--key=${key}`));
+
+  const hidden = await towpath.jobs.enqueue("job-shell", { apiToken: "hunter2" });
+  await page.goto(new URL(`/jobs/${hidden.id}`, SERVER).href);
+  await page.click("button:has-text('Copy'):not(:has-text('id')) >> nth=0");
+  await page.click("[role=menu] >> text=enqueues it again");
+  await page.getByText("1 value of the payload is hidden").waitFor();
+  assert.equal(await copied(page), command);
 });

@@ -3,11 +3,21 @@
 import { api, type JobDetail } from "../../client.ts";
 import { act } from "../../asking.ts";
 import { Button, Confirmed, toClipboard } from "../../parts/Button.tsx";
+import { hiddenIn } from "../../parts/json.ts";
 import { Menu } from "../../parts/Menu.tsx";
 import { toast } from "../../parts/Toast.tsx";
 import { go } from "../../router.ts";
+import { counted } from "../../words.ts";
 import { type Verb, labelOf, verbsOf } from "../jobs/acts.ts";
 import { enqueueCommand } from "./command.ts";
+
+/** The payload, if nothing of it is hidden: a command must not enqueue the marks. */
+async function whole(job: JobDetail): Promise<string> {
+  const text = await api.jobs.payload(job.id);
+  const hidden = Math.min(job.hidden, hiddenIn(text));
+  if (!hidden) return text;
+  throw new Error(`${counted(hidden, "value")} of the payload ${hidden === 1 ? "is" : "are"} hidden; reveal the payload, copy it and write the command yourself.`);
+}
 
 export function Acts({ job, run }: { job: JobDetail; run: (verb: Verb) => Promise<void> }) {
   const verbs = verbsOf(job);
@@ -22,7 +32,7 @@ export function Acts({ job, run }: { job: JobDetail; run: (verb: Verb) => Promis
   if (job.encoding === "json") {
     choices.push({
       label: "Copy the command that enqueues it again",
-      run: copy("the command", async () => enqueueCommand(job, await api.jobs.payload(job.id))),
+      run: copy("the command", async () => enqueueCommand(job, await whole(job))),
     });
   }
   return (
