@@ -29,6 +29,12 @@ export function Dialog({ title, children, onClose, isWide }: Given) {
         event.preventDefault();
         onClose?.();
       }}
+      onClose={({ currentTarget }) => {
+        // Chromium lets a page prevent one Escape; at the next one it closes the dialog by itself.
+        if (!currentTarget.isConnected) return; // the page has closed it
+        if (onClose) onClose();
+        else currentTarget.showModal();
+      }}
     >
       <header>
         <h2 id={name}>{title}</h2>
