@@ -23,6 +23,27 @@ test("a login lasts over a reload, and leads to the page that was asked for", as
   expectComplaints(/400/);
 });
 
+test("the rows of a page are asked for in the third round trip", async () => {
+  /** First the page; then the script, and beside it what the script asks first; then the rows. */
+  const page = await (await context()).newPage();
+  const asked: string[] = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+  let release = () => {};
+  const isHeld = new Promise<void>((resolve) => (release = resolve));
+  await page.route("**/static/*.js", async (route) => {
+    await isHeld;
+    await route.continue();
+  });
+  const answered = page.waitForResponse(`${SERVER}/api/me`);
+  await page.goto(`${SERVER}/jobs`, { waitUntil: "commit" });
+
+  await answered; // while the script is held back
+  release();
+  await inside(page);
+
+  assert.deepEqual(asked.filter((path) => path === "/api/me"), ["/api/me"]);
+});
+
 for (const next of ["//evil.example", "/\\evil.example", "https://evil.example/", "javascript:alert(1)"]) {
   test(`a login does not lead to ${next}`, async () => {
     const page = await open(`/login?next=${encodeURIComponent(next)}`, { isLoggedIn: false });
