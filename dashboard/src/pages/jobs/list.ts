@@ -13,6 +13,7 @@ import { type Changes, useChanges } from "../../parts/live.ts";
 import { PROGRESS_EVERY, useEvery } from "../../parts/seldom.ts";
 import { ended } from "../../session.ts";
 import { type Filters, optionsOf } from "./filters.ts";
+import { newIn } from "./fresh.ts";
 
 export interface Row {
   job: JobBrief;
@@ -75,7 +76,8 @@ export function useJobList(filters: Filters, size: number): JobList {
     const known = new Set(before.rows.map(({ job }) => job.id));
     const found = new Set(items.map((job) => job.id));
     update(items, () => false);
-    asked.put((value) => ({ ...value, fresh: items.filter((job) => !known.has(job.id)).length }));
+    const were = before.rows.map(({ job }) => job);
+    asked.put((value) => ({ ...value, fresh: newIn(items, were, filters.order, before.next !== null) }));
     const left = [...known].filter((id) => !found.has(id));
     if (left.length) await read(left);
   };
