@@ -292,6 +292,17 @@ test("a page that is changed from elsewhere moves no row, and new jobs wait behi
   await page.locator(".note", { hasText: "50 of 62 jobs" }).waitFor();
 });
 
+test("a choice of all that fit ends when a filter changes, though the first row stays", async () => {
+  await enqueued("chosen-all", 60);
+  const page = await open("/jobs?topic=chosen-all&status=pending");
+  await page.locator("thead input").click();
+  await page.click("button:text-is('Choose all 60 that fit')");
+  await page.locator(".chosen-bar", { hasText: "All 60 that fit are chosen" }).waitFor();
+  await page.selectOption("label:has-text('State') select", "ready");
+  await page.waitForURL(/state=ready/);
+  await page.locator(".chosen-bar").waitFor({ state: "detached" });
+});
+
 test("a row that no longer fits stays until the next load", async () => {
   const job = await failedJob("leaving", "it broke");
   const page = await open("/jobs?topic=leaving&status=failed");

@@ -71,7 +71,7 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
   const [isEvery, setEvery] = useState(false);
   const last = useRef<number | null>(null);
   const { rows } = value;
-  const where = `${rows[0]?.job.id} ${filters.before} ${filters.after}`;
+  const where = JSON.stringify([filters, rows[0]?.job.id]); // a choice of all that fit ends with its filters
   const clear = () => {
     setChosen(new Set());
     setEvery(false);
