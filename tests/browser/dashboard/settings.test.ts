@@ -64,6 +64,14 @@ test("the tester names the part that fails, with its values", async () => {
   assert.match(await answer.locator("li.holds").innerText(), /"ann" = "ann"/);
   assert.match(await answer.locator("li.fails").innerText(), /@request\.auth\.verified[\s\S]*missing = true/);
   assert.equal((await towpath.access.get()).manage_rule, "");
+
+  // A name alone does not say whether it is that of a topic or of a channel.
+  await page.fill("[name=what]", "news");
+  await page.selectOption("[name=kind]", "channel");
+  const asked = page.waitForRequest("**/api/access/try");
+  await page.click("button:text-is('Try')");
+  assert.equal((await asked).postDataJSON().channel, "news");
+  await answer.waitFor();
 });
 
 test("rules are saved, general ones and those of a topic and a channel", async () => {

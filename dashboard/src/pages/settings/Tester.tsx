@@ -69,8 +69,15 @@ export function Tester({ changes }: { changes: AccessChange | undefined }) {
               ))}
             </select>
           </label>
+          <label>
+            On a
+            <select name="kind">
+              <option value="">topic or job</option>
+              <option>channel</option>
+            </select>
+          </label>
           <label class="wide">
-            Topic, id of a job, or name of a channel
+            Name, or id of a job
             <input name="what" maxLength={200} placeholder="mail, or all topics" autocomplete="off" />
           </label>
           <Button kind="primary" submits>
@@ -160,7 +167,7 @@ function asked(form: FormData): AccessTry {
   const verb = text("verb") as (typeof VERBS)[number];
   const what = text("what");
   const body = text("body");
-  const isChannel = verb === "publish" || verb === "subscribe" || what.includes(":");
+  const isChannel = verb === "publish" || verb === "subscribe" || text("kind") === "channel" || what.includes(":");
   return {
     verb,
     method: text("method"),
