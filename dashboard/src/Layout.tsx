@@ -15,7 +15,7 @@ import { asOf, counts, isOld, line, pause, resume } from "./parts/live.ts";
 import { href, place } from "./router.ts";
 import { logOut, me } from "./session.ts";
 import { type Theme, dense, theme } from "./settings.ts";
-import { clock, number } from "./words.ts";
+import { atLeast, clock } from "./words.ts";
 
 export function Layout({ under, title, children }: { under: string; title: string; children: ComponentChildren }) {
   const main = useRef<HTMLElement>(null);
@@ -80,7 +80,7 @@ export function Brand() {
 function Count({ of }: { of: string }) {
   const found = counts.value;
   if (!found || of !== "/jobs") return null;
-  return <small>{number(found.pending + found.processing)}</small>;
+  return <small>{atLeast(found.pending + found.processing, found.exact)}</small>;
 }
 
 const KINDS: Record<string, string> = { sqlite: "SQLite", postgresql: "PostgreSQL", postgres: "PostgreSQL" };

@@ -27,6 +27,13 @@ export function atLeast(value: number, isExact: boolean): string {
   return number(value) + (isExact ? "" : "+");
 }
 
+/** A count of one topic. Each of its counts ends at the same number, so a count that is cut is the largest. */
+export function depth(value: number, of: Depths): string {
+  return atLeast(value, of.exact || value < Math.max(of.ready, of.delayed, of.blocked, of.buried));
+}
+
+type Depths = Record<"ready" | "delayed" | "blocked" | "buried", number> & { exact: boolean };
+
 /** "1 job", "1,204 jobs". */
 export function counted(value: number, one: string, many = `${one}s`): string {
   return `${number(value)} ${value === 1 ? one : many}`;

@@ -50,7 +50,7 @@ export function Preview({ wanted, close, done }: { wanted: Wanted; close: () => 
           ))}
           {REMARKS[verb] && seen.count > 0 && <p>{REMARKS[verb]}</p>}
           <div class="bar">
-            {seen.count > 0 && (
+            {(seen.count > 0 || !seen.exact) && (
               <Button kind={verb === "delete" ? "danger" : "primary"} onClick={() => begin(seen.upTo, intent(verb, seen.count, seen.exact))}>
                 {intent(verb, seen.count, seen.exact)}
               </Button>
@@ -65,7 +65,7 @@ export function Preview({ wanted, close, done }: { wanted: Wanted; close: () => 
 }
 
 function Sample({ seen }: { seen: BulkPreview }) {
-  if (!seen.count) return <p>No such job is left.</p>;
+  if (!seen.count) return <p>{seen.exact ? "No such job is left." : "None is among the newest 50,000 that were looked at."}</p>;
   const others = seen.count - seen.sample.length;
   return (
     <div>

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import type { Page } from "playwright-core";
 
-import { SERVER, expectComplaints, jobOfEachState, open, towpath, violations } from "./here.ts";
+import { SERVER, expectComplaints, failedJob, jobOfEachState, open, towpath, violations } from "./here.ts";
 
 const rows = (page: Page) => page.locator("table.topics tbody tr");
 const row = (page: Page, topic: string) => rows(page).filter({ has: page.locator(`td:first-child bdi:text-is("${topic}")`) });
@@ -36,7 +36,7 @@ test("a pause can be undone", async () => {
   await page.locator("text=paused until resumed").waitFor({ state: "detached" });
 });
 
-test("a topic tells its figures, and failed jobs are kicked", async () => {
+test("a topic tells its figures, and failed jobs are re-queued", async () => {
   await jobOfEachState("figures");
   const page = await open("/topics/figures");
   await page.locator("dl.strip").waitFor();
@@ -44,10 +44,28 @@ test("a topic tells its figures, and failed jobs are kicked", async () => {
     await page.locator(`dl.strip div:has(dt:text-is("${name}")) dd`, { hasText: new RegExp(`^${count}`) }).waitFor();
   }
 
-  await page.click("button:has-text('Kick 1 failed job')");
+  await page.route("**/api/bulk", (route) => route.continue({ postData: { ...route.request().postDataJSON(), delay: 0 } }));
+  await page.click("button:text-is('Re-queue 1 failed job …')");
+  await page.click("dialog button:text-is('Re-queue 1 job')");
 
+  await page.getByText("Re-queued 1 job.").waitFor();
   await page.locator('dl.strip div:has(dt:text-is("Failed")) dd', { hasText: /^0/ }).waitFor();
   assert.equal((await towpath.topics.get("figures")).ready, 2);
+});
+
+test("a job that is planned for tomorrow is not run in the place of a failed one that has gone", async () => {
+  const failed = await failedJob("re-queued", "no");
+  const planned = await towpath.jobs.enqueue("re-queued", {}, { delay: 86_400 });
+  const page = await open("/topics/re-queued");
+  const button = page.locator("button:text-is('Re-queue 1 failed job …')");
+  await button.waitFor();
+  await page.click("button.live"); // paused: the page does not see what follows
+  await towpath.jobs.requeue(failed.id);
+
+  await button.click();
+
+  await page.locator("dialog", { hasText: "No such job is left." }).waitFor();
+  assert.equal((await towpath.jobs.get(planned.id)).state, "delayed");
 });
 
 test("a purge wants the name of the topic", async () => {

@@ -9,7 +9,7 @@ import { stepAt } from "../../parts/charts/scale.ts";
 import { Mark, type Marked } from "../../parts/Mark.tsx";
 import { Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { counted, duration, number, percent } from "../../words.ts";
+import { atLeast, counted, duration, number, percent } from "../../words.ts";
 import { isSilent } from "../Workers.tsx";
 import type { Span } from "./range.tsx";
 
@@ -27,13 +27,14 @@ export function Tiles({ counts, workers, series, span, at }: Given) {
   const then = at.value === null || !series ? null : stepOf(series, at.value);
   const sum = summed(then ? [then] : (series?.items ?? []));
   const now = then ? null : counts;
+  const isExact = now?.exact ?? true;
   const when = then ? `at ${moment(at.value ?? 0, rangeOf(series))}` : span.words;
   const oldest = then ? then.oldestAt : series?.items.at(-1)?.oldestAt;
   const places = (workers?.items ?? []).reduce((sum, each) => sum + (isSilent(each) ? 0 : (each.concurrency ?? 0)), 0);
   const isKnown = series !== undefined;
   return (
     <section class={`tiles ${then ? "then" : ""}`} aria-label={then ? `Figures ${when}` : "Figures"} data-at={then ? when : undefined}>
-      <Tile of="ready" query={{ state: "ready" }} value={then ? then.ready : now?.ready}>
+      <Tile of="ready" query={{ state: "ready" }} value={then ? then.ready : now?.ready} isExact={isExact}>
         {oldest ? (
           <>
             oldest <Took isRough from={oldest} to={then ? series?.items[0] && new Date((at.value ?? 0) + series.step * 1000) : undefined} />
@@ -42,18 +43,18 @@ export function Tiles({ counts, workers, series, span, at }: Given) {
           then && when
         )}
       </Tile>
-      <Tile of="delayed" query={{ state: "delayed" }} value={now?.delayed} />
-      <Tile of="blocked" query={{ state: "blocked" }} value={now?.blocked} />
+      <Tile of="delayed" query={{ state: "delayed" }} value={now?.delayed} isExact={isExact} />
+      <Tile of="blocked" query={{ state: "blocked" }} value={now?.blocked} isExact={isExact} />
       <Tile of="processing" query={{ status: "processing" }} value={now?.processing}>
         {now && places > 0 && `of ${counted(places, "place")}`}
       </Tile>
       <Tile of="completed" query={{ status: "completed" }} value={isKnown ? sum.completed : undefined}>
         {when}
       </Tile>
-      <Tile of="failed" query={{ status: "failed" }} value={then ? then.failed : now?.buried}>
+      <Tile of="failed" query={{ status: "failed" }} value={then ? then.failed : now?.buried} isExact={isExact}>
         {then ? when : isKnown && `${number(sum.failed)} ${span.words}`}
       </Tile>
-      <Tile of="cancelled" query={{ status: "cancelled" }} value={now?.cancelled} />
+      <Tile of="cancelled" query={{ status: "cancelled" }} value={now?.cancelled} isExact={isExact} />
       <div class="tile">
         <span class="mark rate">success</span>
         <b>{sum.completed + sum.failed ? percent(sum.completed / (sum.completed + sum.failed)) : "–"}</b>
@@ -67,14 +68,15 @@ interface TileGiven {
   of: Marked;
   query: Record<string, string>;
   value: number | null | undefined;
+  isExact?: boolean;
   children?: ComponentChildren;
 }
 
-function Tile({ of, query, value, children }: TileGiven) {
+function Tile({ of, query, value, isExact = true, children }: TileGiven) {
   return (
     <a class="tile" href={href("/jobs", query)}>
       <Mark of={of} />
-      <b>{value === null || value === undefined ? "–" : number(value)}</b>
+      <b>{value === null || value === undefined ? "–" : atLeast(value, isExact || !value)}</b>
       <small>{children}</small>
     </a>
   );

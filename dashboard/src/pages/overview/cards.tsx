@@ -11,7 +11,7 @@ import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { useSeldom } from "../../parts/seldom.ts";
 import { Time, Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { counted, duration, number, plain, short } from "../../words.ts";
+import { counted, depth, duration, number, plain, short } from "../../words.ts";
 import { Alive, Places, isSilent } from "../Workers.tsx";
 import { rangeOf } from "./Tiles.tsx";
 import type { Span } from "./range.tsx";
@@ -110,7 +110,7 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
             <span class="note">
               {each.paused ? "paused" : emptiedIn(each)} · oldest <Time at={each.oldestAt} />
             </span>
-            <b class="num">{number(each.ready)}</b>
+            <b class="num">{depth(each.ready, each)}</b>
           </li>
         ))}
       </ul>

@@ -12,10 +12,10 @@ import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { useSeldom } from "../../parts/seldom.ts";
 import { Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { counted, duration, number, plain } from "../../words.ts";
+import { counted, depth, duration, number, plain } from "../../words.ts";
 import { Backlog, Ended, Failures, Lengths, WorkersNow, emptiedIn, useWorkers } from "../overview/cards.tsx";
 import { ChooseSpan, chosenSpan } from "../overview/range.tsx";
-import { KickFailed, PauseOrResume, Purge, ServedBy } from "./acts.tsx";
+import { PauseOrResume, Purge, RequeueFailed, ServedBy } from "./acts.tsx";
 import { figure } from "./Topics.tsx";
 
 export function Topic({ topic: name = "" }: PageParts) {
@@ -48,7 +48,7 @@ export function Topic({ topic: name = "" }: PageParts) {
               Jobs
             </a>
             <PauseOrResume topic={topic} />
-            <KickFailed topic={topic} />
+            <RequeueFailed topic={topic} />
             <Purge topic={topic} />
           </div>
           <Figures topic={topic} />
@@ -74,17 +74,17 @@ function Figures({ topic }: { topic: TopicDetail }) {
   return (
     <dl class="strip">
       <Fact name="Ready">
-        {number(topic.ready)}
+        {depth(topic.ready, topic)}
         {topic.oldestAt && (
           <small>
             oldest <Took from={topic.oldestAt} isRough />
           </small>
         )}
       </Fact>
-      <Fact name="Delayed">{number(topic.delayed)}</Fact>
-      <Fact name="Blocked">{number(topic.blocked)}</Fact>
+      <Fact name="Delayed">{depth(topic.delayed, topic)}</Fact>
+      <Fact name="Blocked">{depth(topic.blocked, topic)}</Fact>
       <Fact name="Running">{number(topic.reserved)}</Fact>
-      <Fact name="Failed">{number(topic.buried)}</Fact>
+      <Fact name="Failed">{depth(topic.buried, topic)}</Fact>
       <Fact name="Per minute">
         {figure(topic.rate.completed)}
         <small>{topic.rate.failed > 0 ? `${figure(topic.rate.failed)} failed` : emptiedIn(topic)}</small>

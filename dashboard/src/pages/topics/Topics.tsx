@@ -13,7 +13,7 @@ import { useSeldom } from "../../parts/seldom.ts";
 import { Table } from "../../parts/Table.tsx";
 import { Took } from "../../parts/Time.tsx";
 import { filter, href, place } from "../../router.ts";
-import { counted, number, plain } from "../../words.ts";
+import { counted, depth, number, plain } from "../../words.ts";
 import { PauseOrResume, ServedBy } from "./acts.tsx";
 
 const COLUMNS = [
@@ -131,14 +131,14 @@ function Row({ topic, line }: { topic: Topic; line: Line | undefined }) {
           <bdi>{plain(topic.topic)}</bdi>
         </a>
       </td>
-      <Count of={topic.ready} label="ready" to={jobs({ state: "ready" })} />
+      <Count of={depth(topic.ready, topic)} label="ready" to={jobs({ state: "ready" })} />
       <td class={`num ${topic.oldestAt ? "" : "none"}`} data-label="oldest">
         {topic.oldestAt ? <Took from={topic.oldestAt} isRough /> : "–"}
       </td>
-      <Count of={topic.delayed} label="delayed" to={jobs({ state: "delayed" })} />
-      <Count of={topic.blocked} label="blocked" to={jobs({ state: "blocked" })} />
-      <Count of={topic.reserved} label="running" to={jobs({ status: "processing" })} />
-      <Count of={topic.buried} label="failed" to={jobs({ status: "failed" })} />
+      <Count of={depth(topic.delayed, topic)} label="delayed" to={jobs({ state: "delayed" })} />
+      <Count of={depth(topic.blocked, topic)} label="blocked" to={jobs({ state: "blocked" })} />
+      <Count of={number(topic.reserved)} label="running" to={jobs({ status: "processing" })} />
+      <Count of={depth(topic.buried, topic)} label="failed" to={jobs({ status: "failed" })} />
       <td class="num" data-label="per minute">
         {figure(rate.completed)}
         {rate.failed > 0 && <span class="failed"> · {figure(rate.failed)} failed</span>}
@@ -156,10 +156,10 @@ function Row({ topic, line }: { topic: Topic; line: Line | undefined }) {
   );
 }
 
-function Count({ of, label, to }: { of: number; label: string; to: string }) {
+function Count({ of, label, to }: { of: string; label: string; to: string }) {
   return (
-    <td class={`num ${of ? "" : "none"}`} data-label={label}>
-      {of ? <a href={to}>{number(of)}</a> : 0}
+    <td class={`num ${of === "0" ? "none" : ""}`} data-label={label}>
+      {of === "0" ? of : <a href={to}>{of}</a>}
     </td>
   );
 }

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { act } from "../../asking.ts";
+import { Preview } from "../../bulk/Preview.tsx";
 import { type Topic, api } from "../../client.ts";
 import { Button } from "../../parts/Button.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -10,7 +11,7 @@ import { changed } from "../../parts/live.ts";
 import { Menu } from "../../parts/Menu.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { toast } from "../../parts/Toast.tsx";
-import { counted, duration, plain } from "../../words.ts";
+import { counted, depth, duration, plain } from "../../words.ts";
 
 const MINUTE = 60;
 const TIMES: { label: string; seconds: number | undefined }[] = [
@@ -67,16 +68,21 @@ export function ServedBy({ topic }: { topic: Topic }) {
   return <span class={topic.ready ? "mark failed" : "note"}>no worker</span>;
 }
 
-/** Make failed jobs ready again. */
-export function KickFailed({ topic }: { topic: Topic }) {
-  const kick = async () => {
-    let kicked = 0;
-    const isDone = await act(`Kick ${topic.topic}`, async () => (kicked = await api.topics.kick(topic.topic, topic.buried)));
-    if (isDone) toast({ text: `${counted(kicked, "failed job")} of ${plain(topic.topic)} ${kicked === 1 ? "is" : "are"} ready again.` });
-    changed();
-  };
-  if (!topic.buried) return null;
-  return <Button onClick={kick}>Kick {counted(topic.buried, "failed job")}</Button>;
+/** Make failed jobs ready again: by a bulk act, which touches only those that are still failed then. */
+export function RequeueFailed({ topic }: { topic: Topic }) {
+  const [isOpen, open] = useState(false);
+  const close = () => open(false);
+  const choice = { topic: topic.topic, status: "failed" } as const;
+  return (
+    <>
+      {topic.buried > 0 && (
+        <Button onClick={() => open(true)}>
+          Re-queue {depth(topic.buried, topic)} failed {topic.buried === 1 ? "job" : "jobs"} …
+        </Button>
+      )}
+      {isOpen && <Preview wanted={{ verb: "requeue", choice, words: `failed · topic ${topic.topic}` }} close={close} done={close} />}
+    </>
+  );
 }
 
 /** Delete all that waits and all that failed; the name must be typed. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { counted, duration, number, percent, plain, relative, short } from "../../../../dashboard/src/words.ts";
+import { atLeast, counted, depth, duration, number, percent, plain, relative, short } from "../../../../dashboard/src/words.ts";
 
 const NOW = Date.parse("2026-11-18T10:00:00Z");
 const MINUTE = 60_000;
@@ -13,6 +13,14 @@ test("numbers are grouped, and count their noun", () => {
   assert.equal(counted(1, "job"), "1 job");
   assert.equal(counted(1204, "job"), "1,204 jobs");
   assert.equal(percent(0.9917), "99.2 %");
+});
+
+test("a count that is cut says that there may be more", () => {
+  assert.deepEqual([atLeast(1204, true), atLeast(100_000, false)], ["1,204", "100,000+"]);
+  // One topic of 20 with 350,000 ready jobs: each of its counts ends at 5,000.
+  const cut = { ready: 5000, delayed: 3, blocked: 0, buried: 4999, exact: false };
+  assert.deepEqual([cut.ready, cut.delayed, cut.blocked, cut.buried].map((each) => depth(each, cut)), ["5,000+", "3", "0", "4,999"]);
+  assert.equal(depth(5000, { ...cut, exact: true }), "5,000");
 });
 
 test("durations have two units at most", () => {
