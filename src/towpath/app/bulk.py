@@ -49,7 +49,7 @@ class BulkActs:
     ) -> BulkPreview:
         """Count the jobs that a bulk act would cover, and show some.
 
-        It looks at up to 50,000 jobs in the states that the verb is for.
+        It looks at up to 50,000 jobs, the newest first.
         """
         number = None if up_to is None else seq_of(up_to)
         return await self._app.arun(bulk.preview(_verb(verb), _choice(verb, choice), number))
@@ -101,7 +101,7 @@ class BulkActs:
     ) -> BulkPreview:
         """Count the jobs that a bulk act would cover, and show some.
 
-        It looks at up to 50,000 jobs in the states that the verb is for.
+        It looks at up to 50,000 jobs, the newest first.
         """
         number = None if up_to is None else seq_of(up_to)
         return self._app.run(bulk.preview(_verb(verb), _choice(verb, choice), number))

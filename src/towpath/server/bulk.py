@@ -67,8 +67,8 @@ class BulkQuery(Input):
 async def preview_bulk(request: Request, body: BulkQuestion) -> BulkPreviewShown:
     """Count the jobs that a bulk act would cover, and show ten of them.
 
-    A filter finds only jobs in states that the verb is for. At most 50,000 of these are looked at;
-    if there are more, `exact` is false.
+    A filter finds only jobs in states that the verb is for. At most 50,000 jobs are looked at, the
+    newest first; if there are more, `exact` is false.
     """
     request.require_superuser()
     found = await request.app.bulk.apreview(body.verb, **body.choice())
