@@ -27,7 +27,6 @@ function Inside() {
   const { path, query } = place.value;
   const state = session.value;
   useEffect(() => {
-    if (state === "unknown") void ask();
     if (state !== "out") return;
     const text = query.toString();
     go("/login", { next: path === "/" ? null : path + (text && `?${text}`) }, true);

@@ -7,14 +7,13 @@ import { said } from "../client.ts";
 import { Button } from "../parts/Button.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import { place, safe, visit } from "../router.ts";
-import { ask, logIn, logOut, me, session } from "../session.ts";
+import { logIn, logOut, me, session } from "../session.ts";
 
 export function LogIn() {
   const next = safe(place.value.query.get("next"));
   const state = session.value;
   useEffect(() => {
     document.title = "Log in · Towpath";
-    if (state === "unknown") void ask();
     if (state === "in") visit(next, true);
   }, [state]);
   return (
