@@ -71,7 +71,7 @@ class Picked(NamedTuple):
     taken: bool | int  # another unfinished job holds its key
 
 
-class Chosen(NamedTuple):
+class ChosenJob(NamedTuple):
     """A job of a round."""
 
     id: Any
@@ -135,7 +135,7 @@ class sql(Statements):
 
     newest = rows(int)
     pick = rows(Picked)
-    chosen = rows(Chosen)
+    chosen = rows(ChosenJob)
     taken = rows(bool)
     make = no_rows()
     find = rows(BulkRow)
@@ -353,7 +353,7 @@ def jobs_of_round(bulk: Bulk, after: int) -> Steps[Round]:
     return Round(ids=ids, looked=len(numbers), next=at, is_last=is_last)
 
 
-class Walk(Struct, frozen=True, kw_only=True):
+class Search(Struct, frozen=True, kw_only=True):
     """Where the jobs of a bulk act are looked for."""
 
     states: frozenset[State]
@@ -384,7 +384,7 @@ class Walk(Struct, frozen=True, kw_only=True):
         )
 
 
-def _begin(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[Walk]:
+def _begin(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[Search]:
     states = choice.states(verb)
     page = listing.Page(
         topic=choice.topic,
@@ -404,7 +404,7 @@ def _begin(verb: BulkVerb, choice: JobChoice, after: int, up_to: int) -> Steps[W
     few_ready = is_ready and (yield from listing.few_wait(only_ready))
     tables |= {"keyed": keyed, "few_ready": few_ready, "many_ready": is_ready and not few_ready}
     filters = {**listing.filters(page), "states": sorted(states)}
-    return Walk(states=states, low=low, high=high, filters=filters, tables=tables)
+    return Search(states=states, low=low, high=high, filters=filters, tables=tables)
 
 
 def _still_fits(job: UUID, bulk: Bulk) -> Steps[bool]:
