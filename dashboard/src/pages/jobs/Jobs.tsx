@@ -71,12 +71,15 @@ function Found({ list, value, filters, size }: { list: JobList; value: Rows; fil
   const [isEvery, setEvery] = useState(false);
   const last = useRef<number | null>(null);
   const { rows } = value;
-  const where = JSON.stringify([filters, rows[0]?.job.id]); // a choice of all that fit ends with its filters
+  const where = `${rows[0]?.job.id} ${filters.before} ${filters.after}`;
   const clear = () => {
     setChosen(new Set());
     setEvery(false);
   };
   useEffect(clear, [where]);
+  useEffect(() => {
+    if (isEvery) clear(); // what is chosen is all that fits other filters
+  }, [JSON.stringify(filters)]);
   if (!rows.length) return <Nothing value={value} filters={filters} />;
 
   const ids = rows.map(({ job }) => job.id);
