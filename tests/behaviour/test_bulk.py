@@ -270,6 +270,8 @@ def test_acts_are_listed_and_forgotten_after_a_month(app, clock):
             "not for jobs that are failed and ready",
         ),
         ({"since": "today"}, "since 'today'"),
+        ({"text": ""}, "`text` is empty"),
+        ({"topic": "mail", "error": ""}, "`error` is empty"),
         ({"colour": "red"}, "colour"),
     ],
 )

@@ -120,6 +120,7 @@ def test_only_superusers_act_in_bulk(web, ada, method, path, body):
         ({"verb": "requeue", "filter": {"color": "red"}}, "color"),
         ({"verb": "requeue", "filter": {"since": "2026-01-01"}}, "since"),
         ({"verb": "requeue", "filter": {"topic": "a b"}}, "topic"),
+        ({"verb": "delete", "filter": {"error": ""}}, "error"),
         ({"verb": "requeue", "ids": []}, "ids"),
         ({"verb": "requeue", "ids": ["7"]}, "ids"),
     ],

@@ -188,6 +188,13 @@ def _known(kind: type[State] | type[Status], name: str, value: Any) -> State | S
         raise Invalid(msg) from None
 
 
+def _search(name: str, text: str) -> str:
+    if not text:  # it would be in every job
+        msg = f"`{name}` is empty; give the text to look for, or leave `{name}` out"
+        raise Invalid(msg)
+    return clean_text(text, MOST_TEXT)
+
+
 def _time(name: str, value: datetime) -> datetime:
     instant(value, name)
     return value
@@ -198,8 +205,8 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "state": partial(_known, State, "state"),
     "status": partial(_known, Status, "status"),
     "key": key_of,
-    "text": lambda text: clean_text(text, MOST_TEXT),
-    "error": lambda text: clean_text(text, MOST_TEXT),
+    "text": partial(_search, "text"),
+    "error": partial(_search, "error"),
     "since": partial(_time, "since"),
     "until": partial(_time, "until"),
 }
