@@ -152,6 +152,21 @@ def test_chosen_jobs_are_each_done_or_refused(app, clock):
     )
 
 
+def test_chosen_jobs_claim_their_keys_in_one_order(app, clock):
+    """Two acts that hold one key each and wait for the other would deadlock."""
+    [last] = fail(app, key="b")
+    [first] = fail(app, key="a")
+    without = fail(app)
+    app.jobs.enqueue("mail", key="a")
+    app.jobs.enqueue("mail", key="b")
+
+    chosen = [uuid4(), last.id, first.id, without[0].id]
+    ended = finish(app, begun(app, clock, "requeue", ids=chosen))
+
+    assert [each.id for each in ended.refusals] == [first.id, last.id, chosen[0]]
+    assert ended.done == 1
+
+
 def test_more_chosen_jobs_than_a_round_has_are_each_done_once(app, clock):
     jobs = fail(app, count=150)
     bulk = begun(app, clock, "kick", ids=[job.id for job in reversed(jobs)])

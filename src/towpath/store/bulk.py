@@ -330,7 +330,13 @@ def jobs_of_round(bulk: Bulk, after: int) -> Steps[Round]:
     if bulk.choice.ids is not None:
         upto = after + ROUND  # these have no order of numbers: their places count
         ids = bulk.choice.ids[after:upto]
-        return Round(ids=ids, looked=len(ids), next=upto, is_last=upto >= len(bulk.choice.ids))
+        there = [job.id for job in sorted((yield from lookup.tickets(ids)), key=_in_line)]
+        return Round(
+            ids=[*there, *(id for id in ids if id not in there)],  # missing ones are refused
+            looked=len(ids),
+            next=upto,
+            is_last=upto >= len(bulk.choice.ids),
+        )
     walk = yield from _begin(bulk.verb, bulk.choice, after, bulk.up_to)
     numbers: list[int] = []
     at, is_last = walk.low, False
@@ -345,12 +351,16 @@ def jobs_of_round(bulk: Bulk, after: int) -> Steps[Round]:
         if is_full or is_last:
             break
     chosen = yield from sql.chosen([{"seq": seq} for seq in numbers])
-    # Keys are claimed in the order of every enqueue, so that two transactions do not deadlock.
-    in_order = sorted(
-        chosen, key=lambda row: (row.key is not None, row.key and (row.topic, row.key), row.seq)
-    )
-    ids = [uuid_from(row.id) for row in in_order]
+    ids = [uuid_from(row.id) for row in sorted(chosen, key=_in_line)]
     return Round(ids=ids, looked=len(numbers), next=at, is_last=is_last)
+
+
+def _in_line(job: Chosen | Job) -> tuple[bool, tuple[str, str] | None, int]:
+    """Return the place of a job in a round.
+
+    Keys are claimed in the order of every enqueue, so that two transactions do not deadlock.
+    """
+    return job.key is not None, None if job.key is None else (job.topic, job.key), job.seq
 
 
 class Search(Struct, frozen=True, kw_only=True):
