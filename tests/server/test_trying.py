@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.behaviour.test_rules import code, table
-from tests.server.conftest import PASSWORD, refused
+from tests.server.conftest import PASSWORD, refused, token_of
 from towpath.model.states import State
 
 PATH = "/api/access/try"
@@ -213,3 +213,92 @@ def test_only_superusers_try_rules(web, ada):
     web.app.accounts.create("users", "eve@example.org", PASSWORD)
 
     assert refused(web.post(PATH, {"verb": "manage"}, as_=ada)) == (403, "forbidden")
+
+
+RULES = {
+    "closed": {},
+    "open": {
+        **dict.fromkeys(("enqueue_rule", "manage_rule", "work_rule"), "true"),
+        "channels": {"": {f"{verb}_rule": "true" for verb in ("publish", "subscribe", "manage")}},
+    },
+    "off": {"http_enabled": False, "manage_rule": "true"},
+    "few topics": {"allowed_topics": ["post"], "enqueue_rule": "@job.payload.to != 'bob'"},
+    "of jobs": {
+        "manage_rule": "@job.payload.to = @request.auth.id",
+        "work_rule": "@job.topic = 'mail'",
+        "enqueue_rule": "@request.auth.id != ''",
+        "topics": {"post": {"manage_rule": "true", "work_rule": ""}},
+        "channels": {
+            "chat": {
+                "publish_rule": "@channel.rest = @request.auth.id",
+                "subscribe_rule": "@request.auth.id = ''",
+                "manage_rule": "@request.auth.id != ''",
+            },
+            "job:": {
+                "subscribe_rule": "@job.payload.to != 'bob'",
+                "manage_rule": "@job.payload.to != 'bob'",
+            },
+        },
+    },
+}
+KEYS = [
+    {"scopes": ["enqueue", "manage", "work", "publish", "subscribe"]},
+    {"scopes": ["manage"]},
+    {"scopes": ["manage", "work"], "topics": ["post"]},
+    {"scopes": ["enqueue"], "topics": ["mail", "webhooks-replay"]},
+    {"scopes": ["publish", "subscribe", "manage"], "channels": ["chat"]},
+    {"scopes": ["subscribe"], "channels": ["job:", "system"]},
+]
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_the_tester_agrees_with_the_api_about_every_caller(quick_web, rules):
+    web, app = quick_web, quick_web.app
+    root = token_of(app, "_superusers", "root@example.org")
+    ada = token_of(app, "users", "ada@example.org")
+    [[user], [superuser]] = app.accounts.list("users"), app.accounts.list("_superusers")
+    callers = [
+        (None, None),
+        (ada, {"collection": "users", "id": user.id}),
+        (root, {"collection": "_superusers", "id": superuser.id}),
+    ]
+    for options in KEYS:
+        key, secret = app.keys.create("key", **options)
+        callers.append((secret, {"key": key.id}))
+    jobs = [app.jobs.enqueue(topic, {"to": "ann"}).id for topic in ("mail", "post")]
+    app.events.publish("chat", 1)
+    app.access.set(**rules)
+
+    asked = []
+    for topic in ("mail", "post", "webhooks-replay"):
+        for to in ("ann", "bob"):
+            new = {"topic": topic, "payload": {"to": to}}
+            enqueue = ("POST", "/api/jobs/enqueue", new)
+            asked.append(({"verb": "enqueue", "topic": topic, "body": new}, enqueue))
+        pause = ("POST", f"/api/topics/{topic}/pause", {"create": True})
+        asked.append(({"verb": "manage", "topic": topic}, pause))
+        reserve = ("POST", "/api/jobs/reserve", {"topics": [topic]})
+        asked.append(({"verb": "work", "topic": topic}, reserve))
+    for job in map(str, jobs):
+        asked.append(({"verb": "manage", "job": job}, ("GET", f"/api/jobs/{job}", None)))
+        touch = ("POST", f"/api/jobs/{job}/touch", {"epoch": 99})
+        asked.append(({"verb": "work", "job": job}, touch))
+    for channel in ("chat", f"chat{user.id}", "system", *map("job:{}".format, jobs)):
+        path = f"/api/channels/{channel}"
+        publish = ("POST", f"{path}/events", {"events": [{"payload": 1}]})
+        asked.append(({"verb": "publish", "channel": channel}, publish))
+        read = ("GET", f"{path}/events", None)
+        asked.append(({"verb": "subscribe", "channel": channel}, read))
+        consumers = ("GET", f"{path}/consumers", None)
+        asked.append(({"verb": "manage", "channel": channel}, consumers))
+
+    differ = []
+    for secret, caller in callers:
+        for question, (method, path, body) in asked:
+            real = web(method, path, body, as_=secret)
+            said = web.post(PATH, {**question, "as": caller}, as_=root).json()
+            # A stale lease is 409; a channel that belongs to Towpath is refused by both.
+            if said.get("allowed", False) != (real.status_code in {200, 201, 204, 409}):
+                differ.append((caller, question, said, real.text))
+    assert differ == []

@@ -1,5 +1,6 @@
 """The tester of access rules: which rule decides, and which of its parts hold, for one caller."""
 
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 from urllib.parse import urlencode
@@ -11,24 +12,25 @@ from msgspec import Meta, field
 from towpath.errors import Invalid, NotFound
 from towpath.model.access import Access
 from towpath.model.accounts import Collection
-from towpath.model.channels import JOB, SYSTEM, checked_channel, job_of
+from towpath.model.channels import checked_channel, checked_own, job_of
 from towpath.model.job import Job
 from towpath.model.payload import redacted
 from towpath.model.rule_syntax import Field
 from towpath.model.rules import Names, Rule, RulePart
+from towpath.model.subscriptions import REPLAY
 from towpath.model.topics import checked
 from towpath.server.accounts import AccessChange, access_changes
 from towpath.server.authentication import ANONYMOUS, EXTERNAL, Caller, caller_of, caller_of_key
+from towpath.server.errors import Refusal
 from towpath.server.inputs import ChannelName, Input, Topic
 from towpath.server.outputs import ResponseBody
-from towpath.server.request import Request, lacks_job, parsed
+from towpath.server.request import Request, Verb, lacks_job, parsed
 from towpath.server.routes import Routes
 
 routes: Final = Routes("access")
 
 MOST_VALUE: Final = 300  # characters
 MISSING: Final = "missing"
-CHANNEL_VERBS: Final = ("publish", "subscribe", "manage")
 
 TriedVerb = Literal["enqueue", "manage", "work", "publish", "subscribe"]
 Texts = dict[str, str]
@@ -104,36 +106,40 @@ async def try_access(request: Request, body: AccessTry) -> AccessAnswer:
     tried = await _imagined(request, body)
     new = cast("dict[str, Any]", body.body if isinstance(body.body, dict) else {})
     given = {**new, "topic": topic} if body.verb == "enqueue" else None
-    if answer := _without_rule(tried, body.verb, topic, tried.caller.topics):
+    refusal = await _refusal(_do(tried, verb, topic, job, given))
+    if answer := _without_rule(tried, verb, topic, refusal):
         return answer
     name = f"{body.verb}_rule"
     own = tried.access.topics.get(topic) if topic is not None else None
     is_own = own is not None and getattr(own, name) is not None
     rule = tried.rule_of(verb, topic)
     deciding = DecidingRule(name=name, of="topic" if is_own else "general", text=rule.text)
-    if given is None and job is None and not rule.is_closed and lacks_job(rule, topic):
-        fields = ", ".join(f"@job.{each}" for each in sorted(rule.job_fields))
-        why = f"the rule reads {fields}, so it allows single jobs and no whole topic; give a `job`"
-        return AccessAnswer(allowed=False, why=why, rule=deciding, parts=[])
+    if given is None and job is None and (answer := _needs_job(deciding, rule, topic)):
+        return answer
     names = tried.names_of(topic, None if body.verb == "enqueue" else job, given)
     return _decided(request, deciding, rule, names)
 
 
 async def _try_channel(request: Request, body: AccessTry, channel: str) -> AccessAnswer:
-    if body.verb not in CHANNEL_VERBS:
-        msg = f"`{body.verb}` is for jobs; give a `topic` or a `job`"
+    verb = body.verb
+    if verb == "enqueue" or verb == "work":  # noqa: PLR1714 - narrows its type
+        msg = f"`{verb}` is for jobs; give a `topic` or a `job`"
         raise Invalid(msg)
+    if verb == "publish":
+        checked_own(channel)
     tried = await _imagined(request, body)
-    bound = tried.caller.channels
-    if answer := _without_rule(tried, body.verb, channel, bound):
+    refusal = await _refusal(tried.require_channel(verb, channel))
+    if answer := _without_rule(tried, verb, channel, refusal):
         return answer
-    text, rest = tried.access.channel_rule(body.verb, channel)
+    text, rest = tried.access.channel_rule(verb, channel)
     rule = parsed(text)
     job = await _job_of(request, body, channel)
+    deciding = DecidingRule(name=f"{verb}_rule", of="channel", text=text)
+    if job is None and (answer := _needs_job(deciding, rule, None)):
+        return answer
     names = tried.names_of(job=job, channel={"name": channel, "rest": rest})
-    deciding = DecidingRule(name=f"{body.verb}_rule", of="channel", text=text)
     answer = _decided(request, deciding, rule, names)
-    if answer.allowed or job is None or body.verb != "subscribe":
+    if answer.allowed or job is None:
         return answer
     # The stream of a job may also be read by a caller that may manage the job.
     managing = msgspec.structs.replace(body, verb="manage", channel=None, job=job.id)
@@ -142,8 +148,27 @@ async def _try_channel(request: Request, body: AccessTry, channel: str) -> Acces
 
 
 async def _job_of(request: Request, body: AccessTry, channel: str) -> Job | None:
-    id = body.job or (job_of(channel) if channel.startswith(JOB) else None)
+    """Return the job whose stream is to be read: the API asks about no other job of a channel."""
+    id = job_of(channel) if body.verb == "subscribe" else None
     return None if id is None else await request.app.jobs.aget(id)
+
+
+async def _do(tried: Request, verb: Verb, topic: str | None, job: Job | None, new: object) -> None:
+    """Ask for the right as the API does."""
+    if new is not None:
+        tried.require_enqueue(topic or "", new)
+    elif job is not None:
+        await tried.job(verb, job.id)
+    else:
+        tried.require(verb, topic)
+
+
+async def _refusal(asking: Awaitable[object]) -> str | None:
+    try:
+        await asking
+    except (Refusal, NotFound) as error:  # a job that is hidden is not found
+        return str(error)
+    return None
 
 
 async def _imagined(request: Request, body: AccessTry) -> Request:
@@ -188,32 +213,45 @@ async def _caller(request: Request, given: TriedCaller | None) -> Caller:
 
 
 def _without_rule(
-    tried: Request, verb: str, name: str | None, bound: frozenset[str] | tuple[str, ...]
+    tried: Request, verb: TriedVerb, name: str | None, refusal: str | None
 ) -> AccessAnswer | None:
     """Answer for callers and situations that no rule decides about."""
     kind, access = tried.caller.kind, tried.access
+    if kind != "superuser" and not access.http_enabled:
+        return _plain("the API is off for all but superusers: http_enabled is false")
+    is_ours = name == REPLAY and verb in {"enqueue", "work"}
+    if refusal is not None and (is_ours or kind == "superuser"):
+        return _plain(refusal)
     if kind == "superuser":
         return _plain("superusers may do everything", allowed=True)
-    if not access.http_enabled:
-        return _plain("the API is off for all but superusers: http_enabled is false")
     allowed = access.allowed_topics
     if verb == "enqueue" and allowed and name not in allowed:
         return _plain(f"allowed_topics does not have topic {name!r}")
-    return _of_key(tried.caller, verb, name, bound) if kind == "key" else None
+    return _of_key(tried, verb, name, refusal) if kind == "key" else None
 
 
-def _of_key(
-    key: Caller, verb: str, name: str | None, bound: frozenset[str] | tuple[str, ...]
-) -> AccessAnswer:
-    if verb not in key.scopes:
-        return _plain(f"the key does not have the scope {verb!r}; rules do not apply to keys")
-    if isinstance(bound, tuple):
-        is_bound = SYSTEM in bound if name == SYSTEM else not bound or str(name).startswith(bound)
+def _of_key(tried: Request, verb: TriedVerb, name: str | None, refusal: str | None) -> AccessAnswer:
+    scopes = tried.caller.scopes
+    if refusal is None:
+        # The stream of a job may also be read by a key that may manage the job.
+        scope = verb if verb in scopes else "manage"
+        why = f"the key has the scope {scope!r}"
+    elif verb in scopes:
+        why = f"the key is not for {name!r}"
     else:
-        is_bound = not bound or name in bound
-    if not is_bound:
-        return _plain(f"the key is not for {name!r}; rules do not apply to keys")
-    return _plain(f"the key has the scope {verb!r}; rules do not apply to keys", allowed=True)
+        why = f"the key does not have the scope {verb!r}"
+    return _plain(f"{why}; rules do not apply to keys", allowed=refusal is None)
+
+
+def _needs_job(deciding: DecidingRule, rule: Rule, topic: str | None) -> AccessAnswer | None:
+    """Answer for a rule that reads fields of a job where there is no single job."""
+    if rule.is_closed or not lacks_job(rule, topic):
+        return None
+    fields = ", ".join(f"@job.{each}" for each in sorted(rule.job_fields))
+    why = f"the rule reads {fields}, so it allows single jobs and no whole topic; give a `job`"
+    if deciding.of == "channel":
+        why = f"the rule reads {fields}, so it allows only to subscribe to the stream of a job"
+    return AccessAnswer(allowed=False, why=why, rule=deciding, parts=[])
 
 
 def _plain(why: str, *, allowed: bool = False) -> AccessAnswer:
