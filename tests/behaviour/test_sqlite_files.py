@@ -89,6 +89,37 @@ def test_the_doctor_warns_of_a_file_that_everybody_may_read(live, path):
     assert [check.verdict for check in live.doctor() if check.name == "rights"] == ["ok"]
 
 
+def test_the_doctor_warns_of_a_lock_that_everybody_may_hold(live, path):
+    """A lock needs no right to write."""
+    live.jobs.enqueue("mail")
+    turn = Path(f"{path}-turn")
+    turn.chmod(0o604)
+    path.chmod(0o644)
+
+    [rights] = [check for check in live.doctor() if check.name == "rights"]
+    assert (rights.verdict, f"a lock on {turn}" in rights.message) == ("warning", True)
+    assert rights.advice.startswith(f"run `chmod o-rwx {path}")
+    assert rights.advice.endswith(f" {turn}`")
+
+    path.chmod(0o666)  # then all are meant to write
+    [rights] = [check for check in live.doctor() if check.name == "rights"]
+    assert str(turn) not in rights.message
+
+
+@pytest.mark.parametrize(("mode", "turn"), [(0o600, 0o640), (0o644, 0o644), (0o666, 0o646)])
+def test_a_lock_of_before_is_closed_to_others_where_the_database_is(live, path, mode, turn):
+    """Older versions made it readable by all."""
+    sqlite3.connect(path).execute("create table theirs (a)").connection.close()
+    path.chmod(mode)
+    lock = Path(f"{path}-turn")
+    lock.touch()
+    lock.chmod(turn | 0o004)
+
+    live.jobs.enqueue("mail")
+
+    assert lock.stat().st_mode & 0o777 == turn
+
+
 # ---------------------------------------------------------------- deleted or replaced
 
 

@@ -203,13 +203,25 @@ class Doctor:
         elif denied := self._run(facts.denied_tables()):
             message = f"this role may not read and write {some(denied)}"
             yield problem("rights", message, "grant select, insert, update, delete on them")
-        elif shown := [str(file) for file in self._files() if file.stat().st_mode & stat.S_IROTH]:
-            message = (
-                f"every user of this machine may read password hashes and payloads in {some(shown)}"
+        elif risks := list(self._open_to_all()):
+            message = "; ".join(
+                f"every user of this machine may {risk} {some(files)}" for risk, files in risks
             )
-            yield warning("rights", message, f"run `chmod o-rwx {' '.join(shown)}`")
+            shown = " ".join(file for _, files in risks for file in files)
+            yield warning("rights", message, f"run `chmod o-rwx {shown}`")
         else:
             yield ok("rights", "all tables can be read and written")
+
+    def _open_to_all(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield what every user of this machine may do, and with which of SQLite's files."""
+        if not self._file:
+            return
+        if shown := [str(file) for file in self._files() if file.stat().st_mode & stat.S_IROTH]:
+            yield "read password hashes and payloads in", shown
+        turn, everybody_writes = lock_file(self._file), self._file.stat().st_mode & stat.S_IWOTH
+        # A lock needs the right to read or to write, and each that writes the database needs it.
+        if turn.exists() and turn.stat().st_mode & stat.S_IRWXO and not everybody_writes:
+            yield "keep all processes from writing, by a lock on", [str(turn)]
 
     def _files(self) -> list[Path]:
         """Return SQLite's files that hold data."""

@@ -7,6 +7,7 @@ order, but has no time limit for it. So a thread waits in place of the caller, w
 import contextlib
 import fcntl
 import os
+import stat
 from pathlib import Path
 from threading import Condition, Lock, Thread
 from typing import Final
@@ -25,7 +26,9 @@ def _opened(path: Path) -> int:
     try:
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        _close_to_others(fd, path)
+        return fd
     database = path.stat()
     writable = database.st_mode & 0o222
     with contextlib.suppress(OSError):  # a file system without modes or owners
@@ -33,6 +36,17 @@ def _opened(path: Path) -> int:
         if os.geteuid() == 0:  # as SQLite does with its log
             os.fchown(fd, database.st_uid, database.st_gid)
     return fd
+
+
+def _close_to_others(fd: int, path: Path) -> None:
+    """Take every right of other users away where the database gives them none.
+
+    A reader can hold the lock too, and older versions made the file readable by all.
+    """
+    with contextlib.suppress(OSError):  # of another owner; or the database was deleted
+        mode = os.fstat(fd).st_mode
+        if mode & stat.S_IRWXO and not path.stat().st_mode & stat.S_IRWXO:
+            os.fchmod(fd, stat.S_IMODE(mode) & ~stat.S_IRWXO)
 
 
 class Turn:
