@@ -6,6 +6,7 @@ import inspect
 import os
 import pwd
 import re
+import resource
 import socket
 import sqlite3
 import tempfile
@@ -328,6 +329,46 @@ def test_a_file_that_may_be_written_again_is_written_without_a_restart(shared_di
         with as_nobody():
             colour(app).jobs.enqueue("mail", "after")
             assert [job.payload for job in colour(app).jobs.list()] == ["after", "before"]
+
+
+def test_a_file_that_was_overwritten_and_put_back_is_written_without_a_restart(tmp_path, colour):
+    path = tmp_path / "towpath.db"
+    with App(f"sqlite:///{path}") as app:
+        app.jobs.enqueue("mail", "before")
+        assert len(app.jobs.list()) == 1
+        with contextlib.closing(sqlite3.connect(path)) as other:  # so that all is read again
+            other.execute("create table theirs (a)")
+            other.execute("pragma wal_checkpoint(truncate)")
+        whole = path.read_bytes()
+        path.write_bytes(os.urandom(len(whole)))
+        for _ in range(2):
+            with refused(NotADatabase, str(path)):
+                colour(app).jobs.enqueue("mail", "refused")
+            with refused(NotADatabase, str(path)):
+                colour(app).jobs.list()
+
+        path.write_bytes(whole)
+        colour(app).jobs.enqueue("mail", "after")
+        assert [job.payload for job in colour(app).jobs.list()] == ["after", "before"]
+
+
+def test_after_an_error_of_the_disk_the_file_is_opened_again(tmp_path, colour):
+    """The kernel refuses to make a file longer than this."""
+    path = tmp_path / "towpath.db"
+    with App(f"sqlite:///{path}") as app:
+        app.jobs.enqueue("mail", "before")
+        failed = app._database._writer._connection
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
+            with refused(DatabaseUnavailable, str(path), "disk I/O error"):
+                colour(app).jobs.enqueue("mail", "refused")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+        colour(app).jobs.enqueue("mail", "after")
+        assert app._database._writer._connection is not failed
+        assert [job.payload for job in colour(app).jobs.list()] == ["after", "before"]
 
 
 def test_a_file_that_may_not_even_be_read_is_denied(shared_directory, colour):
