@@ -75,6 +75,21 @@ def test_a_database_that_another_holds_locked_is_not_ready(serve, locked):
     assert answer.json()["message"] == "the database takes no writes: database_busy"
 
 
+def test_a_database_whose_file_was_deleted_is_not_ready_until_it_is_put_back(serve, tmp_path):
+    """Each API begins with a probe of its own."""
+    path, aside = tmp_path / "test.db", tmp_path / "aside.db"
+    with App(f"sqlite:///{path}") as app:
+        assert serve(app).get("/readyz").status_code == 200
+        path.rename(aside)
+
+        answer = serve(app).get("/readyz")
+        assert refused(answer) == (503, "unavailable")
+        assert answer.json()["message"] == "the database takes no writes: database_unavailable"
+
+        aside.rename(path)
+        assert serve(app).get("/readyz").status_code == 200
+
+
 def test_a_database_that_does_not_answer_is_not_ready_in_time(serve, postgres, postgres_schema):
     """The probe itself would wait for a minute."""
     with Proxy(postgres.port) as proxy, App(proxy.url(), schema=postgres_schema) as app:
