@@ -8,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.behaviour.webhooks import DONE, FAILED, Webhooks
 from towpath import App, Limit, State, Status
 from towpath.errors import NotFound, SchemaMissing, SchemaTooNew
 from towpath.model.job import Options
@@ -184,4 +185,45 @@ def test_everything_works_in_a_database_that_is_replicated(published, colour, cl
         assert app.jobs.kick("mail", 9) == 1
         app.jobs.purge("mail")
         app.schedules.delete("poll")
+    assert caplog.text == ""
+
+
+def test_events_webhooks_and_counts_work_in_a_database_that_is_replicated(published, clock, caplog):
+    """As above, for what came later: each of these updates and deletes rows of its own tables."""
+    with App(published, clock=clock) as app, caplog.at_level(logging.WARNING, "towpath"):
+        hooks = Webhooks(app)
+        hooks.create(waits="[]")
+        hooks.publish(1, 2)
+        made = app.events.attach("orders", "mailer", "start")
+        [first, _] = app.events.read("orders").events
+        app.events.ack("orders", "mailer", first.cursor, made.generation)
+        app.events.move_consumer("orders", "mailer", "start")
+        hooks.deliver(FAILED, most=1)
+        hooks.requeue(hooks.letters()[0].id)
+        assert [len(hooks.deliver(DONE)) for _ in range(2)] == [1, 1]
+        hooks.check()
+
+        app.events.limit("orders", max_count=1)
+        app.jobs.enqueue_many("mail", range(3))
+        [lease] = app.jobs.reserve("mail")
+        app.jobs.complete(lease)
+        seen = app.bulk.preview("cancel", topic="mail")
+        bulk = app.bulk.begin("cancel", up_to=seen.up_to, topic="mail")
+        clock.advance("1m")
+        for _ in range(2):
+            app.upkeep.run()
+
+        assert app.bulk.get(bulk.id).done == 2
+        assert [event.payload for event in app.events.read("orders").events] == [2]
+        assert asked(app, {"any": "select 1 from towpath.depth"}) != []
+
+        clock.advance("40d")
+        app.upkeep.run()
+        app.upkeep.run()
+        assert asked(app, {"any": "select step, completed from towpath.period"}) == [(1440, 1)]
+        assert asked(app, {"any": "select count(*) from towpath.sagas"}) == [(0,)]
+        app.events.forget_consumer("orders", "mailer")
+        app.events.delete("orders")
+        app.upkeep.run()
+        assert [each.name for each in app.events.list()] == ["system"]
     assert caplog.text == ""
