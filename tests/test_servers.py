@@ -84,7 +84,7 @@ def test_a_killed_process_leaves_no_server():
     with subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=ROOT,
-        # Under root the programs may have to be copied, and nobody would remove a second copy.
+        # Under root the programs may have to be copied, and a second copy would never be removed.
         env={**os.environ, "TEST_PG_BIN": str(postgres_programs())},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -101,13 +101,13 @@ def test_a_stopped_server_gives_back_what_was_reserved(executable, tmp_path):
 
 
 def test_the_leases_of_a_dead_door_come_back_on_a_database_that_many_share(serve, clock):
-    """Each door on a database has a session; whoever does upkeep sees that one is dead."""
+    """Each door on a database has a session; the process that does upkeep sees that one is dead."""
     served = serve(clock=clock)
     client = served.client()
     client.put(ttr=1_000)
     client.ask("reserve", "RESERVED 1 1", "a")
 
-    served.app.sessions.end(served.door.session)  # as whoever calls it dead does
+    served.app.sessions.end(served.door.session)  # as the process that finds it dead does
 
     client.ask("delete 1", "NOT_FOUND")
     served.client().ask("reserve-with-timeout 0", "RESERVED 1 1", "a")
@@ -151,7 +151,7 @@ def test_a_door_whose_new_session_fails_at_first_begins_it_later(serve, monkeypa
 
     monkeypatch.setattr(served.app.sessions, "astart", begin_at_last)
     dead = served.door.session
-    served.app.sessions.end(dead)  # as whoever calls it dead does
+    served.app.sessions.end(dead)  # as the process that finds it dead does
 
     eventually(lambda: refused and served.door.session != dead)
     assert [each.session for each in served.app.sessions.list()] == [served.door.session]

@@ -51,7 +51,7 @@ def test_many_commands_of_nonsense(server):
     before = memory(server)
     client = server.client()
     client.socket.settimeout(0.5)
-    with contextlib.suppress(TimeoutError):  # it reads no more while nobody reads its answers
+    with contextlib.suppress(TimeoutError):  # it reads no more while its answers are not read
         for _ in range(LARGE // MEGABYTE):
             client.say(b"\r\n" * (MEGABYTE // 2))
 
@@ -202,6 +202,6 @@ def test_who_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
     def reserved():
         return int(producer.told("stats")["current-jobs-reserved"])
 
-    eventually(lambda: served.connection_of(greedy)._writable)  # nobody reads what is written
+    eventually(lambda: served.connection_of(greedy)._writable)  # what is written is not read
     assert served.door.most_reserved == 1
     assert 0 < reserved() < 20

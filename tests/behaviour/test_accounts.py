@@ -161,7 +161,7 @@ def test_what_cannot_be_an_account_is_refused(app, hashes):
                 said.pop("collection"), said.pop("email"), said.pop("password"), **said
             )
     assert app.accounts.count("users") == 0
-    assert hashes == []  # nobody's memory was used for it
+    assert hashes == []  # no memory was used for it
 
 
 def test_fields_are_not_nested_without_end(app):

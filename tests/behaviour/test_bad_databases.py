@@ -47,7 +47,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def kind(request) -> str:
-    """The kind of database; nobody else can spoil one in memory."""
+    """The kind of database; no other process can spoil one in memory."""
     return request.param
 
 
@@ -630,7 +630,7 @@ def test_a_stored_job_that_cannot_be_read_is_buried_and_spoils_no_other(make_app
     [lease] = app.jobs.reserve("mail")
     assert lease.job.id == jobs[2].id
     assert [lease.job.id for lease in app.jobs.reserve("mail", limit=10)] == [jobs[4].id]
-    eventually(lambda: app.jobs.stats().buried == 3)  # nobody waits for that
+    eventually(lambda: app.jobs.stats().buried == 3)  # no caller waits for that
     for job, word in words.items():
         [failure] = app.jobs.failures(job)
         assert word in failure.error

@@ -161,7 +161,7 @@ def test_a_job_that_waits_can_be_reprioritised_and_still_waits(app):
 
 
 def test_upkeep_tells_those_whom_nobody_told(app, clock, monkeypatch):
-    """As if whoever completed the first had died right after."""
+    """As if the process that completed the first had died right after."""
     first = app.jobs.enqueue("mail")
     last = app.jobs.enqueue("report", after=[first])
 

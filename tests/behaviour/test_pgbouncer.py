@@ -111,7 +111,7 @@ def test_a_table_that_another_holds_locked_is_told_behind_a_pooler(
 
 
 def test_a_blocked_reserve_finds_the_job_of_another_process_by_polling(make_app, colour, caplog):
-    """FR-020: Nobody can listen through a pooler, and that is said once it matters."""
+    """FR-020: No process can listen through a pooler, and that is said once it matters."""
     waiting, elsewhere = make_app(poll_interval=0.2), colour(make_app())
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING, logger="towpath"):
         reserve = pool.submit(colour(waiting).jobs.reserve, "mail", timeout=10)

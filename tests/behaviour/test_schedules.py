@@ -422,7 +422,7 @@ _rules = st.one_of(
 _begins = ["2026-03-28T20:00", "2026-10-24T20:00", "2026-04-04T03:17", "2028-02-28T12:00"]
 _steps = st.lists(
     st.one_of(
-        st.tuples(st.just("pass"), st.integers(0, 20 * 60)),  # minutes, in which nobody looks
+        st.tuples(st.just("pass"), st.integers(0, 20 * 60)),  # minutes, in which no process looks
         st.tuples(st.just("look"), st.integers(0, 3)),  # one of up to four processes
         st.tuples(st.just("fire"), st.integers(0, 3)),  # what it saw when it looked
     ),
@@ -476,7 +476,7 @@ def test_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app, cloc
                 plans, since, now = seen.pop(number)
                 app.run(store.fire(plans, app.storing.each))
                 missed = fires.between(since, now)
-                if missed and since == done_until:  # nobody else was quicker
+                if missed and since == done_until:  # no other was quicker
                     expected += expected_of(catch_up, missed, now)
                     done_until = now
         app.schedules.delete(name)

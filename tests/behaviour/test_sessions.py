@@ -207,7 +207,7 @@ def test_an_outage_does_not_rescue_the_whole_fleet(app, clock):
     [lease] = app.jobs.reserve("mail", session=session)
     app.upkeep.run()
 
-    clock.advance("10m")  # nobody could look, and nobody could beat
+    clock.advance("10m")  # no process could look, and none could beat
     app.upkeep.run()
     silence(app, clock, 5)
     app.sessions.beat(session)

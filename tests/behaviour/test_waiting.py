@@ -1,4 +1,4 @@
-"""Waiting: whoever waits for a job is woken at once, and waiting costs next to nothing.
+"""Waiting: a caller that waits for a job is woken at once, and waiting costs next to nothing.
 
 The safety net is further away in most of these tests than anybody waits, so only a real wakeup
 can pass them, and no clock is asked how quick it was.
@@ -45,7 +45,7 @@ class Counting:
         return await self._database.arun(operation)
 
     def settle(self, seconds=0.15):
-        """Wait until nobody asks any more, and begin to count anew."""
+        """Wait until no caller asks any more, and count again from 0."""
         before = -1
         while before != len(self.asked):
             before = len(self.asked)
@@ -558,7 +558,7 @@ def test_waiting_callers_are_counted_by_topic(app, start, colour):
 
 @pytest.mark.parametrize("where", [("postgres", "another app")], indirect=True, ids=" ".join)
 def test_a_job_is_found_although_every_wakeup_is_lost(make_app, start, place):
-    """FR-020: Polling is the truth: a row that nobody announced."""
+    """FR-020: Polling is the truth: a row that was not announced."""
     app = make_app(poll_interval=0.2)
     waiting = start(app)
     waits(app)

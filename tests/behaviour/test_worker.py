@@ -240,7 +240,7 @@ def test_a_task_that_is_cancelled_may_tidy_up(app, working):
             await asyncio.sleep(60)
         finally:
             beats = beats_of(app)
-            while beats_of(app) < beats + 3:  # noqa: ASYNC110 - the heart tells nobody
+            while beats_of(app) < beats + 3:  # noqa: ASYNC110 - the heart tells no caller
                 await asyncio.sleep(0.01)
             tidied.append(True)
 

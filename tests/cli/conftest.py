@@ -74,7 +74,7 @@ class Towpath:
         return json.loads(self(*words, "--json", code=code).stdout)
 
     def start(self, *words, **options):
-        """Start it; whoever does so ends it."""
+        """Start it; the caller ends it."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
         words = [*PROGRAM, *map(str, words)]
         return subprocess.Popen(words, cwd=self.directory, env=self.environment, **pipes)
@@ -114,7 +114,7 @@ class Towpath:
 def _read(terminal):
     try:
         return os.read(terminal, 4096)
-    except OSError:  # Linux says so when nobody is left at the other end
+    except OSError:  # Linux says so when no process is left at the other end
         return b""
 
 

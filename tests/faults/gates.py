@@ -1,4 +1,4 @@
-"""Where whoever comes stands still, in the middle of an operation: a clock, or a statement."""
+"""Where a caller stands still, in the middle of an operation: a clock, or a statement."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,13 +35,13 @@ class StoppingClock:
         self._left = nth
 
     def go_on(self) -> None:
-        """Let it go on, and stop nobody any more."""
+        """Let it go on, and stop no other caller."""
         self._left = 0
         self._go_on.set()
 
 
 class Gate:
-    """Whoever is about to run a named statement of an app on PostgreSQL waits to be let through."""
+    """A caller about to run a named statement of an app on PostgreSQL waits to be let through."""
 
     def __init__(self, app: App, threads: ThreadPoolExecutor) -> None:
         self._threads = threads

@@ -87,7 +87,7 @@ class Program(subprocess.Popen[str]):
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Await a condition that another process, thread or task makes true."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody who makes it true could tell
+        while not condition():  # noqa: ASYNC110 - what makes it true cannot tell
             await asyncio.sleep(0.005)
 
 

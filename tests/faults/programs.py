@@ -630,7 +630,7 @@ PROGRAMS = {
 
 
 def main(parent: int, name: str, given: dict[str, Any]) -> None:
-    if sys.platform == "linux":  # whoever started us may be killed too
+    if sys.platform == "linux":  # the process that started us may be killed too
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("the process that wanted this program is gone")

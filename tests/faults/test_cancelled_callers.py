@@ -1,4 +1,4 @@
-"""Callers that are cancelled: their neighbours do not notice, and no job stays leased to nobody."""
+"""Callers that are cancelled: their neighbours do not notice, and no lease is left over."""
 
 import asyncio
 from collections import Counter
@@ -142,7 +142,7 @@ def test_s6_a_waiter_that_is_cancelled_while_it_is_handed_a_job_does_not_keep_it
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_cancelled_complete_never_aborts_its_neighbours(make_app, books, seed):
-    """It is done or not done; whoever says it again finds out nothing new."""
+    """It is done or not done; saying it again changes nothing."""
 
     async def main():
         async with make_app() as app:
@@ -179,7 +179,7 @@ def test_a_reserve_that_times_out_from_outside_keeps_no_job(make_app, books):
 
 
 def test_cancelled_callers_and_a_busy_file_do_not_block_each_other(make_app, books, place):
-    """What was reserved for nobody is given back by the very thread that commits for the loop."""
+    """Jobs that no caller waits for are given back by the thread that commits for the loop."""
 
     async def main():
         async with make_app() as app, make_app() as other:

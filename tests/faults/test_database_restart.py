@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server():
-    """A PostgreSQL server that these tests may crash; nobody else uses it."""
+    """A PostgreSQL server that these tests may crash; no others use it."""
     with PostgresServer() as server:
         yield server
 

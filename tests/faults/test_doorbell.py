@@ -1,4 +1,4 @@
-"""Doorbells between processes: every ring is heard, and whoever does not listen holds up nobody."""
+"""Doorbells between processes: every ring is heard; one that does not listen holds up no other."""
 
 import contextlib
 import os
@@ -175,7 +175,7 @@ def test_many_commits_are_not_as_many_rings(watched):
 
 
 def test_a_commit_rings_that_comes_long_after_its_first_write(watched):
-    """A large transaction writes to the log what nobody may see yet."""
+    """A large transaction writes to the log what no reader may see yet."""
     bell, path = watched
     with another(path) as other:
         other.execute("pragma cache_size = 1")
@@ -212,7 +212,7 @@ def test_what_was_committed_while_nobody_listened_rings_afterwards(watched):
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_fork_closes_the_file_and_the_bell_goes_on(watched):
-    """Nobody else has it open, so the log is another one afterwards."""
+    """No other process has it open, so the log is another one afterwards."""
     bell, path = watched
     with ringing(bell):  # anything may have come meanwhile
         child = os.fork()

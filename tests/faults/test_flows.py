@@ -110,7 +110,7 @@ def test_those_behind_a_failed_one_are_told_even_if_the_teller_dies(app, monkeyp
 
 
 def died(_rows):
-    """As if whoever ended a lease had died before it could tell those that wait."""
+    """As if the process that ended a lease had died before it could tell those that wait."""
     return set()
     yield
 

@@ -34,7 +34,7 @@ def sql(place):
 
 @pytest.fixture
 def trap(sql):
-    """Have something happen to whoever inserts into a table."""
+    """Have something happen to each insert into a table."""
 
     def set_trap(table, action):
         sql(
@@ -74,7 +74,7 @@ def test_a_reservation_that_got_less_than_it_saw_returns_what_it_has(app, sql, t
 
 @pytest.mark.parametrize("topics", [["mail"], ["mail", "post"]], ids=" and ".join)
 def test_a_job_that_can_be_neither_read_nor_buried_spoils_no_other(app, sql, trap, books, topics):
-    """Whoever reserves is told of the readable ones; the lease of the other ends by itself."""
+    """The caller is told of the readable ones; the lease of the other ends by itself."""
     unreadable, *readable = app.jobs.enqueue_many("mail", range(3))
     sql("update towpath.job set encoding = 'unheard of' where seq = %s", unreadable.seq)
     trap("buried", "raise 'no room'")

@@ -89,7 +89,7 @@ def test_a_rate_that_becomes_a_number_lets_go_of_those_that_waited(app, clock):
 
 
 def died(_rows):
-    """As if whoever ended a lease had died before it could tell those that wait."""
+    """As if the process that ended a lease had died before it could tell those that wait."""
     return set()
     yield
 
@@ -114,7 +114,7 @@ def asking(query):
 
 
 def test_the_end_of_one_does_not_forget_what_others_start_meanwhile(app):
-    """Whoever frees a place on PostgreSQL holds nothing from one statement to the next."""
+    """A caller that frees a place on PostgreSQL holds nothing from one statement to the next."""
     app.jobs.enqueue_many("mail", range(4), limit=Limit("smtp", rate="1/m", burst=2))
     app.jobs.reserve("mail")
     freeing, rows = limits.freed(["smtp"]), None

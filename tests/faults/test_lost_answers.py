@@ -337,7 +337,7 @@ def test_a_kick_beside_others_in_one_transaction_is_never_repeated(make_app, pro
 
 
 def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(make_app, proxy):
-    """One of a batch fails when they are repeated: nobody knows any more what was done."""
+    """One of a batch fails when they are repeated: what was done is not known any more."""
     begun = []
 
     def first():

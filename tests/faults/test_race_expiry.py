@@ -1,4 +1,4 @@
-"""What was reserved by nobody who saw it has not begun."""
+"""A job that was reserved and given back unseen has not begun."""
 
 from towpath import Limit, State
 

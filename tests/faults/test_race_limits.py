@@ -159,7 +159,7 @@ def test_outcomes_of_two_kinds_do_not_wait_in_a_circle(make_knowing, threads, bo
 
 
 def test_a_reservation_holds_no_limits_twice(make_knowing, threads, books, postgres):
-    """What a pace lets in was looked at, and let nobody in: those that it runs by are held."""
+    """What a pace lets in was looked at, and let no job in: those that it runs by are held."""
     app, other = make_knowing("post"), make_knowing("mail")
     slow, wide = Limit("b", concurrency=1, rate="20/s"), Limit("a", concurrency=9)
     app.jobs.enqueue_many("mail", range(2), limit=slow)

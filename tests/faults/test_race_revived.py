@@ -8,7 +8,7 @@ from towpath.errors import InvalidState
 
 
 def test_a_job_that_waits_for_one_that_was_deleted_is_not_let_wait_again(app):
-    """It would wait for ever: nobody can requeue what is gone."""
+    """It would wait for ever: what is gone cannot be requeued."""
     first, second = app.jobs.enqueue("mail"), app.jobs.enqueue("mail")
     third = app.jobs.enqueue("report", after=[first, second])
     app.jobs.cancel(first)

@@ -1,4 +1,4 @@
-"""Jobs that choose their workers, when whoever ends one dies half-way or others come between."""
+"""Jobs that choose their workers, when the process that ends one dies or others come between."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from towpath.store import retention, runs
 
 
 class Died(Exception):
-    """Whoever was about to do it is gone."""
+    """The process that was about to do it is gone."""
 
 
 def dies(*_):

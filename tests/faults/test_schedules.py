@@ -31,7 +31,7 @@ def each_second(first, last):
 
 @pytest.mark.chaos
 def test_four_processes_compete_and_are_killed_and_each_fire_is_made_once(make_app, start, books):
-    """MS-10: Some are killed in the moment of a fire; nobody leads, so nobody is missed."""
+    """MS-10: Some are killed in the moment of a fire; no process leads, so none is missed."""
     app, dice = make_app(), chance.dice(7)
     names = [f"s{number}" for number in range(10)]
     first = {
@@ -58,7 +58,7 @@ def test_four_processes_compete_and_are_killed_and_each_fire_is_made_once(make_a
 
 @pytest.fixture(scope="module")
 def server():
-    """A PostgreSQL server that these tests may stop; nobody else uses it."""
+    """A PostgreSQL server that these tests may stop; no others use it."""
     with PostgresServer() as server:
         yield server
 

@@ -63,7 +63,7 @@ def test_a_stalled_holder_is_refused_however_the_job_went_on(end, start, make_ap
 
 
 def test_a_holder_that_wakes_before_anybody_took_the_job_may_still_finish(start, make_app, books):
-    """US5-1: A lease past its end that nobody has rescued is still valid for its epoch."""
+    """US5-1: A lease past its end that was not rescued is still valid for its epoch."""
     app = make_app()
     job = app.jobs.enqueue("mail", ttr=0.05)
     stalled = start("hold", topic="mail")

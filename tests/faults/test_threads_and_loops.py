@@ -297,7 +297,7 @@ def all_lanes_rest(app):
 
 
 def test_what_was_acknowledged_is_in_force_though_a_thread_has_led(make_app, threads):
-    """Whoever leads the commit of another rings for it before the other goes on."""
+    """The leader of a shared commit rings for each call before that call goes on."""
     app = make_app()
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped and frozen: nothing is lost, and nobody else is punished."""
+"""Workers that are killed, stopped and frozen: nothing is lost, and no other worker is punished."""
 
 import asyncio
 import contextlib
@@ -482,7 +482,7 @@ def pong() -> str:
 
 @on_postgres
 def test_a_reservation_on_its_way_takes_nothing_when_its_worker_has_ended(postgres, place):
-    """It reaches the server when the worker was told to stop, and nobody reads the answer."""
+    """It reaches the server when the worker was told to stop, and the answer is not read."""
     with Proxy(postgres.port) as proxy, App(proxy.url(), **place[1]) as app:
         job = app.task(topic="ping")(pong).enqueue()
         proxy.hold("leased as")

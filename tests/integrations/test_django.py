@@ -207,7 +207,7 @@ def test_a_transaction_that_django_calls_broken_is_refused(app):
 
 
 def test_after_an_error_of_the_database_django_rolls_back(make_app, orders):
-    """Else PostgreSQL would make a rollback of the commit, and nobody would know."""
+    """Else PostgreSQL would make a rollback of the commit, without a word."""
     app = make_app()
     app.migrate()
     app.run(_spoiling())

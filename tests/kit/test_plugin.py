@@ -128,7 +128,7 @@ def test_a_missing_or_wrong_app_is_explained(user, configured, said):
 
 
 def test_the_plugin_costs_nothing_where_it_is_not_used():
-    """It is loaded in every run of pytest, of whoever has Towpath installed."""
+    """It is loaded in every run of pytest where Towpath is installed."""
     program = "import sys, pytest_towpath; sys.exit(str({'towpath', 'psycopg'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program],

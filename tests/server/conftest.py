@@ -1,4 +1,4 @@
-"""The API over every database, asked by whoever a test wants to be."""
+"""The API over every database, asked by any caller that a test chooses."""
 
 import asyncio
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ def may(web, token, topic="mail"):
 
 @pytest.mark.parametrize("encoding", ["text", "base64"])
 def test_rules_see_the_arguments_however_they_are_sent(web, ada, encoding):
-    """For a task runs them, whoever has encoded them."""
+    """For a task runs them, whichever caller has encoded them."""
 
     @web.app.task(topic="pay", max_retries=1, timeout=7)
     def pay(amount: int, admin: bool = False) -> None:
@@ -227,7 +227,7 @@ def test_a_page_of_large_hidden_jobs_ends_before_all_were_looked_at(quick_web):
 
 @pytest.mark.parametrize("path", ["/api/jobs/enqueue-many", "/api/jobs"])
 def test_who_is_judged_for_long_lets_others_have_their_turn(quick_web, loop, monkeypatch, path):
-    """EC: a rule may be dear; whoever else asks waits for a moment of it only."""
+    """EC: a rule may be dear; other requests wait for a moment of it only."""
     monkeypatch.setattr(bodies, "TURN", 0)  # any time is long
     ada = token_of(quick_web.app, "users", "ada@example.org")
     quick_web.app.access.set(access_rule="@job.payload.a ?= @job.payload.b")

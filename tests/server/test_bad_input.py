@@ -1,4 +1,4 @@
-"""Whatever is sent: a clear refusal in the one shape, nothing stored, and nobody alarmed."""
+"""Whatever is sent: a clear refusal in the one shape, nothing stored, and no error logged."""
 
 import asyncio
 import json

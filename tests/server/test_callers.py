@@ -127,7 +127,7 @@ NEEDS = {
 }
 FINE = (200, None)
 WHO, NOT_YOU, BAD = (401, "login_required"), (403, "forbidden"), (401, "invalid_token")
-EXPECTED = {  # nobody, the user, another user, a key with another scope, a token that does not hold
+EXPECTED = {  # no login, the user, another user, a key with another scope, an invalid token
     "nothing": (FINE, FINE, FINE, FINE, FINE),
     "enqueue": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
     "manage": (WHO, NOT_YOU, NOT_YOU, NOT_YOU, BAD),
@@ -211,7 +211,7 @@ def test_every_route_is_closed_to_whom_it_should_be(world, route):
         )
     asked["user"] = (world.ask(route, world.ada), user)
     asked["superuser"] = (world.ask(route, world.root), BAD if needs == "a login" else FINE)
-    if route.path.endswith("setup"):  # which is for nobody any more, for another reason
+    if route.path.endswith("setup"):  # which no caller may use any more
         asked = {}
 
     assert {who: said for who, (said, _) in asked.items()} == {

@@ -43,7 +43,7 @@ def server(module_server):
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory):
-    """A server that waits for nobody."""
+    """A server that waits for no client."""
     path = tmp_path_factory.mktemp("impatient")
     server = Served(f"sqlite:///{path}/jobs.db", path, head=0.3, body=0.3, idle=1)
     try:

@@ -258,7 +258,7 @@ def test_a_cookie_that_somebody_made_up_takes_no_time(web):
     begun = time.process_time()
 
     assert web.get("/api/jobs", headers=hostile).status_code == 200
-    assert time.process_time() - begun < 2  # it took 4.5 s of CPU time, by one who is nobody
+    assert time.process_time() - begun < 2  # it took 4.5 s of CPU time, without a login
 
 
 def test_nobody_is_logged_in_by_another_site(web):

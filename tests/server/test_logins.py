@@ -75,7 +75,7 @@ def test_users_change_their_own_name_and_password(web, ada):
     assert refused(said) == (400, "login_refused")
     version = web.app.run(access.version())
     assert web("PATCH", path, {"password": None}, as_=ada).status_code == 200
-    assert web.app.run(access.version()) == version  # nobody has to read the rules again
+    assert web.app.run(access.version()) == version  # no process has to read the rules again
     assert web("PATCH", path, {**new, "oldPassword": PASSWORD}, as_=ada).status_code == 200
 
     assert refused(web.get(path, as_=ada)) == (401, "invalid_token")  # as all its tokens

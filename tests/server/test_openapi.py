@@ -235,7 +235,7 @@ def schemathesis_tries(web, token, operation, mode, examples):
     accepts = mode is GenerationMode.POSITIVE and name not in BEYOND_SCHEMAS
     wanted = [*CHECKS, checks.positive_data_acceptance] if accepts else CHECKS
 
-    @seed(20261115 if many(1) == 1 else secrets.randbits(32))  # a soak looks where nobody has
+    @seed(20261115 if many(1) == 1 else secrets.randbits(32))  # a soak looks at new inputs
     @settings(
         max_examples=examples,
         database=None,

@@ -390,7 +390,7 @@ def asking(web, loop, key, body, gone):
         return {"type": "http.disconnect"}
 
     async def send(_message):
-        """Nobody listens."""
+        """No listener is there."""
 
     scope = {
         "type": "http", "method": "POST", "path": "/api/jobs/reserve", "root_path": "",
@@ -457,7 +457,7 @@ def test_only_who_may_work_works(web, ada):
 
 
 def test_a_client_that_goes_away_as_its_job_comes_leaves_it_ready(web, key, loop):
-    """Both are true in the same tick: there is a lease, and nobody to have it."""
+    """Both are true in the same tick: there is a lease, and no client to have it."""
     web.app.jobs.enqueue("mail", 1)
     messages = [
         {"type": "http.request", "body": b'{"topics": ["mail"]}', "more_body": False},
@@ -468,7 +468,7 @@ def test_a_client_that_goes_away_as_its_job_comes_leaves_it_ready(web, key, loop
         return messages.pop(0) if len(messages) > 1 else messages[0]
 
     async def send(message):
-        """Nobody is there."""
+        """No client is there."""
 
     scope = {
         "type": "http", "method": "POST", "path": "/api/jobs/reserve", "root_path": "",

@@ -18,7 +18,7 @@ JOB = "/api/jobs/enqueue"
 
 @pytest.fixture
 def start(tmp_path):
-    """Start servers on one SQLite file; whoever still runs in the end is stopped, as it should."""
+    """Start servers on one SQLite file; those that still run in the end are stopped."""
     made = []
 
     def start(*more, **patience):

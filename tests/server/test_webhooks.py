@@ -304,7 +304,7 @@ def test_a_replay_is_counted_and_then_a_job(web, hooks, root):
 
 
 def test_nothing_but_the_app_itself_enqueues_and_runs_replays(web, hooks, root, ada):
-    """A job of that topic acts on any subscription, whoever owns it."""
+    """A job of that topic acts on any subscription, whichever user owns it."""
     hooks.letter()
     job = web.app.webhooks.replay(hooks.id)
     [lease] = web.app.jobs.reserve("webhooks-replay")
