@@ -355,7 +355,7 @@ def jobs_of_round(bulk: Bulk, after: int) -> Steps[Round]:
     return Round(ids=ids, looked=len(numbers), next=at, is_last=is_last)
 
 
-def _in_line(job: Chosen | Job) -> tuple[bool, tuple[str, str] | None, int]:
+def _in_line(job: ChosenJob | Job) -> tuple[bool, tuple[str, str] | None, int]:
     """Return the place of a job in a round.
 
     Keys are claimed in the order of every enqueue, so that two transactions do not deadlock.
