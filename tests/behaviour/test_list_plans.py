@@ -25,7 +25,7 @@ from towpath.database import sqlite as lite
 from towpath.model.pages import Order
 from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
-from towpath.store import bulk, listing, recent, stats
+from towpath.store import bulk, doctor, listing, recent, stats
 from towpath.store.listing import Page
 
 pytestmark = pytest.mark.soak
@@ -150,6 +150,7 @@ def asked() -> Iterator[tuple[str, Operation]]:
     yield "failures of a topic", recent.failures("t19", 10**9, ())
     yield "run times", recent.took(None, 2_000)
     yield "run times of a rare topic", recent.took("rare", 2_000)
+    yield "overdue jobs", doctor.overdue(60_000_000)
 
 
 def of_workers_and_bulk_acts() -> Iterator[tuple[str, Operation]]:

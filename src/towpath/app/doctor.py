@@ -44,6 +44,7 @@ LOCK_PATIENCE: Final = 1.0  # seconds to wait for a write lock
 LITTLE_DISK: Final = 2**30  # bytes
 NO_DISK: Final = 100 * 2**20
 MOST_COUNTED: Final = 100_000  # jobs of each state
+MOST_LATE: Final = 1_000  # jobs of a topic that are counted
 LOOKED_AT: Final = 100  # topics, and jobs of each line of a topic
 START_UPKEEP: Final = "start a worker, or call app.upkeep.start() in a long-running process"
 DURABLE: Final = {"on", "local", "remote_write", "remote_apply"}
@@ -394,7 +395,8 @@ def _consumer(troubled: Troubled) -> str:
 
 
 def _late(late: Late) -> str:
-    return f"{late.topic} ({late.jobs}, by {spoken(late.by)})"
+    number = f"{late.jobs:,} or more" if late.jobs >= MOST_LATE else f"{late.jobs:,}"
+    return f"{late.topic} ({number}, by {spoken(late.by)})"
 
 
 def _put_off(found: PutOff) -> str:

@@ -34,9 +34,17 @@ select pid, usename, application_name, state, age, left(query, 200) as query fro
  where age > cast(:patience as bigint) or state is null
  order by age desc nulls last;
 
+-- The key of delayed jobs begins with their topic: a range of each, and so many rows of it at most.
 -- name: overdue
-select topic, count(*) as jobs, {now} - min(run_at) as by from towpath.delayed
- where run_at < {now} - cast(:patience as bigint) group by topic order by topic;
+select late.topic, late.jobs, {now} - late.first as by from (
+    select n.name as topic,
+           (select count(*) from (
+                select 1 from towpath.delayed d
+                 where d.topic = n.name and d.run_at < {now} - cast(:patience as bigint)
+                 limit 1000) as due) as jobs,
+           (select min(d.run_at) from towpath.delayed d where d.topic = n.name) as first
+      from towpath.topic n) as late
+ where late.jobs > 0 order by late.topic;
 
 -- name: late_schedules
 select name as topic, 1 as jobs, {now} - next_at as by from towpath.schedule
