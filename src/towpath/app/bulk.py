@@ -68,13 +68,13 @@ class BulkActs:
         It covers jobs up to the number `up_to`, as the preview gives it; with ids, these. Upkeep
         carries it out, in any process. A job that is refused stays as it is, and is reported.
         """
-        chosen, number = _choice(verb, choice), seq_of(up_to)
-        seen = await self._app.arun(bulk.preview(_verb(verb), chosen, number))
+        chosen = _choice(verb, choice)
+        seen = await self._app.arun(bulk.preview(_verb(verb), chosen, seq_of(up_to)))
         new = bulk.NewBulk(
             id=uuid7(),
             verb=_verb(verb),
             choice=chosen,
-            up_to=number,
+            up_to=seen.up_to,
             by=by,
             delay=microseconds(delay, "delay"),
             count=seen.count,
@@ -120,13 +120,13 @@ class BulkActs:
         It covers jobs up to the number `up_to`, as the preview gives it; with ids, these. Upkeep
         carries it out, in any process. A job that is refused stays as it is, and is reported.
         """
-        chosen, number = (_choice(verb, choice), seq_of(up_to))
-        seen = self._app.run(bulk.preview(_verb(verb), chosen, number))
+        chosen = _choice(verb, choice)
+        seen = self._app.run(bulk.preview(_verb(verb), chosen, seq_of(up_to)))
         new = bulk.NewBulk(
             id=uuid7(),
             verb=_verb(verb),
             choice=chosen,
-            up_to=number,
+            up_to=seen.up_to,
             by=by,
             delay=microseconds(delay, "delay"),
             count=seen.count,

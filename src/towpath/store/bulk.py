@@ -176,9 +176,9 @@ def preview(verb: BulkVerb, choice: JobChoice, up_to: int | None) -> Operation[B
     """Count the jobs that a bulk act would cover; later jobs than `up_to` do not count."""
 
     def steps() -> Steps[BulkPreview]:
-        newest = up_to
-        if newest is None:
-            [newest] = yield from sql.newest()
+        [newest] = yield from sql.newest()
+        if up_to is not None:
+            newest = min(up_to, newest)
         if choice.ids is not None:
             return (yield from _preview_of_ids(verb, choice.ids, newest))
         walk = yield from _begin(verb, choice, 0, newest)
