@@ -87,7 +87,7 @@ export interface paths {
         };
         /**
          * Read a job, its lease and all its options
-         * @description To a superuser with the login cookie, as a browser has it, values of fields that the setting `redact` names are sent as "•••", here and wherever a job is the answer.
+         * @description To a superuser with the login cookie, as a browser has it, values of fields and headers that the setting `redact` names are sent as "•••", here and wherever a job is the answer.
          */
         get: operations["get"];
         put?: never;
@@ -230,7 +230,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the payload or the result of a job as the text that is stored, to the last digit
+         * Read the payload, the result or the headers of a job as text, to the last digit
          * @description Values of fields that the setting `redact` names are hidden, unless they are revealed, which is noted as an act. Raw bytes are only downloaded.
          */
         get: operations["read_body"];
@@ -330,7 +330,7 @@ export interface paths {
         put?: never;
         /**
          * Count the jobs that a bulk act would cover, and show ten of them
-         * @description A filter finds only jobs in states that the verb is for. At most 50,000 of these are looked at; if there are more, `exact` is false.
+         * @description A filter finds only jobs in states that the verb is for. At most 50,000 jobs are looked at, the newest first; if there are more, `exact` is false.
          */
         post: operations["preview_bulk"];
         delete?: never;
@@ -752,7 +752,7 @@ export interface paths {
         get: operations["get_schedule"];
         /**
          * Create a schedule, or change the schedule of this name
-         * @description What is left out gets its default: to change a schedule, give the `options` that it tells, and its payload or `keepPayload`.
+         * @description What is left out gets its default: to change a schedule, give the `options` that it tells, and its payload or `keepPayload`. A header whose value was told as "•••" keeps its value.
          */
         put: operations["set_schedule"];
         post?: never;
@@ -5061,7 +5061,7 @@ export interface operations {
     read_body: {
         parameters: {
             query?: {
-                part?: "payload" | "result";
+                part?: "headers" | "payload" | "result";
                 reveal?: boolean;
                 download?: boolean;
             };
@@ -5073,7 +5073,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Read the payload or the result of a job as the text that is stored, to the last digit */
+            /** @description Read the payload, the result or the headers of a job as text, to the last digit */
             200: {
                 headers: {
                     [name: string]: unknown;
