@@ -77,6 +77,7 @@ def pytest_xdist_auto_num_workers(config) -> int:
     return 3 * (os.cpu_count() or 1)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc) -> None:
     """Give a test of one database, where processes share it, the one that its name decides."""
     test = metafunc.definition
@@ -89,7 +90,7 @@ def pytest_generate_tests(metafunc) -> None:
     ):
         number = crc32(metafunc.function.__name__.encode())
         chosen = ("sqlite", "postgres")[number % 2]
-        metafunc.parametrize("durable_place", [chosen], indirect=True)
+        test.add_marker(pytest.mark.parametrize("durable_place", [chosen], indirect=True))
 
 
 def pytest_collection_modifyitems(items) -> None:
