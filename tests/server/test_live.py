@@ -259,11 +259,11 @@ def test_a_caller_without_the_right_is_refused(served, app):
 def test_a_right_that_is_lost_ends_the_subscription(served, app):
     app.access.set(channels={"chat": {"subscribe_rule": "true"}})
     client = Client(served)
-    client.ask(subscribe={"channel": "chat"})
+    # The other process hears of a new rule within moments; an event before that is allowed.
+    eventually(lambda: "ok" in client.ask(subscribe={"channel": "chat"}))
     app.events.publish("chat", 1)
     assert client.events(1) == [1]
     app.access.set(channels={"chat": None})
-    # The other process hears of the new rule within moments; an event before that is allowed.
     eventually(lambda: Client(served).ask(subscribe={"channel": "chat"}).get("error"))
     app.events.publish("chat", 2)
 
