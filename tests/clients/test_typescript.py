@@ -17,6 +17,7 @@ from tests.webhooks.receivers import SECRET, arrived
 from towpath import App
 
 SNIPPETS = re.findall(r"```ts\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
+LIVE = CLIENT / "test" / "live"
 PROLOGUE = 'import { Towpath } from "towpath"; const towpath = new Towpath("http://localhost");\n'
 
 
@@ -51,27 +52,31 @@ def test_calls_are_repeated_ended_and_refused_as_promised():
     run("--test", "--test-concurrency=4", "test/*.test.ts")  # they mostly wait
 
 
+# Files that share a server and a process, as each of these takes seconds to start.
+GROUPS = [
+    ("sqlite", ["consumers", "events", "overview"]),
+    ("sqlite", ["jobs", "pocketbase", "webhooks"]),
+    ("postgres", ["accounts", "dashboard", "events"]),
+    ("postgres", ["jobs", "stream", "worker"]),
+]
+RESTART = "restart"  # against a server that comes and goes
+
+
 @pytest.mark.parametrize(
-    ("durable_place", "suite"),
-    [
-        ("sqlite", "jobs"),
-        ("postgres", "jobs"),
-        ("postgres", "accounts"),
-        ("sqlite", "consumers"),
-        ("postgres", "dashboard"),
-        ("sqlite", "events"),
-        ("postgres", "events"),
-        ("sqlite", "overview"),
-        ("sqlite", "pocketbase"),
-        ("postgres", "stream"),
-        ("sqlite", "webhooks"),
-        ("postgres", "worker"),
-    ],
+    ("durable_place", "names"),
+    GROUPS,
+    ids=[f"{database} {' '.join(names)}" for database, names in GROUPS],
     indirect=["durable_place"],
 )
-def test_against_a_live_server(durable_place, suite, server):
+def test_against_a_live_server(durable_place, names, server):
     """US8-1 to US8-5, EV-8: the API is tested on both databases, jobs and events here as well."""
-    run("--test", f"test/live/{suite}.test.ts", **server)
+    files = [f"test/live/{name}.test.ts" for name in names]
+    run("--test", "--test-isolation=none", *files, **server)
+
+
+def test_every_live_suite_runs():
+    known = {*(name for _, names in GROUPS for name in names), RESTART}
+    assert {path.name.removesuffix(".test.ts") for path in LIVE.glob("*.test.ts")} == known
 
 
 def test_the_official_verifier_accepts_what_we_send():
@@ -92,7 +97,7 @@ def test_events_while_the_server_is_restarted(durable_place, tmp_path):
     with ThreadPoolExecutor() as threads, App(url, **needed) as app:
         with start() as started:
             named = with_superuser(started) | {"TOWPATH_LAST": str(last)}
-            reading = threads.submit(run, "--test", "test/live/restart.test.ts", **named)
+            reading = threads.submit(run, "--test", f"test/live/{RESTART}.test.ts", **named)
             until_published(app, reading)
         for ending in (SIGKILL, SIGTERM, SIGKILL):
             with start(ending=ending):
