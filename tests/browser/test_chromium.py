@@ -39,6 +39,7 @@ def test_the_client_runs_in_a_page(durable_place, tmp_path):
         run("--test", "sdk.test.ts", cwd=HERE, TOWPATH_SDK=str(tmp_path / "sdk"), **given)
 
 
+@pytest.mark.one_database
 def test_a_page_follows_events(durable_place, tmp_path):
     """EV-8"""
     tsc("--project", "tsconfig.build.json", "--outDir", tmp_path / "sdk")
