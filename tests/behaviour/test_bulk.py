@@ -56,6 +56,18 @@ def test_a_preview_tells_how_many_and_shows_ten(app):
     assert states(app, jobs) == [State.BURIED] * 12
 
 
+def test_a_preview_looks_at_so_many_jobs_and_no_more(app, monkeypatch):
+    """Few ready jobs are looked at again in each window, beyond the last one's share."""
+    monkeypatch.setattr(store, "MOST_LOOKED", 50)
+    app.jobs.enqueue_many("mail", range(10))
+    app.jobs.enqueue_many("mail", range(60), delay=60)
+
+    preview = app.bulk.preview("cancel", topic="mail")
+
+    assert 10 <= preview.count <= 50
+    assert not preview.exact
+
+
 def test_a_bulk_act_covers_what_existed_at_the_preview(app, clock):
     jobs = fail(app, count=3)
     preview = app.bulk.preview("requeue", status="failed")

@@ -188,7 +188,7 @@ def preview(verb: BulkVerb, choice: JobChoice, up_to: int | None) -> Operation[B
         claims = bool(walk.states & CLAIMS)
         is_exact = False
         # The newest first: those that a bulk act is for are seldom the oldest ones of all.
-        while not is_exact and (window := min(PREVIEW_WINDOW, left // walk.parts)):
+        while not is_exact and (window := min(PREVIEW_WINDOW, left // walk.parts)) > 0:
             rows = yield from walk.pick(walk.low, edge, window, MOST_LOOKED, down=True)
             fitting = [row for row in rows if row.seq is not None]
             found += [row.seq for row in fitting if row.seq is not None]
