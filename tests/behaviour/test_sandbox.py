@@ -3,8 +3,10 @@
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -15,6 +17,8 @@ from tests.conftest import eventually
 from towpath import App
 from towpath.errors import Invalid, JobFailed
 from towpath.worker import Worker
+from towpath.worker.sandbox import Ending, Flush, Flushed
+from towpath.worker.sandbox_child import Sender, receive
 
 pytestmark = pytest.mark.one_database
 
@@ -218,6 +222,23 @@ def test_memory_is_a_size_and_belongs_to_a_sandbox(tasks):
             tasks.app.task(sandbox=True, memory=wrong)(tasks.plain)
     for right in ("1GiB", "1024 mib", 2**30):
         assert tasks.app.task(sandbox=True, memory=right)(tasks.plain).memory == 2**30
+
+
+def test_a_flush_that_its_task_gave_up_reads_its_answer_before_the_next_job_comes():
+    """Two threads that read at once would take parts of each other's messages."""
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(2) as threads, ours, theirs:
+        sender = Sender(theirs)
+        flushing = threads.submit(sender.flush)
+        receive(ours, Flush)
+
+        ending = threads.submit(sender.end, Ending())
+        with pytest.raises(TimeoutError):
+            ending.result(0.1)
+        Sender(ours).send(Flushed(3))
+
+        assert flushing.result(10) == 3
+        receive(ours, Ending)
 
 
 UNGUARDED = """

@@ -78,9 +78,9 @@ def main(descriptor: int, lifeline: int) -> None:
             ended = runner.run(run.here(task, limit=None), context=contextvars.copy_context())
             limit_memory(None)
             if isinstance(ended, Completion):
-                sender.send(Ending(completion=ended))
+                sender.end(Ending(completion=ended))
             else:
-                sender.send(Ending(outcome=ended))
+                sender.end(Ending(outcome=ended))
                 if task.memory is not None:
                     return  # its memory may be full; the next job gets a new process
 
@@ -188,6 +188,11 @@ class Sender:
         with self._speaking:
             self.send(Flush())
             return receive(self._connection, Flushed).said
+
+    def end(self, ending: Ending) -> None:
+        """Send the outcome; first a flush that its task has given up gets its answer."""
+        with self._speaking:
+            self.send(ending)
 
     def pass_on(self, output: Notes | Speech) -> None:
         """Send the output of a job at once; the worker writes it in batches."""
