@@ -133,6 +133,27 @@ def test_a_kept_payload_must_be_allowed_as_a_given_one(web, root, ada):
         assert web.put("/api/schedules/sweep", edit, as_=ada).status_code == status
 
 
+@pytest.mark.parametrize("text", [b"1e400", b"[" * 2_000 + b"]" * 2_000])
+def test_a_payload_that_no_rule_can_read_is_refused_or_no_matter(quick_web, text):
+    web = quick_web
+    root, ada = (token_of(web.app, of, f"{of}@example.org") for of in ("_superusers", "users"))
+    rules = {
+        "manage_rule": "@request.auth.id != ''",
+        "enqueue_rule": "@request.body.payload.x != 1",
+    }
+    web.patch("/api/access", rules, as_=root)
+    web.app.schedules.set("sweep", topic="clean", every=60, payload={"x": msgspec.Raw(text)})
+    edit = {"topic": "clean", "every": 120, "keepPayload": True}
+
+    assert refused(web.put("/api/schedules/sweep", edit, as_=root)) == (400, "invalid_payload")
+    assert web.post("/api/schedules/sweep/run", as_=root).status_code == 200
+    for said in (
+        web.put("/api/schedules/sweep", edit, as_=ada),
+        web.post("/api/schedules/sweep/run", as_=ada),
+    ):
+        assert refused(said) == (400, "bad_json")
+
+
 def test_a_schedule_tells_its_fires_and_their_jobs(web, root, clock):
     web.app.schedules.set("sweep", topic="clean", cron="*/5 * * * *")
     clock.advance(300)

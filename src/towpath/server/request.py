@@ -498,12 +498,12 @@ def login_required() -> Refusal:
 
 
 def for_rules(body: object) -> object:
-    """Return a body as rules see it; refuse a number that is too large to be seen."""
+    """Return a body as rules see it; refuse one that is nested too deep, or has a huge number."""
     if not isinstance(body, bytes):
         return body
     try:
         return msgspec.json.decode(body) if body else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(400, "bad_json", f"the body cannot be read: {error}") from None
 
 

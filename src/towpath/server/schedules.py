@@ -166,8 +166,9 @@ async def set_schedule(request: Request, name: Text, body: ScheduleInput) -> Sch
             raise Invalid(msg)
         body.payload = stored(before.body, before.encoding)
         body.encoding = encoding_shown(before.encoding)
-        kept = {"payload": msgspec.json.decode(body.payload), "encoding": body.encoding}
-        wanted = {**cast("Any", for_rules(request.body)), **kept}
+        if request.is_ruled:
+            kept = {"payload": for_rules(bytes(body.payload)), "encoding": body.encoding}
+            wanted = {**cast("Any", for_rules(request.body)), **kept}
     elif request.redact and HIDDEN.encode() in bytes(body.payload):
         msg = f"`payload` has {HIDDEN} in place of a hidden value; give the value, or `keepPayload`"
         raise Invalid(msg)
@@ -215,7 +216,9 @@ async def resume_schedule(request: Request, name: Text) -> None:
 async def run_schedule(request: Request, name: Text) -> JobShown:
     """Enqueue the job of a schedule now; its fires do not change."""
     schedule = await _schedule(request, name)
-    payload = msgspec.json.decode(stored(schedule.body, schedule.encoding))
+    payload = (
+        for_rules(bytes(stored(schedule.body, schedule.encoding))) if request.is_ruled else None
+    )
     new = {"topic": schedule.topic, "payload": payload, "encoding": schedule.encoding}
     request.require_enqueue(schedule.topic, new)
     job = await request.app.schedules.arun(schedule.name)
