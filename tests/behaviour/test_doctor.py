@@ -118,17 +118,18 @@ def test_the_oldest_of_any_priority_counts(app, clock):
     assert topic.oldest_at == app.jobs.list()[-1].created_at
 
 
-def test_delayed_jobs_and_leases_that_nobody_looks_after_are_a_problem(app, clock):
-    app.jobs.enqueue("mail", ttr=10)
+def test_delayed_jobs_and_leases_that_nobody_looks_after_are_a_problem(app, clock, monkeypatch):
+    monkeypatch.setattr(doctor, "MOST_LATE", 1)
+    app.jobs.enqueue_many("mail", range(2), ttr=10)
     app.jobs.enqueue("post", delay=10)
-    app.jobs.reserve("mail")
+    app.jobs.reserve("mail", limit=2)
     clock.advance(70)
     assert found(app, "upkeep") == [("ok", "no due work is late")]
     clock.advance(1)
 
     assert found(app, "upkeep") == [
-        ("problem", "delayed jobs are due but not ready: post (1, by 1 min)"),
-        ("problem", "leases have ended but are not taken back: mail (1, by 1 min)"),
+        ("problem", "delayed jobs are due but not ready: post (1 or more, by 1 min)"),
+        ("problem", "leases have ended but are not taken back: mail (2, by 1 min)"),
     ]
     app.upkeep.run()
     assert found(app, "upkeep")[0][0] == "ok"

@@ -395,7 +395,8 @@ def _consumer(troubled: Troubled) -> str:
 
 
 def _late(late: Late) -> str:
-    number = f"{late.jobs:,} or more" if late.jobs >= MOST_LATE else f"{late.jobs:,}"
+    # Only a count with this bound ends at it; others go on.
+    number = f"{late.jobs:,} or more" if late.jobs == MOST_LATE else f"{late.jobs:,}"
     return f"{late.topic} ({number}, by {spoken(late.by)})"
 
 
