@@ -63,9 +63,9 @@ function unescaped(text: string): string {
 export function safe(next: string | null): string {
   if (!next || !/^\/(?![/\\])/.test(next) || !URL.canParse(next.slice(1), BASE)) return BASE.pathname;
   const url = new URL(next.slice(1) || ".", BASE);
-  return url.origin === BASE.origin && url.pathname.startsWith(BASE.pathname)
-    ? url.pathname + url.search
-    : BASE.pathname;
+  // As an address, a path that begins with two slashes names another site.
+  const isOurs = url.origin === BASE.origin && url.pathname.startsWith(BASE.pathname) && !url.pathname.startsWith("//");
+  return isOurs ? url.pathname + url.search : BASE.pathname;
 }
 
 /** Go to an address of this dashboard, as `safe` and `href` return it. */

@@ -44,7 +44,7 @@ test("the rows of a page are asked for in the third round trip", async () => {
   assert.deepEqual(asked.filter((path) => path === "/api/me"), ["/api/me"]);
 });
 
-for (const next of ["//evil.example", "/\\evil.example", "https://evil.example/", "javascript:alert(1)"]) {
+for (const next of ["//evil.example", "/\\evil.example", "/.//evil.example", "https://evil.example/", "javascript:alert(1)"]) {
   test(`a login does not lead to ${next}`, async () => {
     const page = await open(`/login?next=${encodeURIComponent(next)}`, { isLoggedIn: false });
 
