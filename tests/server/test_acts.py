@@ -133,6 +133,28 @@ def test_each_act_on_webhooks_is_on_record_without_its_url(web, root):
     assert "hush" not in str(acts(web))
 
 
+def test_each_act_on_channels_and_their_consumers_is_on_record(web, root, ada):
+    """What a user does with a consumer of its own is reading."""
+    web.app.access.set(channels={"chat": {"subscribe_rule": "@request.auth.id != ''"}})
+    web.app.events.publish("chat:1", "hush")
+    consumers = "/api/channels/chat:1/consumers"
+    for name, token in (("mailer", root), ("mine", ada)):
+        assert web.put(f"{consumers}/{name}", as_=token).status_code == 200
+        moved = web.post(f"{consumers}/{name}/move", {"from": "now"}, as_=token)
+        assert moved.status_code == 200, moved.text
+        assert web.delete(f"{consumers}/{name}", as_=token).status_code == 204
+    assert web.put("/api/channels/chat:1/limits", {"maxCount": 9}, as_=root).status_code == 204
+    assert web.delete("/api/channels/chat:1", as_=root).status_code == 204
+
+    found = acts(web)
+    assert [what for what, _ in found] == [
+        "consumer.moved", "consumer.forgotten", "channel.limited", "channel.deleted",
+    ]  # fmt: skip
+    assert {said["channel"] for _, said in found} == {"chat:1"}
+    assert [said.get("consumer") for _, said in found] == ["mailer", "mailer", None, None]
+    assert "hush" not in str(found)
+
+
 def test_what_a_key_does_is_no_act(web):
     key = web.app.keys.create("ci", scopes=["enqueue", "manage"])[1]
     job = buried(web)

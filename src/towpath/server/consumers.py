@@ -140,6 +140,7 @@ async def move_consumer(
     """Let a consumer go on from elsewhere, forward or back; its readers are fenced."""
     owner = await _owner(request, name)
     place = await request.app.events.amove_consumer(name, consumer, body.start, owner=owner)
+    await _acted(request, "moved", name, consumer, owner)
     return PlaceShown(cursor=place)
 
 
@@ -150,6 +151,15 @@ async def forget_consumer(request: Request, name: ChannelName, consumer: Consume
     if not await request.app.events.aforget_consumer(name, consumer, owner=owner):
         msg = f"channel {name!r} has no consumer {consumer!r}"
         raise NotFound(msg)
+    await _acted(request, "forgotten", name, consumer, owner)
+
+
+async def _acted(
+    request: Request, what: str, channel: str, consumer: str, owner: Owner | None
+) -> None:
+    """Post an act; what a reader does with its own consumer is part of reading."""
+    if owner is None:
+        await request.acted(f"consumer.{what}", channel=channel, consumer=consumer)
 
 
 async def _owner(request: Request, name: str) -> Owner | None:

@@ -20,6 +20,7 @@ export const KINDS: Record<string, string> = {
   schedule: "schedules",
   worker: "workers",
   channel: "channels",
+  consumer: "consumers",
   webhook: "webhooks",
   saga: "deliveries",
   dead_letter: "dead letters",
@@ -65,6 +66,7 @@ function objectOf(kind: string, of: (name: string) => string): Pick<Told, "objec
   if (kind === "schedule" || of("schedule")) return { object: `schedule ${of("schedule")}`, link: path("/schedules", of("schedule")) };
   if (kind === "job" || kind === "value") return of("job") ? { object: `job ${short(of("job"))}`, link: path("/jobs", of("job")) } : { object: "jobs", link: null };
   if (kind === "topic") return { object: `topic ${of("topic")}`, link: path("/topics", of("topic")) };
+  if (kind === "consumer") return { object: `consumer ${of("consumer")} of channel ${of("channel")}`, link: path("/channels", of("channel")) };
   if (kind === "channel") return { object: `channel ${of("channel")}`, link: path("/channels", of("channel")) };
   if (kind === "webhook") return { object: `subscription ${of("subscription")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
   if (kind === "saga") return { object: `delivery ${of("saga")}`, link: href("/webhooks/deliveries", { subscription: of("subscription") }) };
