@@ -82,6 +82,8 @@ def test_a_bulk_act_covers_what_existed_at_the_preview(app, clock):
     assert states(app, jobs) == [State.READY] * 3
     assert states(app, later) == [State.BURIED] * 2
     assert app.jobs.get(jobs[0]).retries == 0
+    greedy = app.bulk.begin("requeue", up_to=10**9, status="failed")
+    assert greedy.up_to == later[-1].seq
 
 
 def test_a_bulk_act_begins_after_its_delay_and_can_be_undone_until_then(app, clock):

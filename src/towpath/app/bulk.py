@@ -65,8 +65,9 @@ class BulkActs:
     ) -> Bulk:
         """Do something to many jobs, after a delay in which `stop` undoes it.
 
-        It covers jobs up to the number `up_to`, as the preview gives it; with ids, these. Upkeep
-        carries it out, in any process. A job that is refused stays as it is, and is reported.
+        It covers jobs up to the number `up_to`, as the preview gives it, and none that does not
+        exist yet; with ids, these. Upkeep carries it out, in any process. A job that is refused
+        stays as it is, and is reported.
         """
         chosen = _choice(verb, choice)
         seen = await self._app.arun(bulk.preview(_verb(verb), chosen, seq_of(up_to)))
@@ -117,8 +118,9 @@ class BulkActs:
     ) -> Bulk:
         """Do something to many jobs, after a delay in which `stop` undoes it.
 
-        It covers jobs up to the number `up_to`, as the preview gives it; with ids, these. Upkeep
-        carries it out, in any process. A job that is refused stays as it is, and is reported.
+        It covers jobs up to the number `up_to`, as the preview gives it, and none that does not
+        exist yet; with ids, these. Upkeep carries it out, in any process. A job that is refused
+        stays as it is, and is reported.
         """
         chosen = _choice(verb, choice)
         seen = self._app.run(bulk.preview(_verb(verb), chosen, seq_of(up_to)))
