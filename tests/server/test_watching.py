@@ -32,6 +32,7 @@ def counts(listener):
 def quick(monkeypatch):
     """Count more often than a server does."""
     monkeypatch.setattr(live_counts, "EVERY", 0.05)
+    monkeypatch.setattr(live_counts, "EVERY_FOR_EACH", 0.0)
     monkeypatch.setattr(live_counts, "SHARE", 1.0)
 
 
@@ -102,11 +103,15 @@ def test_a_server_counts_once_for_all_viewers_and_never_without(watch, live_web,
     assert counter.looks == 2
 
 
-@pytest.mark.parametrize(("took", "rest"), [(0.0, 1.0), (0.01, 0.99), (0.05, 0.95), (2.0, 38.0)])
-def test_counting_takes_at_most_a_twentieth_of_the_time(monkeypatch, took, rest):
+@pytest.mark.parametrize(
+    ("took", "viewers", "rest"),
+    [(0.0, 1, 1.0), (0.01, 12, 0.99), (2.0, 12, 38.0), (0.01, 50, 3.99), (0.01, 5_000, 9.99)],
+)
+def test_counting_takes_at_most_a_twentieth_of_the_time(monkeypatch, took, viewers, rest):
+    """L2: a page asks for its rows after a change, so for many pages changes come more seldom."""
     monkeypatch.undo()
 
-    assert live_counts.rest_after(took) == pytest.approx(rest)
+    assert live_counts.rest_after(took, viewers) == pytest.approx(rest)
 
 
 def test_a_bulk_act_is_followed_from_its_beginning_to_its_end(watch, live_web):

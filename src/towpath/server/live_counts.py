@@ -30,6 +30,8 @@ log: Final = logging.getLogger("towpath.server")
 
 EVERY: Final = 1.0  # seconds between two counts, at least
 SHARE: Final = 0.05  # of its time that a process counts, at most
+EVERY_FOR_EACH: Final = 0.08  # seconds for each viewer, whose page asks for its rows after a change
+LONGEST: Final = 10.0  # seconds for all viewers together
 MOST_BULK: Final = 100
 MOST_COUNTED: Final = 100_000  # jobs of each state
 _encoder: Final = msgspec.json.Encoder()
@@ -115,7 +117,7 @@ class LiveCounts:
                 log.warning("live counts: %s", error)
             except Exception:  # one bad row must not end the counts
                 log.exception("live counts failed")
-            await asyncio.sleep(rest_after(time.monotonic() - began))
+            await asyncio.sleep(rest_after(time.monotonic() - began, self._viewers))
 
     async def _look(self) -> None:
         topics = {each.topic: each for each in await self._app.topics.astats(MOST_COUNTED)}
@@ -157,9 +159,10 @@ class LiveCounts:
                 yield _frame(bulk=bulk_shown(bulk))
 
 
-def rest_after(seconds: float) -> float:
+def rest_after(seconds: float, viewers: int) -> float:
     """Return how long to rest after a count that took so many seconds."""
-    return max(EVERY - seconds, seconds * (1 / SHARE - 1))
+    every = max(EVERY, min(viewers * EVERY_FOR_EACH, LONGEST))
+    return max(every - seconds, seconds * (1 / SHARE - 1))
 
 
 def _frame(**said: Any) -> bytes:
