@@ -271,6 +271,22 @@ def test_upkeep_lets_in_what_was_forgotten_half_way(app, clock):
     assert app.jobs.stats_topic("mail").ready == 1
 
 
+def test_a_count_of_jobs_over_limits_ends_at_a_bound(app):
+    for key in ("fax", "smtp"):
+        app.jobs.enqueue_many(key, range(5), limit=Limit(key, concurrency=1))
+        app.jobs.reserve(key, limit=5)
+
+    def told(found):
+        return [(each.key, each.running, each.blocked, each.exact) for each in found]
+
+    whole = [("fax", 1, 4, True), ("smtp", 1, 4, True)]
+    assert told(app.limits.list()) == told(app.limits.list(most=10)) == whole
+    assert told(app.limits.list(most=8)) == [("fax", 1, 4, False), ("smtp", 1, 4, False)]
+    assert told(app.limits.list(most=4)) == [("fax", 1, 2, False), ("smtp", 1, 2, False)]
+    assert told(app.topics.limits("smtp", most=3)) == [("smtp", 1, 3, False)]
+    assert app.topics.limits("other") == []
+
+
 def test_limits_that_bind_nobody_are_forgotten(app, clock):
     app.jobs.enqueue("mail", limit=Limit("smtp", concurrency=1))
     [lease] = app.jobs.reserve("mail")

@@ -25,7 +25,7 @@ from towpath.database import sqlite as lite
 from towpath.model.pages import Order
 from towpath.operation import Operation, Row, Steps, drive
 from towpath.statement import Query
-from towpath.store import bulk, doctor, listing, recent, stats
+from towpath.store import bulk, doctor, limits, listing, recent, stats
 from towpath.store.listing import Page
 
 pytestmark = pytest.mark.soak
@@ -40,11 +40,14 @@ TWO_DAYS = 2 * 24 * 60
 SLACK = JOBS // 20 * 10  # steps of a count of one topic, which has not reached its bound
 GRAIN = 100  # steps of SQLite's machine between two looks
 
-# One job a second, in turn finished, ready, delayed and failed; also leases, without jobs.
+# One job a second, in turn finished, ready, delayed and failed; also, without jobs, leases and
+# blocked ones.
 TOPIC = "case when n % 60000 = 7 then 'rare' else 't' || (n % 20) end"
 FILL = """
 insert into {p}topic (name, created_at) select 't' || n, 0 from {twenty};
 insert into {p}topic (name, created_at) values ('rare', 0);
+insert into {p}limits (key, concurrency, burst, declared_by)
+select 'limit ' || n, 1, 1, 1 from {twenty};
 insert into {p}minute (minute, completed, failed, duration, topic)
 select {minute} - m.n, 1, 1, 1, 't' || t.n from {minutes}, {twenty};
 insert into {p}period (step, minute, completed, failed, duration, retried, crashed, topic)
@@ -70,6 +73,8 @@ select n, n * {second}, 50, 1, {topic} from {numbers} where n % 4 = 3;
 insert into {p}lease (seq, until, priority, epoch, reserved_at, token, topic, worker)
 select 10 * {jobs} + n, 4000000000000000, 50, 1, 0, n, {topic}, 'w' || (n % 20) from {numbers}
  where n % 4 = 1;
+insert into {p}blocked (seq, priority, topic, limit_key)
+select 20 * {jobs} + n, 50, {topic}, 'limit ' || (n % 8) from {numbers} where n % 4 = 1;
 insert into {p}failure (seq, epoch, failed_at, kind, error)
 select n, 1, 0, 'error', 'no ' || n from {numbers} where n % 4 = 3;
 """
@@ -150,6 +155,8 @@ def asked() -> Iterator[tuple[str, Operation]]:
     yield "failures of a topic", recent.failures("t19", 10**9, ())
     yield "run times", recent.took(None, 2_000)
     yield "run times of a rare topic", recent.took("rare", 2_000)
+    yield "limits", limits.list_limits(None, COUNTED)
+    yield "limits of a topic", limits.list_limits(["limit 1", "limit 19"], COUNTED)
     yield "overdue jobs", doctor.overdue(60_000_000)
 
 

@@ -1535,7 +1535,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the limits in use, and how many jobs of each run and wait */
+        /**
+         * Read the limits in use, and how many jobs of each run and wait
+         * @description Up to 100,000 that wait are counted, of all limits together; if not `exact`, there are more.
+         */
         get: operations["list_limits"];
         put?: never;
         post?: never;
@@ -2748,6 +2751,7 @@ export interface components {
             burst: number;
             running: number;
             blocked: number;
+            exact: boolean;
         };
         /**
          * ScheduleList
@@ -3709,6 +3713,7 @@ export interface components {
             burst: number;
             running: number;
             blocked: number;
+            exact: boolean;
             freeAt: string | null;
         };
         /**

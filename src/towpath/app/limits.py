@@ -16,12 +16,18 @@ class Limits:
     def __init__(self, app: "App") -> None:
         self._app = app
 
-    async def alist(self) -> Sequence[LimitInUse]:
-        """Read every limit that an unfinished job has, and how many of its jobs run and wait."""
-        return await self._app.arun(limits.list_limits())
+    async def alist(self, most: int | None = None) -> Sequence[LimitInUse]:
+        """Read every limit that an unfinished job has, and how many of its jobs run and wait.
+
+        With `most`, so many that wait are counted, of all limits together.
+        """
+        return await self._app.arun(limits.list_limits(None, most))
 
     # From here on written by tools/blocking.py out of the async verbs above: do not edit.
 
-    def list(self) -> Sequence[LimitInUse]:
-        """Read every limit that an unfinished job has, and how many of its jobs run and wait."""
-        return self._app.run(limits.list_limits())
+    def list(self, most: int | None = None) -> Sequence[LimitInUse]:
+        """Read every limit that an unfinished job has, and how many of its jobs run and wait.
+
+        With `most`, so many that wait are counted, of all limits together.
+        """
+        return self._app.run(limits.list_limits(None, most))

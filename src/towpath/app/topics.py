@@ -44,12 +44,13 @@ class Topics:
         """Count how many jobs of each topic end in a minute, on average of the last five."""
         return await self._app.arun(counts.rates())
 
-    async def alimits(self, topic: str) -> list[LimitInUse]:
-        """Read the limits that jobs of this topic have: of the first thousand in each state."""
+    async def alimits(self, topic: str, most: int | None = None) -> list[LimitInUse]:
+        """Read the limits that jobs of this topic have: of the first thousand in each state.
+
+        With `most`, so many jobs that wait are counted, of these limits together.
+        """
         keys = await self._app.arun(topics.limit_keys(checked(topic)))
-        if not keys:
-            return []
-        return [each for each in await self._app.arun(limits.list_limits()) if each.key in keys]
+        return await self._app.arun(limits.list_limits(keys, most))
 
     async def ahistograms(self) -> list[Histogram]:
         """Count the run times and the waiting times of each topic's completed jobs.
@@ -85,12 +86,13 @@ class Topics:
         """Count how many jobs of each topic end in a minute, on average of the last five."""
         return self._app.run(counts.rates())
 
-    def limits(self, topic: str) -> list[LimitInUse]:
-        """Read the limits that jobs of this topic have: of the first thousand in each state."""
+    def limits(self, topic: str, most: int | None = None) -> list[LimitInUse]:
+        """Read the limits that jobs of this topic have: of the first thousand in each state.
+
+        With `most`, so many jobs that wait are counted, of these limits together.
+        """
         keys = self._app.run(topics.limit_keys(checked(topic)))
-        if not keys:
-            return []
-        return [each for each in self._app.run(limits.list_limits()) if each.key in keys]
+        return self._app.run(limits.list_limits(keys, most))
 
     def histograms(self) -> list[Histogram]:
         """Count the run times and the waiting times of each topic's completed jobs.

@@ -54,6 +54,7 @@ class LimitInUse(Struct, frozen=True, kw_only=True):
     burst: int
     running: int
     blocked: int
+    exact: bool = True  # if not, more jobs are blocked
     free_at: datetime | None = None  # when the pace allows the next start
 
 

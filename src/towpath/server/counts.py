@@ -181,6 +181,7 @@ class TopicLimitShown(ResponseBody):
     burst: int
     running: int
     blocked: int
+    exact: bool  # if not, more jobs are blocked
 
 
 class TopicDetailShown(TopicShown):
@@ -292,7 +293,7 @@ async def get_topic(request: Request, topic: Topic) -> TopicDetailShown:
         **fields,
         arguments=None if task is None else task.signature.schema,
         tasks=[each.name for each in app.tasks.of(topic)],
-        limits=[_limit(each) for each in await app.topics.alimits(topic)],
+        limits=[_limit(each) for each in await app.topics.alimits(topic, MOST_COUNTED)],
     )
 
 
@@ -343,6 +344,7 @@ def _limit(limit: LimitInUse) -> TopicLimitShown:
         burst=limit.burst,
         running=limit.running,
         blocked=limit.blocked,
+        exact=limit.exact,
     )
 
 

@@ -14,6 +14,7 @@ from towpath.server.job_details import RemedyShown, remedy_shown
 from towpath.server.outputs import Items, ResponseBody, all_shown
 from towpath.server.request import Request
 from towpath.server.routes import Routes
+from towpath.server.statistics import MOST_COUNTED
 from towpath.settings import settings_now
 
 routes: Final = Routes("other")
@@ -45,6 +46,7 @@ class LimitShown(ResponseBody):
     burst: int
     running: int
     blocked: int
+    exact: bool  # if not, more jobs are blocked
     free_at: datetime | None  # when the pace allows the next start
 
 
@@ -86,7 +88,10 @@ class SettingShown(ResponseBody):
 
 @routes.get("/api/limits")
 async def list_limits(request: Request) -> Items[LimitShown]:
-    """Read the limits in use, and how many jobs of each run and wait."""
+    """Read the limits in use, and how many jobs of each run and wait.
+
+    Up to 100,000 that wait are counted, of all limits together; if not `exact`, there are more.
+    """
     request.require_superuser()
     return Items(
         items=[
@@ -97,9 +102,10 @@ async def list_limits(request: Request) -> Items[LimitShown]:
                 burst=each.burst,
                 running=each.running,
                 blocked=each.blocked,
+                exact=each.exact,
                 free_at=each.free_at,
             )
-            for each in await request.app.limits.alist()
+            for each in await request.app.limits.alist(MOST_COUNTED)
         ]
     )
 

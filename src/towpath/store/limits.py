@@ -14,6 +14,7 @@ from towpath.model.job import Job, Lease
 from towpath.model.limits import LATE, Gauge, Limit, LimitInUse
 from towpath.operation import Changed, Mode, Operation, Steps
 from towpath.statement import Statements, no_rows, rows
+from towpath.store.stats import NO_BOUND
 
 PARK_AT_ONCE: Final = 1_000
 KEYS_AT_ONCE: Final = 1_000
@@ -86,6 +87,7 @@ class sql(Statements):
     move_near = no_rows()
     count_ahead = rows(int)
     blocked_keys = rows(str)
+    names_of_limits = rows(str)
     list_limits = rows(LimitRow)
     unused_limits = rows(str)
     forget_limits = no_rows()
@@ -186,10 +188,17 @@ def move_near() -> Operation[int]:
     return Operation("move_limits", steps)
 
 
-def list_limits() -> Operation[list[LimitInUse]]:
-    """Read every limit that is in use."""
+def list_limits(
+    keys: Sequence[str] | None = None, most: int | None = None
+) -> Operation[list[LimitInUse]]:
+    """Read every limit that is in use, or some; up to `most` blocked jobs in all are counted."""
 
     def steps() -> Steps[list[LimitInUse]]:
+        names = (yield from sql.names_of_limits()) if keys is None else keys
+        if not names:
+            return []
+        bound = NO_BOUND if most is None else max(1, most // len(names))
+        items = [{"key": name} for name in names]
         return [
             LimitInUse(
                 key=row.key,
@@ -198,9 +207,10 @@ def list_limits() -> Operation[list[LimitInUse]]:
                 burst=row.burst,
                 running=row.running,
                 blocked=row.blocked,
+                exact=row.blocked < bound,
                 free_at=None if row.free_at is None else as_datetime(row.free_at),
             )
-            for row in (yield from sql.list_limits())
+            for row in (yield from sql.list_limits(items, most=bound))
         ]
 
     return Operation("list_limits", steps, Mode.SCAN, autocommit=True)

@@ -212,12 +212,19 @@ with recursive found(key) as (
       from found f where f.key is not null)
 select key from found where key is not null limit :limit;
 
+-- name: names_of_limits
+select key from towpath.limits order by key;
+
+-- Each count ends at :most rows. A range of one key, in the order of the index, as in `by_topic`.
 -- name: list_limits
 select l.key, l.concurrency, l.pace, l.burst,
        (select count(*) from towpath.lease e where e.limit_key = l.key) as running,
-       (select count(*) from towpath.blocked b where b.limit_key = l.key and b.waits is null) as blocked,
+       (select count(*) from (select 1 from towpath.blocked b
+                               where b.limit_key between l.key and l.key and b.waits is null
+                               order by b.limit_key, b.topic, b.priority, b.seq
+                               limit cast(:most as bigint)) as c) as blocked,
        l.free_at
-  from towpath.limits l order by l.key;
+  from towpath.limits l where l.key {in_items key text} order by l.key;
 
 -- Locks these rows; `forget_limits` looks again, as a job may have come under a limit since.
 -- name: unused_limits

@@ -12,7 +12,7 @@ import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { useSeldom } from "../../parts/seldom.ts";
 import { Took } from "../../parts/Time.tsx";
 import { href } from "../../router.ts";
-import { counted, depth, duration, number, plain } from "../../words.ts";
+import { atLeast, depth, duration, number, plain } from "../../words.ts";
 import { Backlog, Ended, Failures, Lengths, WorkersNow, emptiedIn, useWorkers } from "../overview/cards.tsx";
 import { ChooseSpan, chosenSpan } from "../overview/range.tsx";
 import { PauseOrResume, Purge, RequeueFailed, ServedBy } from "./acts.tsx";
@@ -125,7 +125,7 @@ function Limits({ of }: { of: TopicDetail["limits"] }) {
                 {[
                   `${number(limit.running)}${limit.concurrency === null ? "" : ` of ${number(limit.concurrency)}`} running`,
                   limit.rate !== null && `${figure(limit.rate)} per second`,
-                  limit.blocked && counted(limit.blocked, "waits", "wait"),
+                  limit.blocked && `${atLeast(limit.blocked, limit.exact)} ${limit.blocked === 1 ? "waits" : "wait"}`,
                 ]
                   .filter(Boolean)
                   .join(", ")}
