@@ -83,6 +83,7 @@ def test_bytes_are_the_same_however_they_are_stored():
         ('{"password": "hunter2", "n": NaN}', "•••"),
         ('{"password": "hunter2"}\n{"password": "hunter2"}', "•••"),
         (' [{"password": "hunter2"', "•••"),
+        ('\ufeff{"password": "hunter2"}', "•••"),
         ("hello", "hello"),
     ],
 )

@@ -118,7 +118,7 @@ def _redaction(body: str, names: str, *, strict: bool) -> tuple[str, int]:
     try:
         _decoder.decode(body)
     except (ValueError, RecursionError):
-        whole = strict or body.lstrip()[:1] in {"{", "["}
+        whole = strict or body.removeprefix("\ufeff").lstrip()[:1] in {"{", "["}
         return (HIDDEN, 1) if whole else (body, 0)
     parts: list[str] = []
     done = at = 0
