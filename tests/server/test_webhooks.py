@@ -264,10 +264,10 @@ def test_a_subscription_is_made_changed_and_delivered_to(web, loop, root):
     receiver = MemoryReceiver(URL)
     receiver.answers(204, 500)
     for _ in range(2):
-        web.app.events.publish("orders", {"n": 1}, type="order.paid")
+        web.app.events.publish("orders", {"n": 1, "apiToken": "hunter2"}, type="order.paid")
     deliver(web.app, loop, receiver)
 
-    assert receiver.requests[0].body == b'{"n":1}'
+    assert receiver.requests[0].body == b'{"n":1,"apiToken":"hunter2"}'
     assert receiver.requests[0].headers["x-key"] == "hush"
     receiver.requests[0].verified(made["secret"])
     failed, done = web.get("/api/webhooks/sagas", as_=root).json()["items"]
@@ -276,8 +276,11 @@ def test_a_subscription_is_made_changed_and_delivered_to(web, loop, root):
     assert (attempt["number"], attempt["responseStatus"]) == (1, 204)
     [letter] = web.get("/api/webhooks/dead-letters", as_=root).json()["items"]
     assert "payload" not in letter
-    whole = web.get(f"/api/webhooks/dead-letters/{letter['id']}", as_=root).json()
-    assert (whole["payload"], whole["errorCode"]) == ({"n": 1}, "http_500")
+    at = f"/api/webhooks/dead-letters/{letter['id']}"
+    whole = web.get(at, as_=root).json()
+    assert (whole["payload"]["apiToken"], whole["errorCode"]) == ("hunter2", "http_500")
+    shown = web.get(at, headers={"cookie": f"towpath_auth={root}"}).json()
+    assert shown["payload"] == {"n": 1, "apiToken": "•••"}
     health = web.get(f"{path}/health", as_=root).json()
     assert (health["failures"], health["waiting"]) == (1, 0)
     assert (health["recent"], health["lastError"]) == (2, "http_500")
