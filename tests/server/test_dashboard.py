@@ -46,7 +46,16 @@ def test_every_page_is_the_same_file_whatever_the_client_accepts(quick_web, path
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/setup?token=x", "/elsewhere", "/api/docs", "/api/elsewhere", "/api/jobs/1"]
+    "path",
+    [
+        "/",
+        "/setup?token=x",
+        "/elsewhere",
+        "/api/docs",
+        "/api/elsewhere",
+        "/api/jobs/1",
+        "/v1/stream/orders",
+    ],
 )
 def test_every_page_has_the_one_policy(quick_web, path):
     """X2"""

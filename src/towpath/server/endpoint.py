@@ -129,7 +129,9 @@ def refused(error: Exception, scope: Scope) -> Written:
     root = scope.get("root_path", "")
     is_home = scope["path"].removeprefix(root) in {"", "/"}
     text = refusal_page(found.status, str(found), root, is_home=is_home)
-    return found.status, HTML.encode(), text.encode(), (*headers, *PAGE_HEADERS)
+    of_page = dict(PAGE_HEADERS)  # a stream has a policy of its own, for what it holds
+    others = (each for each in headers if each[0] not in of_page)
+    return found.status, HTML.encode(), text.encode(), (*others, *PAGE_HEADERS)
 
 
 def opens_page(scope: Scope) -> bool:
