@@ -10,6 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+import hatch_build
 from tests.server.conftest import refused
 from towpath import App
 from towpath.server import Api, dashboard
@@ -69,8 +70,16 @@ def test_every_page_has_the_one_policy(quick_web, path):
     assert not re.search(r"<style|<script>| style=| on[a-z]+=", said.text)
 
 
-def test_an_unknown_page_is_not_found_and_still_a_page(quick_web):
-    said = asked(quick_web, "/elsewhere", **BROWSER)
+def test_the_server_knows_the_pages_that_the_dashboard_has():
+    text = (hatch_build.DASHBOARD / "src" / "pages.ts").read_text()
+    shown = set(re.findall(r'path: "([^"]+)", title: "[^"]+", under:', text))
+
+    assert {*PAGES} == shown - {"/jobs/new"} | {"/login", "/setup"}  # it is one of /jobs/{id}
+
+
+@pytest.mark.parametrize("path", ["/elsewhere", "/webhooks/elsewhere", "/webhooks/sagas/7"])
+def test_an_unknown_page_is_not_found_and_still_a_page(quick_web, path):
+    said = asked(quick_web, path, **BROWSER)
 
     assert said.status_code == 404
     assert loaded(said) == loaded(asked(quick_web, "/"))
