@@ -203,7 +203,7 @@ def test_a_worker_that_was_pre_empted_is_told_and_its_result_is_refused(app, sta
     finished_at = app.jobs.get(job.id).finished_at
     frozen.send_signal(signal.SIGCONT)
 
-    wait_until(lambda: len(sessions(app)) == 2, 30)  # it begins anew, so it was told
+    wait_until(lambda: len(sessions(app)) == 2, 30)  # it begins again, so it was told
     found = app.jobs.get(job.id)
     assert (found.epoch, found.finished_at) == (2, finished_at)
     assert app.jobs.stats().completed == 1
@@ -417,9 +417,11 @@ def test_a_worker_without_an_answer_says_that_it_is_stalled_and_reconnects(
             assert note.enqueue(2).result(30) == 2
             wait_until(lambda: worker.sick is None)
 
-    said = [each.message for each in caplog.records if each.message.startswith("this worker is")]
-    assert said[1::2] == ["this worker is well again"] * (len(said) // 2)  # each time said once
-    assert all(each.endswith("; it connects anew") for each in said[::2])
+    words = ("worker stalled: ", "worker recovered: ")
+    said = [each.message for each in caplog.records if each.message.startswith(words)]
+    assert said[1::2] == ["worker recovered: the database replies again"] * (len(said) // 2)
+    assert len(said) > 1  # each stall and its end is logged once
+    assert all(each.endswith(" s; reconnecting") for each in said[::2])
 
 
 def test_a_connection_that_is_being_made_when_its_loop_ends_is_closed(proxy, postgres_schema):
