@@ -47,6 +47,7 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
 
 
 def one_caller(place: Place, plan: Plan, full: int) -> Result:
+    """SC-7: Measure the enqueues of one caller."""
     count = plan.count(full)
 
     def ours() -> Rate:
@@ -290,6 +291,7 @@ def _bulk(place: Place, count: int) -> Callable[[], Rate]:
 
 
 def one_enqueue(place: Place, plan: Plan) -> Result:
+    """SC-1: Measure how long one enqueue takes."""
     taken: list[float] = []
     with place.spot() as spot, spot.app() as app:
         for _ in range(WARM_UP + plan.count(1_000)):

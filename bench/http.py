@@ -102,6 +102,7 @@ class Load(Struct, frozen=True):
 def _compared(
     place: Place, plan: Plan, kind: Load, secret: str, sides: tuple[Server, Server]
 ) -> Iterator[Result]:
+    """SC-6: Compare one kind of request with an echo."""
     count = plan.count(10_000)
     taken: list[float] = []
     server, echo = sides

@@ -12,7 +12,7 @@ from bench.bare import PAYLOAD, TOPIC, items
 from bench.places import Place
 from bench.rounds import Floor, Plan, Result, p50_p99
 
-SETTLE = 0.5  # seconds for the one who waits to fall asleep the first time
+SETTLE = 0.5  # seconds until the caller that waits has fallen asleep for the first time
 
 
 def measure(place: Place, plan: Plan) -> Iterator[Result]:
@@ -23,7 +23,7 @@ def measure(place: Place, plan: Plan) -> Iterator[Result]:
 
 
 def reserving_one_job(place: Place, plan: Plan) -> Result:
-    """Measure a reservation while a single job is ready."""
+    """SC-2: Measure a reservation while a single job is ready."""
     ours: list[float] = []
     bare: list[float] = []
     for _ in range(plan.rounds):

@@ -86,7 +86,7 @@ class Plan(Struct, frozen=True):
 
 
 def by_turns(rounds: int, ours: Measure, bare: Measure) -> tuple[list[Rate], list[Rate]]:
-    """Measure both in alternating rounds; who begins alternates too."""
+    """Measure both in alternating rounds; the side that begins alternates too."""
     measured: tuple[list[Rate], list[Rate]] = [], []
     for nth in range(rounds):
         sides = [(measured[0], ours), (measured[1], bare)]

@@ -10,7 +10,7 @@ from bench.places import DURABLE, Place, PostgresPlace
 from bench.rounds import Floor, Plan, Result
 from tests.servers import PostgresServer
 
-# Exact to the byte: no page images, and nobody else who writes.
+# Exact to the byte: no page images, and no other process that writes.
 EXACT = {**DURABLE, "full_page_writes": "off", "autovacuum": "off"}
 
 

@@ -34,7 +34,7 @@ def spend(microseconds: float) -> None:
 
 
 class GroupCommit:
-    """Whoever finds nobody leading leads, for all that wait."""
+    """A thread that finds no leader leads, for all that wait."""
 
     def __init__(self, file: int) -> None:
         self._file = file

@@ -35,7 +35,7 @@ def commit(connection: sqlite3.Connection, bodies: list[str]) -> None:
 
 
 class Inline:
-    """One transaction per tick: whoever is ready now shares it."""
+    """One transaction per tick: all calls that are ready now share it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
