@@ -29,7 +29,7 @@ def test_a_reminder_is_sent_after_a_while(jobs: IsolatedJobs) -> None:
 def test_a_worker_that_dies_may_remind_twice(jobs: IsolatedJobs) -> None:
     remind.enqueue("Ada")
     with jobs.crashing():
-        jobs.run()  # the task runs, but nobody is told
+        jobs.run()  # the task runs, but no mail is sent
 
     jobs.clock.advance("1m")
     jobs.run()

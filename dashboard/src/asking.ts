@@ -76,7 +76,7 @@ export async function act(what: string, run: () => Promise<unknown>): Promise<bo
   }
 }
 
-/** The current second, for times that grow; it stands still while nobody looks. */
+/** The current second, for times that grow; it stands still while the page is hidden. */
 export const now: Signal<number> = signal(Date.now());
 
 setInterval(() => {

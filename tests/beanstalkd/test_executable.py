@@ -166,7 +166,7 @@ def test_it_takes_every_flag_of_beanstalkd(executable, tmp_path):
 
 
 def test_it_becomes_another_user_with_none_of_the_groups_of_root(executable):
-    """Who is not root can only become itself."""
+    """A user that is not root can only become itself."""
     uid = os.geteuid()
     user = pwd.getpwnam("nobody") if uid == 0 else pwd.getpwuid(uid)
     server = executable("-u", user.pw_name)

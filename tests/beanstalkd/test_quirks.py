@@ -29,7 +29,7 @@ def test_1_however_many_reservations_end_with_their_connection(served):
 
 @pytest.mark.parametrize("word", ["touch {}", "bury {} 0"])
 def test_1_what_somebody_took_away_is_held_no_more(served, word):
-    """Else who holds nothing would be told that its time is nearly over."""
+    """Else a client that holds nothing would be told that its time is nearly over."""
     client = served.client()
     client.ask("put 0 0 2 1\r\na", "INSERTED 1")
     client.ask("reserve", "RESERVED 1 1", "a")

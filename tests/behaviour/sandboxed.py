@@ -1,4 +1,4 @@
-"""Tasks that run in sandboxes. A sandbox imports them anew, on the database of the environment."""
+"""Tasks that run in sandboxes. A sandbox imports them again, on the database of the environment."""
 
 import asyncio
 import ctypes

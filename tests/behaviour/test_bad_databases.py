@@ -66,7 +66,7 @@ def open_app(colour) -> Iterator:
 
 @contextlib.contextmanager
 def refused(error: type[TowpathError], *advice: str) -> Iterator[None]:
-    """Expect just this error, before anybody gives up, with its advice and without a password."""
+    """Expect just this error, before a caller gives up, with its advice and without a password."""
     started = time.monotonic()
     with pytest.raises(error) as caught:
         yield
@@ -193,7 +193,7 @@ def poor(role, postgres) -> str:
 
 @pytest.fixture
 def grant(postgres, postgres_schema, role):
-    """Grant the role something, as who may."""
+    """Grant the role something, as the owner of the database."""
 
     def grant(*rights: str) -> None:
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
@@ -445,12 +445,12 @@ def test_a_standby_or_read_only_server_is_read_only(open_app, make_app, read_onl
     assert app.jobs.list() == [before]
 
 
-# ---------------------------------------------------------------- where somebody else is
+# ---------------------------------------------------------------- where others have locks
 
 
 @pytest.fixture(params=["a new file", "a file of ours"])
 def lockable(request, tmp_path) -> Path:
-    """A SQLite file that somebody else can lock."""
+    """A SQLite file that another program can lock."""
     path = tmp_path / "towpath.db"
     if request.param == "a file of ours":
         with App(f"sqlite:///{path}") as app:
@@ -460,7 +460,7 @@ def lockable(request, tmp_path) -> Path:
 
 @pytest.fixture(params=["immediate", "exclusive"])
 def locked(request, lockable):
-    """Have somebody else write, and not stop."""
+    """Have another program write, and not stop."""
 
     @contextlib.contextmanager
     def locked() -> Iterator[None]:

@@ -119,7 +119,7 @@ def test_a_login_waits_no_longer_than_its_wrong_passwords_cost(app, clock):
 
 
 def test_a_statement_that_waited_for_a_row_is_no_clock_that_went_back(app, clock):
-    """On PostgreSQL its clock is some seconds behind that of those who were quicker."""
+    """On PostgreSQL its clock is some seconds behind that of the statements before it."""
     for _ in range(5):
         with pytest.raises(LoginRefused):
             app.accounts.login("users", "ada@example.com", "wrong password", client="10.0.0.1")

@@ -344,7 +344,7 @@ def test_what_a_job_has_said_is_forgotten_with_it(make_app, clock):
     assert rows(app) == 0
 
 
-# ---------------------------------------------------------------- said by who holds the lease
+# ---------------------------------------------------------------- said by the holder of the lease
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_who_holds_a_lease_says_what_a_task_can(app, colour, lease):
 
 
 def test_a_call_that_is_repeated_keeps_nothing_twice(app, colour, lease):
-    """An answer may be lost on its way to who holds the lease."""
+    """An answer may be lost on its way to the holder of the lease."""
     jobs = colour(app).jobs
 
     for _ in range(2):

@@ -230,7 +230,7 @@ def test_no_jobs_are_no_trouble(app):
 
 
 def test_a_neighbour_of_a_refused_job_is_stored_once(make_app):
-    """Though somebody finishes it before the answer is put together."""
+    """Though a worker finishes it before the answer is put together."""
     app = make_app()
     standing = app.jobs.enqueue("mail", "old", id=uuid.uuid4())
     app.jobs.reserve("mail")

@@ -42,7 +42,7 @@ def told_by(request, loop):
 
 
 class Issuer:
-    """Serves public keys, and counts who asks."""
+    """Serves public keys, and counts the requests."""
 
     def __init__(self):
         self.asked = 0

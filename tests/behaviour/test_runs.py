@@ -481,7 +481,7 @@ def test_a_running_task_hears_that_it_is_no_longer_named(live):
 
 
 def test_a_step_of_a_flow_does_not_choose_its_workers(live):
-    """It would run once, by anybody."""
+    """It would run once, on any worker."""
 
     @live.task()
     def deploy() -> None: ...

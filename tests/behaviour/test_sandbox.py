@@ -263,7 +263,7 @@ worker.run()
 
 
 def test_a_main_program_that_does_more_than_define_tasks_is_not_run_again(tmp_path):
-    """Each sandbox would enqueue and work anew, and start sandboxes of its own."""
+    """Each sandbox would enqueue and work again, and start sandboxes of its own."""
     (tmp_path / "program.py").write_text(UNGUARDED)
 
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)

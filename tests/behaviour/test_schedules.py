@@ -442,7 +442,7 @@ def expected_of(catch_up, missed, now):
 
 
 class Fires(list):
-    """All fires of a rule, as far as anybody has asked."""
+    """All fires of a rule, as far as a test has asked."""
 
     def __init__(self, rule, since):
         super().__init__([rule.after(since)])
@@ -455,7 +455,7 @@ class Fires(list):
 
 
 def test_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app, clock):
-    """MS-10: Random rules, outages and competitors, some of whom fire long after they looked."""
+    """MS-10: Random rules, outages and competitors, some of which fire long after they looked."""
     app = make_app(clock=clock)
 
     @settings(max_examples=40)

@@ -1,7 +1,7 @@
 """Waiting: a caller that waits for a job is woken at once, and waiting costs next to nothing.
 
-The safety net is further away in most of these tests than anybody waits, so only a real wakeup
-can pass them, and no clock is asked how quick it was.
+In most of these tests the callers wait for less time than the safety net takes, so only a real
+wakeup can pass them, and no clock is asked how quick it was.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ const ROOT = { email: "root@example.org", password: "correct horse" };
 type Given = { server: string; email: string; password: string; topic: string };
 
 const browser = await launch();
-// Another origin, on this machine too: Chromium lets nobody else speak to it.
+// Another origin, on this machine too: Chromium lets no other origin speak to it.
 const other = createServer((asked, answer) => {
   const { type, body } = file(asked.url ?? "");
   answer.setHeader("content-type", type).end(body);

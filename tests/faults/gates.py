@@ -14,7 +14,7 @@ from towpath.statement import Query
 
 
 class StoppingClock:
-    """The real time, except that one who asks for it waits until told to go on."""
+    """The real time, except that one call for it waits until told to go on."""
 
     def __init__(self) -> None:
         self.stopped = Event()
@@ -29,7 +29,7 @@ class StoppingClock:
         return machine_clock()
 
     def stop_at(self, nth: int) -> None:
-        """Stop the one who asks for the nth time from now."""
+        """Stop the nth call from now."""
         self.stopped.clear()
         self._go_on.clear()
         self._left = nth

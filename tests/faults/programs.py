@@ -156,7 +156,7 @@ async def juggle(app: App, record: str, seed: float) -> None:
 
 
 class Juggler:
-    """Somebody who does anything at any time, and records what came of it."""
+    """A caller that does anything at any time, and records what came of it."""
 
     def __init__(self, app: App, record: str, seed: float) -> None:
         self.jobs = app.jobs

@@ -13,7 +13,7 @@ from towpath import App, Limit
 
 
 class Watch:
-    """Who runs, by key; complains when there are too many."""
+    """The jobs that run, by key; complains when there are too many."""
 
     def __init__(self, most):
         self.most = most

@@ -132,7 +132,7 @@ def test_only_the_job_that_does_not_fit_is_refused_among_threads(make_app, tmp_p
     app._database._writer._connection.execute("pragma max_page_count = 120").fetchall()
     payloads = [1, 2, 3, HUGE, 4, 5, 6, 7]
     with ThreadPoolExecutor(10) as threads:
-        # Somebody else's transaction keeps them waiting until all have gathered.
+        # Another program's transaction keeps them waiting until all have gathered.
         with contextlib.closing(sqlite3.connect(tmp_path / "test.db")) as other:
             other.execute("begin immediate")
             leading = threads.submit(app.jobs.enqueue, "mail", "leading")

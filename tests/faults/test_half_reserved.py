@@ -1,4 +1,4 @@
-"""Reservations that fail half way: no job stays leased to somebody who was never told.
+"""Reservations that fail half way: no job stays leased to a caller that never heard of it.
 
 On PostgreSQL each statement of a reservation is a transaction of its own.
 """

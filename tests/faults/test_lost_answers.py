@@ -346,7 +346,7 @@ def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(ma
 
     def again():
         yield clock()
-        msg = "somebody came between"
+        msg = "another one came between"
         raise Conflict(msg)
 
     async def main():
@@ -365,7 +365,7 @@ def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(ma
 
 @pytest.mark.parametrize("lose", ["lose_answer", "lose_request"])
 def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, books, lose):
-    """They share a transaction, which is begun anew."""
+    """They share a transaction, which is begun again."""
 
     async def main():
         async with make_app(lanes=1) as app:

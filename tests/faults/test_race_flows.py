@@ -1,4 +1,4 @@
-"""One flow, enqueued twice at once: by somebody who did not wait for the first answer."""
+"""One flow, enqueued twice at once: by a caller that did not wait for the first answer."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def kind(request):
 
 @pytest.mark.parametrize("statement", ["clock", "let_go"])
 def test_a_job_that_began_in_time_keeps_its_key(make_app, threads, statement):
-    """It was seen in line, and too late; but somebody has reserved it before that came."""
+    """It was seen in line, and too late; but it was reserved before the clock was read."""
     app, other = make_app(), make_app()
     before = make_app(clock=lambda: machine_clock() - HOUR)
     first = before.jobs.enqueue("mail", 1, key="k", expires_after=1_800)

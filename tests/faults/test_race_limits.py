@@ -23,11 +23,11 @@ KEY = "printer"
 
 @contextlib.contextmanager
 def held(books, table, seq):
-    """Hold a row, as somebody does who has not committed yet."""
-    with psycopg.connect(books._url) as somebody:
+    """Hold a row, as a transaction that has not committed yet."""
+    with psycopg.connect(books._url) as other:
         text = sql.SQL("select from {} where seq = %s for update")
-        somebody.execute(text.format(sql.Identifier(books._schema, table)), [seq])
-        yield somebody
+        other.execute(text.format(sql.Identifier(books._schema, table)), [seq])
+        yield other
 
 
 def locked(books):
@@ -89,7 +89,7 @@ def test_when_the_next_may_start_is_not_forgotten_by_one_who_saw_nobody_wait(
 def test_a_limit_is_not_forgotten_by_one_who_saw_nobody_under_it(
     make_knowing, make_app, threads, books
 ):
-    """Who waits for its row must not find that it was forgotten for what has changed since."""
+    """A transaction that waits for its row must not find it forgotten for what was true before."""
     app, other = make_knowing("mail"), make_app()
     before = make_app(clock=lambda: machine_clock() - 3_600_000_000)
     one = Limit(KEY, concurrency=1)
@@ -170,11 +170,11 @@ def test_a_reservation_holds_no_limits_twice(make_knowing, threads, books, postg
     other.jobs.enqueue("mail", limit=slow, priority=0)
     time.sleep(0.15)  # the pace allows another, but the first still runs; and `late` is due
     before = len(postgres.log)
-    with held(books, "delayed", late.seq) as somebody:
+    with held(books, "delayed", late.seq) as holder:
         with Gate(app, threads).before("declare_limits", app.jobs.reserve, "post"):
             second = threads.submit(other.jobs.reserve, "mail", limit=2)
             wait_until(lambda: second.done() or locked(books))
-            somebody.rollback()
+            holder.rollback()
         second.result(10)
 
     assert "deadlock detected" not in postgres.log[before:]
@@ -202,8 +202,8 @@ def test_a_job_whose_place_could_not_be_given_on_is_not_completed(make_knowing, 
     first, second = app.jobs.reserve("mail", limit=2)
     impatient = make_app(busy_timeout=0.2)
 
-    with psycopg.connect(books._url) as somebody:
-        app.jobs.complete(first, connection=somebody)
+    with psycopg.connect(books._url) as other:
+        app.jobs.complete(first, connection=other)
         with pytest.raises(DatabaseBusy):
             impatient.jobs.complete(second)
         assert app.jobs.get(second.job.id).state == "reserved"

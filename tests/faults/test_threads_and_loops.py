@@ -257,7 +257,7 @@ def test_an_app_keeps_no_connections_of_event_loops_that_are_closed(make_app, pl
 
 @pytest.fixture
 def postgres_or_file_locked(kind, place):
-    """Have somebody else hold a lock that every enqueue has to wait for."""
+    """Have another program hold a lock that every enqueue has to wait for."""
     url, needed = place
 
     @contextlib.contextmanager

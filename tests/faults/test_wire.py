@@ -151,14 +151,14 @@ def test_what_fails_again_and_again_prepares_nothing_anew(postgres, postgres_sch
 
 @pytest.fixture
 def other(place):
-    """Somebody else in our tables."""
+    """Another client of our tables."""
     url, needed = place
     with psycopg.connect(url, options=f"-c search_path={needed['schema']}") as connection:
         yield connection
 
 
 def test_a_later_statement_that_fails_is_its_own_alone(make_app, other):
-    """It waits in vain for a limit's row; who shared its transaction is done all the same."""
+    """It waits for a limit's row until its time limit; the call beside it is done all the same."""
 
     async def main():
         async with make_app(lanes=1, busy_timeout=0.3) as app:

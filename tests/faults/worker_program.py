@@ -23,7 +23,7 @@ app = App(URL, schema=SCHEMA, beat_every=0.2, dead_after=float(DEAD_AFTER))
 
 @app.task(max_crashes=2)
 async def kill_me() -> None:
-    """Take the worker down, before anybody knows that it has begun."""
+    """Take the worker down, before anything shows that it has begun."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -144,5 +144,5 @@ def write(file: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    print("working", flush=True)  # noqa: T201 - somebody waits for it
+    print("working", flush=True)  # noqa: T201 - the test waits for it
     Worker(app, concurrency=4, grace=10).run()

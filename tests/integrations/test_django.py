@@ -233,7 +233,7 @@ def _spoiling():
 
 @pytest.fixture
 def waiting(make_app):
-    """Somebody who waits for mail in another app, whose safety net is out of reach."""
+    """A caller that waits for mail in another app, whose safety net is out of reach."""
     app = make_app(poll_interval=600)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(app.jobs.reserve, "mail", timeout=30)

@@ -1,4 +1,4 @@
-"""The tasks of somebody who uses Django; they are at a module's top, as Django wants them."""
+"""The tasks of a user of Django; they are at a module's top, as Django wants them."""
 
 try:
     from django.tasks import task

@@ -24,7 +24,7 @@ USERS_APP = """
 
 @pytest.fixture
 def user(pytester, monkeypatch):
-    """Somebody with an app in shop.py, whose pytest has our plugin."""
+    """A project with an app in shop.py, whose pytest has our plugin."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{pytester.path}")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # ours are many, and slow to load
     pytester.makepyfile(shop=USERS_APP)

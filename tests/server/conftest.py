@@ -104,7 +104,7 @@ def quick_web(clock, loop, quick_passwords) -> Iterator[Web]:
 
 @pytest.fixture
 def live_web(make_app, loop, quick_passwords) -> Iterator[Web]:
-    """The API on real time, for who waits."""
+    """The API on real time, for callers that wait."""
     web = Web(make_app(), loop)
     yield web
     web.close()

@@ -27,7 +27,7 @@ WHO, NOT_YOU, BAD = (401, "login_required"), (403, "forbidden"), (401, "invalid_
 
 
 def may(web, token, topic="mail"):
-    """Whether somebody may enqueue and look, by the statuses of both."""
+    """Whether a caller may enqueue and look, by the statuses of both."""
     return (
         web.post(JOB, {"topic": topic}, as_=token).status_code,
         web.get(f"/api/jobs?topic={topic}", as_=token).status_code,

@@ -10,7 +10,7 @@ SCOPES = ("enqueue", "manage", "work", "metrics", "publish", "subscribe", "webho
 SECRET = "a-shared-secret-of-more-than-32-bytes"
 JOB = "/api/jobs/enqueue"
 
-# Who may, while no rule lets anybody in: by hand, for every route there is.
+# What each route asks for while no rule lets callers in: by hand, for every route there is.
 NEEDS = {
     "POST /api/jobs/enqueue": "enqueue",
     "POST /api/jobs/enqueue-many": "enqueue",

@@ -137,7 +137,7 @@ def test_a_flood_of_headers_in_one_piece_is_refused(server):
 
 
 def answer_or_reset(wire):
-    """Who goes on writing may lose the answer."""
+    """A client that goes on writing may lose the answer."""
     try:
         return wire.answer()[0]
     except (ConnectionError, EOFError):

@@ -38,7 +38,7 @@ def asked(web, *requests):
 
 def test_it_is_mounted_under_a_path(app, key):
     async def home(request):
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("it was not asked for")
 
     web = Starlette(routes=[Mount("/queue", Api(app)), Route("/api/jobs", home)])
     made, listed, nothing = asked(

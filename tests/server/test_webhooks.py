@@ -48,7 +48,7 @@ def hooks(web, loop, ada_id):
 
 @pytest.fixture
 def callers(web, root, ada, bob):
-    """Who asks, by name."""
+    """The callers, by name."""
     web.app.access.set(webhook_rule=OWN, channels={"orders": {"subscribe_rule": "true"}})
 
     def key(*scopes, **bound):

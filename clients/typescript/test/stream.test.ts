@@ -27,7 +27,7 @@ const ended = (n: number, how = "completed") => ({
 
 const reset = { channel: "job:j", reason: "channel", oldest: START, head: START };
 
-/** Send frames to whoever subscribes. */
+/** Send frames to every subscriber. */
 const says = (...frames: object[]): Session => async (peer) => {
   await peer.begin();
   peer.send(...frames);

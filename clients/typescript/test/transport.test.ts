@@ -194,7 +194,7 @@ test("a call lets go of its caller's signal", async (t) => {
   assert.deepEqual(getEventListeners(signal, "abort"), []);
 });
 
-test("who is told to come back later than the time limit is told at once", async (t) => {
+test("a caller whose next try would come after the time limit is told at once", async (t) => {
   const { url, received } = await serve(
     t,
     refusal(429, "too_many_logins", { "Retry-After": "3600" }),

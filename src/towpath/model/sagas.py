@@ -81,7 +81,7 @@ class DeliveryAction(StrEnum):
 
 
 class Transition(NamedTuple):
-    """What an action makes of what, and who may do it beside the manager."""
+    """What an action makes of what, and the role that may do it, beside the manager."""
 
     sources: frozenset[str]  # empty: it makes a new row
     goals: frozenset[str]

@@ -31,7 +31,7 @@ suite("a server is restarted", { concurrency: true }, () => {
       assert.equal(await done, "closed");
       assert.deepEqual(seen, Array.from({ length: published }, (_, n) => n));
     }
-    // It was away indeed; one that asks anew each time may not have asked meanwhile.
+    // The server was away indeed; a reader that polls may not have asked meanwhile.
     assert.ok(readers.some(({ errors }) => errors.length > 0));
 
     async function publish(n: number): Promise<void> {

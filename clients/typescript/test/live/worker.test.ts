@@ -148,7 +148,7 @@ test("a lost lease stops the job, and its outcome changes nothing", async (t) =>
   const { id } = await towpath.jobs.enqueue(topic, 1, { ttr: 3 });
   const stopped = gate<unknown>();
   work(t, topic, async (_, { lease, signal }) => {
-    // Behind the worker's back, as somebody who rescued it.
+    // Behind the worker's back, as a rescue does.
     await lease.release({ delay: 3600 });
     await new Promise((resolve) => signal.addEventListener("abort", resolve));
     stopped.open(signal.reason);
