@@ -168,11 +168,11 @@ class Upkeep:
             return self._app.run(operation)
         except DatabaseUnavailable as error:
             self._unavailable = True
-            log.warning("upkeep could not %s: %s", operation.name, error)
+            log.warning("upkeep: %s failed: %s", operation.name, error)
         except TowpathError as error:
-            log.warning("upkeep could not %s: %s", operation.name, error)
+            log.warning("upkeep: %s failed: %s", operation.name, error)
         except Exception:  # one bad row must not end the thread
-            log.exception("upkeep could not %s", operation.name)
+            log.exception("upkeep: %s failed", operation.name)
         return None
 
     def _repeat(self, step: Callable[[], Any]) -> None:
