@@ -104,6 +104,19 @@ def test_the_annotations_of_steps_are_not_evaluated_for_each_operation(path):
     assert "def steps()" not in text or "from __future__ import annotations" in text
 
 
+def test_a_statement_is_used_in_its_own_module_alone():
+    """Other modules call a step of that one, which says what has to hold before."""
+    used = [
+        f"{path.relative_to(SOURCE).as_posix()}: {ast.unparse(node)}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr == "sql")
+        or (isinstance(node, ast.ImportFrom) and "sql" in {each.name for each in node.names})
+    ]
+
+    assert used == []
+
+
 def test_only_the_database_layer_talks_to_drivers():
     drivers = {"sqlite3", "psycopg", "asyncpg", "sqlalchemy"}
     talking = {

@@ -214,16 +214,21 @@ def move(channel: str, name: str, after: Cursor | None, owner: str | None) -> Op
     return Operation("move_consumer", steps, Mode.APPEND, locks=True)
 
 
+def held_if_there(channel: str) -> Steps[list[HeldPlace]]:
+    """Hold the row of a channel, if there is one."""
+    return (yield from sql.hold_channel(channel=channel))
+
+
 def held_channel(channel: str, *, makes: bool = True) -> Steps[HeldPlace]:
     """Hold the row of a channel, which is made if need be; the stream of a job makes itself."""
     for _ in range(TRIES):
-        found = yield from sql.hold_channel(channel=channel)
+        found = yield from held_if_there(channel)
         if found:
             return found[0]
         yield from events.hold([channel])  # one whose time is over loses its name
         if channel.startswith(JOB) or not makes:
             break
-        yield events.sql.open_channels([{"name": channel}])
+        yield from events.make_channels([channel])
     msg = f"there is no channel {channel!r}"
     raise NotFound(msg)
 

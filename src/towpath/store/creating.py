@@ -191,7 +191,7 @@ def _make(
         body.as_item(channel=row.id, seq=seq, at=row.now) for seq, body in enumerate(own, first)
     ]
     if items:
-        yield events.sql.append(items)
+        yield from events.insert(items)
     expires_at = new.expires_at if new.ttl is None else row.now + new.ttl
     if expires_at is not None:
         yield sql.set_lifetime(channel=row.id, ttl=new.ttl, expires_at=expires_at)

@@ -343,6 +343,16 @@ def _parts(items: Sequence[Item], most_bytes: int) -> Iterator[Sequence[Item]]:
         yield items[start:]
 
 
+def insert(items: Sequence[Item]) -> Steps[None]:
+    """Insert events that have their numbers, as the caller holds their channels."""
+    yield sql.append(items)
+
+
+def make_channels(names: Iterable[str]) -> Steps[None]:
+    """Make the channels that are missing."""
+    yield sql.open_channels([{"name": name} for name in names])
+
+
 def _waiting(appends: Sequence[Append], held: Mapping[str, HeldLog]) -> Steps[list[PostedRow]]:
     """Read what is posted: all of a channel to which something is added, of others a share."""
     added = {each.channel for each in appends if each.events or each.ended is not None}
@@ -362,9 +372,9 @@ def _held(appends: Sequence[Append]) -> Steps[dict[str, HeldLog]]:
     made = dict.fromkeys(each.channel for each in appends if each.create)
     held: dict[str, HeldLog] = {}
     for _ in range(TRIES):
-        wanted = [{"name": name} for name in made if name not in held]
+        wanted = [name for name in made if name not in held]
         if wanted:
-            yield sql.open_channels(wanted)
+            yield from make_channels(wanted)
         # All of them again: the rows have to be locked in one order.
         found = yield from hold(names)
         held = {name: HeldLog(row) for name, row in found.items()}

@@ -173,7 +173,7 @@ def said(says: Sequence[Say]) -> Steps[Changed[list[Answer[Said]]]]:
             notes += each.notes
     heard = [speech for speech in speeches.values() if speech.said and speech.items]
     if heard:
-        yield events.sql.append([item for speech in heard for item in speech.items])
+        yield from events.insert([item for speech in heard for item in speech.items])
         yield sql.raise_streams([speech.as_item() for speech in heard])
     unmarked = [{"seq": lease.seq} for lease in speaking.values() if not lease.streamed]
     if unmarked:

@@ -332,7 +332,7 @@ def delete(id: int) -> Operation[None]:
         if again and not (found and found[0].deleted_at is None):
             return Changed(None)
         channel = (yield from _found(id)).channel
-        held = yield from consumers.sql.hold_channel(channel=channel)
+        held = yield from consumers.held_if_there(channel)
         for place in held:
             yield from sql.hold_router(channel=place.channel, consumer=ROUTER)
         yield from _held(id)
