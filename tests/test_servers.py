@@ -1,3 +1,5 @@
+"""The servers that tests start: they answer, and none outlives its process."""
+
 import os
 import shutil
 import subprocess
