@@ -39,7 +39,7 @@ def test_of_pipelined_puts_as_many_are_stored_as_there_is_room_for(serve):
     assert client.put() > 5
 
 
-def test_who_watches_the_same_tubes_shares_a_look_and_who_asked_first_gets_it():
+def test_connections_that_watch_the_same_tubes_share_a_look_and_the_first_gets_the_job():
     async def ask():
         async with App("memory://") as app:
             door = BeanstalkdServer(app)
@@ -137,7 +137,7 @@ def test_deletes_are_done_in_the_order_in_which_they_are_asked_for(served):
     )
 
 
-def test_who_is_left_out_of_a_look_has_the_next_one():
+def test_a_connection_that_is_left_out_of_a_look_has_the_next_one():
     async def ask():
         async with App("memory://") as app:
             door = BeanstalkdServer(app)

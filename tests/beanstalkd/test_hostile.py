@@ -191,7 +191,7 @@ def test_one_who_says_much_at_once_does_not_keep_others_waiting(server, command)
     assert answers > times // 5_000  # between thousands of others, one of its own
 
 
-def test_who_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
+def test_a_client_that_does_not_read_reserves_no_more_than_can_wait_for_it(serve):
     served = serve(most_body=2**20, max_payload=2**20)
     producer, greedy = served.client(), served.client()
     for _ in range(30):

@@ -183,7 +183,7 @@ def test_10_numbers_as_they_may_be_written(client):
     client.ask("delete 3x", "BAD_FORMAT")
 
 
-def test_11_who_half_closes_while_it_waits_is_told_that_time_is_over(served, client):
+def test_11_a_client_that_half_closes_while_it_waits_is_told_that_time_is_over(served, client):
     client.say("reserve\r\n")
     eventually(lambda: served.door.tube("default").waiting == 1)
     client.socket.shutdown(1)

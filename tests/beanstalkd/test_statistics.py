@@ -23,7 +23,7 @@ def test_the_delay_of_a_job_that_was_released_is_not_that_of_its_put(client):
     assert client.told("stats-job 1")["delay"] == "0"
 
 
-def test_who_reserves_in_vain_by_number_is_no_worker(served):
+def test_a_connection_whose_reserve_by_number_found_nothing_is_no_worker(served):
     client, worker = served.client(), served.client()
     client.put()
     worker.ask("reserve", "RESERVED 1 1", "a")

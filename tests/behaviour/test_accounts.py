@@ -259,7 +259,7 @@ def test_of_many_that_set_up_at_once_one_succeeds(durable_place):
         app.close()
 
 
-def test_who_sets_up_waits_for_another_who_has_not_committed_yet(postgres, postgres_schema):
+def test_a_set_up_waits_for_another_that_has_not_committed_yet(postgres, postgres_schema):
     first = NewAccount(
         id=uuid7(), collection="_superusers", email="root@example.com", name="", fields="{}"
     )

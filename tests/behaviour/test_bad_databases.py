@@ -735,7 +735,7 @@ def test_a_closed_app_borrows_nothing(make_app, place):
         app.jobs.enqueue("mail", connection=connection)
 
 
-def test_whoever_waits_in_reserve_is_told_at_once_that_the_app_closes(make_app, colour):
+def test_a_caller_that_waits_in_reserve_is_told_at_once_that_the_app_closes(make_app, colour):
     app = make_app(poll_interval=60)
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(colour(app).jobs.reserve, "mail", timeout=30) for _ in range(3)]

@@ -363,7 +363,7 @@ def heard(app, job):
     )
 
 
-def test_who_holds_a_lease_says_what_a_task_can(app, colour, lease):
+def test_the_holder_of_a_lease_says_what_a_task_can(app, colour, lease):
     jobs = colour(app).jobs
 
     half = {"progress": 0.5, "message": "half"}

@@ -464,7 +464,7 @@ def test_a_job_shows_its_counters(app, clock):
     )
 
 
-def test_who_asks_at_the_same_time_is_answered_together_and_each_for_itself(make_app, loop):
+def test_callers_at_the_same_time_are_answered_together_and_each_for_itself(make_app, loop):
     app = make_app()
     made = [app.jobs.enqueue("mail", n) for n in range(20)]
 

@@ -341,7 +341,7 @@ def test_a_trace_does_not_change_the_error(plain, spans):
     assert spans()["process fail"].status.description == "Unspeakable"
 
 
-def test_whoever_does_not_use_traces_does_not_pay_for_them():
+def test_a_process_without_traces_does_not_pay_for_them():
     program = (
         "import sys; from towpath import App; app = App('memory://'); "
         "app.jobs.enqueue('mail', {}); app.close(); "

@@ -454,7 +454,7 @@ class Fires(list):
         return [at for at in self if since < at <= until]
 
 
-def test_whoever_competes_and_whatever_is_missed_the_policy_holds(make_app, clock):
+def test_with_competitors_and_missed_fires_the_policy_holds(make_app, clock):
     """MS-10: Random rules, outages and competitors, some of which fire long after they looked."""
     app = make_app(clock=clock)
 

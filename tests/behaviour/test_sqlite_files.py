@@ -291,7 +291,7 @@ def test_tables_are_made_in_a_file_that_has_none(live, path, tmp_path):
     assert payloads(path) == {"new"}
 
 
-def test_who_waits_for_a_job_hears_of_one_in_a_restored_backup(make_app, path, tmp_path):
+def test_a_caller_that_waits_for_a_job_hears_of_one_in_a_restored_backup(make_app, path, tmp_path):
     app, other = make_app(), make_app()
     other.migrate()
     app.backup(tmp_path / "backup.db")

@@ -336,7 +336,9 @@ def test_a_kick_beside_others_in_one_transaction_is_never_repeated(make_app, pro
     books.check()
 
 
-def test_who_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(make_app, proxy):
+def test_a_call_that_shared_a_lost_answer_does_not_run_alone_as_if_for_the_first_time(
+    make_app, proxy
+):
     """One of a batch fails when they are repeated: what was done is not known any more."""
     begun = []
 
@@ -385,7 +387,7 @@ def test_one_that_asks_again_and_is_lost_then_repeats_no_other(make_app, proxy, 
     books.check()
 
 
-def test_who_is_refused_is_refused_alone(make_app, proxy, books):
+def test_a_call_that_is_refused_is_refused_alone(make_app, proxy, books):
     """What it shared a transaction with is done, once."""
 
     async def main():

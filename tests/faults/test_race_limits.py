@@ -68,7 +68,7 @@ def test_what_the_newest_says_of_a_limit_holds_when_an_older_comes_after_it(
     assert (limit.concurrency, limit.running) == (1, 1)
 
 
-def test_when_the_next_may_start_is_not_forgotten_by_one_who_saw_nobody_wait(
+def test_when_the_next_may_start_is_kept_by_a_transaction_that_saw_no_job_wait(
     make_app, threads, books
 ):
     app, other = make_app(), make_app()
@@ -86,7 +86,7 @@ def test_when_the_next_may_start_is_not_forgotten_by_one_who_saw_nobody_wait(
     assert [each.job.id for each in later.jobs.reserve("mail")] == [second.id]
 
 
-def test_a_limit_is_not_forgotten_by_one_who_saw_nobody_under_it(
+def test_a_limit_that_is_used_again_meanwhile_is_not_forgotten(
     make_knowing, make_app, threads, books
 ):
     """A transaction that waits for its row must not find it forgotten for what was true before."""

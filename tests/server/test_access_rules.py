@@ -226,8 +226,10 @@ def test_a_page_of_large_hidden_jobs_ends_before_all_were_looked_at(quick_web):
 
 
 @pytest.mark.parametrize("path", ["/api/jobs/enqueue-many", "/api/jobs"])
-def test_who_is_judged_for_long_lets_others_have_their_turn(quick_web, loop, monkeypatch, path):
-    """EC: a rule may be dear; other requests wait for a moment of it only."""
+def test_a_caller_that_is_judged_for_long_lets_others_have_their_turn(
+    quick_web, loop, monkeypatch, path
+):
+    """EC: a rule may take long; other requests wait for a moment of it only."""
     monkeypatch.setattr(bodies, "TURN", 0)  # any time is long
     ada = token_of(quick_web.app, "users", "ada@example.org")
     quick_web.app.access.set(access_rule="@job.payload.a ?= @job.payload.b")
@@ -355,7 +357,7 @@ def test_a_job_waits_only_for_jobs_that_its_caller_may_see(web, ada, bob, path):
     assert len({text for _, text in again}) == 1
 
 
-def test_who_may_see_no_job_has_none_wait_for_another(web):
+def test_a_caller_that_may_see_no_job_has_none_wait_for_another(web):
     key = web.app.keys.create("k", scopes=["enqueue"])[1]
     job = web.app.jobs.enqueue("mail", 1)
 
@@ -473,7 +475,9 @@ def test_changes_hold_on_another_instance_within_moments(durable_place, loop, qu
         there.close()
 
 
-def test_who_may_only_enqueue_does_not_see_what_another_job_under_its_key_holds(web, ada, bob):
+def test_a_caller_that_may_only_enqueue_does_not_see_what_another_job_under_its_key_holds(
+    web, ada, bob
+):
     web.app.access.set(
         enqueue_rule="@request.auth.id != ''",
         manage_rule="@job.payload.userId = @request.auth.id",
@@ -577,7 +581,7 @@ def key_for(web: Web, *scopes: str, topics: tuple[str, ...] = ()) -> str:
     return web.app.keys.create("k", scopes=scopes, topics=topics)[1]
 
 
-def test_who_may_manage_but_not_enqueue_does_not_enqueue_by_a_schedule(web, root):
+def test_a_caller_that_may_manage_but_not_enqueue_does_not_enqueue_by_a_schedule(web, root):
     manager = key_for(web, "manage")
     rule = {"topic": "pay", "every": 3600, "payload": {"amount": 1}}
 

@@ -97,7 +97,7 @@ def test_a_connection_that_says_nothing_is_closed(impatient):
         assert silent_after_one.is_closed()
 
 
-def test_who_was_answered_early_cannot_hold_the_connection_by_its_body(impatient):
+def test_a_client_that_was_answered_early_cannot_hold_the_connection_by_its_body(impatient):
     with impatient.connect() as wire:
         wire.send(wire.head("POST", f"/api/jobs/{uuid4()}/requeue", content_length=10**9))
         assert wire.answer()[0] == 404
@@ -196,7 +196,7 @@ def test_others_are_answered_beside_a_thousand_idle_connections(server):
         assert server.ask("GET", "/readyz")[0] == 200
 
 
-def test_who_does_not_read_its_answer_is_cut_off_and_holds_up_nobody(impatient):
+def test_a_client_that_does_not_read_its_answer_is_cut_off_and_holds_up_no_other(impatient):
     name = topic()
     with App(impatient.database) as app:
         app.jobs.enqueue_many(name, ["x" * (MB - 2)] * 6)
@@ -210,7 +210,7 @@ def test_who_does_not_read_its_answer_is_cut_off_and_holds_up_nobody(impatient):
         eventually(lambda: not _held(impatient, slow), SECONDS)
 
 
-def test_who_reads_slowly_gets_it_all(server):
+def test_a_client_that_reads_slowly_gets_it_all(server):
     name = topic()
     with App(server.database) as app:
         app.jobs.enqueue_many(name, ["x" * (MB - 2)] * 6)
@@ -231,7 +231,7 @@ def _held(server, wires):
     ]
 
 
-def test_an_envelope_that_is_too_large_is_told_to_who_sends_it_all(server):
+def test_an_envelope_that_is_too_large_is_told_to_a_client_that_sends_it_all(server):
     """The answer is not lost in a reset, though it is decided by the head alone."""
     with server.connect() as wire:
         status, said = wire.ask("POST", JOB, b"x" * 20 * MB)
@@ -292,7 +292,7 @@ def test_connections_are_kept_until_the_client_closes_them(server):
         assert wire.is_closed()
 
 
-def test_who_expects_100_is_told_to_continue(server):
+def test_a_client_that_expects_100_is_told_to_continue(server):
     body = json.dumps({"topic": topic()}).encode()
     with server.connect() as wire:
         wire.send(wire.head("POST", JOB, content_length=len(body), expect="100-continue"))
@@ -301,7 +301,7 @@ def test_who_expects_100_is_told_to_continue(server):
         assert wire.answer()[0] == 201
 
 
-def test_who_expects_100_for_too_much_is_refused_before_it_is_sent(server):
+def test_a_client_that_expects_100_for_too_much_is_refused_before_it_is_sent(server):
     with server.connect() as wire:
         wire.send(wire.head("POST", JOB, content_length=10**10, expect="100-continue"))
 
@@ -379,7 +379,7 @@ def test_a_flood_behind_a_body_costs_no_memory(server, flood):
     assert server.resident - before < 20 * MB
 
 
-def test_who_offers_another_protocol_is_answered_in_this_one(server):
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(server):
     """As Java's client does with its first request, whatever that is."""
     offer = {
         "connection": "Upgrade, HTTP2-Settings",
@@ -407,7 +407,7 @@ def test_a_websocket_is_not_spoken_here(server):
 
 
 @pytest.mark.parametrize("vanish", [Wire.close, Wire.reset])
-def test_who_vanishes_from_a_pipeline_leaves_nothing_reserved(server, vanish):
+def test_a_client_that_vanishes_from_a_pipeline_leaves_nothing_reserved(server, vanish):
     name = topic()
     wire = server.connect()
     poll = wire.request("POST", "/api/jobs/reserve", {"topics": [name], "timeout": 60})
@@ -422,7 +422,7 @@ def test_who_vanishes_from_a_pipeline_leaves_nothing_reserved(server, vanish):
     assert [job.state for job in jobs(server, name)] == ["ready"]
 
 
-def test_who_vanishes_from_a_pipeline_is_no_news(server):
+def test_a_client_that_vanishes_from_a_pipeline_is_no_news(server):
     for _ in range(30):
         wire = server.connect()
         wire.send(wire.request("POST", JOB, {"topic": topic()}) * 3)
@@ -446,7 +446,7 @@ def test_a_connection_cut_in_the_middle_of_a_body_stores_nothing(server, vanish)
 
 
 @pytest.mark.parametrize("vanish", [Wire.close, Wire.reset])
-def test_who_lost_the_answer_repeats_by_its_key_and_stores_once(server, vanish):
+def test_a_client_that_lost_the_answer_repeats_by_its_key_and_stores_once(server, vanish):
     name = topic()
     wire = server.connect()
     wire.send(wire.request("POST", JOB, {"topic": name}, idempotency_key="order-7"))

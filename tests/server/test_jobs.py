@@ -546,7 +546,7 @@ def test_an_idempotency_key_is_for_one_job(web, root):
     assert refused(said) == (400, "invalid")
 
 
-def test_who_repeats_an_id_does_not_see_what_became_of_the_job(web, ada):
+def test_a_caller_that_repeats_an_id_does_not_see_what_became_of_the_job(web, ada):
     web.app.access.set(enqueue_rule=ANY_USER)
     job = web.app.jobs.enqueue("mail", 1)
     [lease] = web.app.jobs.reserve("mail")

@@ -432,7 +432,7 @@ def test_a_client_that_goes_away_between_two_portions_leaves_nothing_reserved(
     assert live_web.app.jobs.stats().pending == 1_000
 
 
-def test_only_who_may_work_works(web, ada):
+def test_only_a_caller_that_may_work_works(web, ada):
     id = web.app.jobs.enqueue("mail", {}).id
     other = web.app.keys.create("other", scopes=["enqueue", "manage"])[1]
     elsewhere = web.app.keys.create("elsewhere", scopes=["work"], topics=["reports"])[1]
