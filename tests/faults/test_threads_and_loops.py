@@ -171,13 +171,16 @@ def test_a_thread_that_is_interrupted_while_it_waits_does_not_hold_up_the_others
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
+    def interrupt_when_it_waits():
+        wait_until(lambda: app._database._lanes._inbox)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     with ThreadPoolExecutor(2) as threads:
         with postgres_or_file_locked():
             leading = threads.submit(app.jobs.enqueue, "mail")
             wait_until(lambda: not app._database._lanes._idle)
             before = signal.signal(signal.SIGUSR1, interrupt)
-            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
-            timer.start()
+            threads.submit(interrupt_when_it_waits)
             with pytest.raises(KeyboardInterrupt):
                 app.jobs.enqueue("mail")
             signal.signal(signal.SIGUSR1, before)

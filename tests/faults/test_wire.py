@@ -264,9 +264,10 @@ def waits_for_a_lock(other):
     return waits
 
 
-def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other):
+def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other, postgres):
     """A touch that is said again would count again, or come too soon after itself."""
     look = "select * from limits where key = %s for update"
+    before = len(postgres.log)
 
     async def main():
         async with make_app(lanes=1, min_touch_interval=0.5) as app:
@@ -279,7 +280,7 @@ def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other):
             other.execute(look, ["b"])
 
             def cross():
-                time.sleep(0.4)  # until the others wait for what this one holds
+                eventually(lambda: waits_for_a_lock(other))
                 try:
                     other.execute(look, ["a"])
                 finally:
@@ -296,6 +297,7 @@ def test_a_neighbours_deadlock_does_not_touch_twice(make_app, other):
 
     assert asyncio.run(main()) is None
     assert other.execute("select touches from lease").fetchall() == [(1,)]
+    assert "deadlock detected" in postgres.log[before:]
 
 
 # ---------------------------------------------------------------- interrupts
@@ -307,18 +309,22 @@ def test_what_a_thread_was_interrupted_in_does_not_happen_later(postgres, postgr
     def stop(number, frame):
         raise KeyboardInterrupt
 
+    def interrupt():
+        eventually(lambda: waiting_for_locks(postgres))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     with App(postgres.url(), schema=postgres_schema, busy_timeout=30) as app:
         app.jobs.enqueue("other")
         before = signal.signal(signal.SIGUSR1, stop)
-        with psycopg.connect(postgres.url()) as other:
+        with psycopg.connect(postgres.url()) as other, ThreadPoolExecutor(1) as threads:
             app.jobs.enqueue("mail", 1, key="one", connection=other)
-            threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+            threads.submit(interrupt)
             try:
                 with pytest.raises(KeyboardInterrupt):
                     app.jobs.enqueue("mail", 2, key="one")
             finally:
                 signal.signal(signal.SIGUSR1, before)
-            eventually(lambda: not waiting_for_locks(other))
+            eventually(lambda: not waiting_for_locks(postgres))
             other.rollback()
         assert app.jobs.list(topic="mail") == []
 
@@ -326,7 +332,7 @@ def test_what_a_thread_was_interrupted_in_does_not_happen_later(postgres, postgr
 def test_what_a_loop_ended_in_does_not_happen_later(postgres, postgres_schema):
     async def main(app):
         enqueuing = asyncio.create_task(app.jobs.aenqueue("mail", 2, key="one"))
-        await asyncio.sleep(0.7)
+        await until(lambda: waiting_for_locks(postgres))
         assert not enqueuing.done()
 
     with App(postgres.url(), schema=postgres_schema, busy_timeout=30) as app:
@@ -334,14 +340,15 @@ def test_what_a_loop_ended_in_does_not_happen_later(postgres, postgres_schema):
         with psycopg.connect(postgres.url()) as other:
             app.jobs.enqueue("mail", 1, key="one", connection=other)
             asyncio.run(main(app))  # it ends, and cancels all that is under way
-            eventually(lambda: not waiting_for_locks(other))
+            eventually(lambda: not waiting_for_locks(postgres))
             other.rollback()
         assert app.jobs.list(topic="mail") == []
 
 
-def waiting_for_locks(connection) -> int:
+def waiting_for_locks(postgres) -> int:
     text = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-    [[count]] = connection.execute(text).fetchall()
+    with psycopg.connect(postgres.url()) as connection:
+        [[count]] = connection.execute(text).fetchall()
     return count
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from uuid import uuid4
 
 import psutil
@@ -444,7 +443,7 @@ def test_a_deleted_stream_is_reset_for_those_who_listen(listen, live_web):
 def test_a_server_that_stops_ends_what_waits(listen, live_web, query):
     listener = listen(query=query)
     listener.read()
-    time.sleep(0.1)
+    eventually(lambda: any(hub._watched for hub in live_web.app.events._hubs._hubs.values()))
     live_web._loop.call_soon_threadsafe(live_web.api.shared.closing.set)
 
     assert listener.ended()
@@ -454,7 +453,7 @@ def test_a_server_that_stops_ends_what_waits(listen, live_web, query):
 def test_a_long_poll_of_a_stream_that_is_deleted_says_so(listen, live_web):
     listener = listen(query=b"offset=-1&live=long-poll")
     listener.read()
-    time.sleep(0.1)
+    eventually(lambda: any(hub._watched for hub in live_web.app.events._hubs._hubs.values()))
     live_web.app.events.delete("chat")
 
     assert listener.ended()
