@@ -42,6 +42,12 @@ insert into towpath.ready (seq, topic, priority, limit_key)
 select seq, topic, priority, limit_key from towpath.job returning 1"""
 
 
+@pytest.fixture(scope="session")
+def postgres(own_postgres):
+    """A server on which a test may make roles and publish all tables."""
+    return own_postgres
+
+
 def asked(app, texts, **params):
     """Run one statement past the verbs."""
 

@@ -11,6 +11,12 @@ from towpath import App
 from towpath.errors import DatabaseBusy, DatabaseReadOnly
 
 
+@pytest.fixture(scope="session")
+def postgres(own_postgres):
+    """A server that a proxy may stand before."""
+    return own_postgres
+
+
 class Counted(App):
     """An app that counts its probes."""
 

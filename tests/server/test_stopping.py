@@ -16,6 +16,12 @@ from tests.servers import PostgresServer
 JOB = "/api/jobs/enqueue"
 
 
+@pytest.fixture(scope="session")
+def postgres(own_postgres):
+    """A server that a proxy may stand before."""
+    return own_postgres
+
+
 @pytest.fixture
 def start(tmp_path):
     """Start servers on one SQLite file; those that still run in the end are stopped."""
