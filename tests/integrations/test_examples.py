@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import eventually
+from tests.integrations.conftest import as_django_says
 from tests.integrations.test_starlette import uvicorn
 from tests.webhooks.receivers import EVENT, SECRET, attempt, sender
 from towpath import App
@@ -95,17 +96,8 @@ def shop(tmp_path):
 def test_the_tests_of_the_shop_of_django(shop, kind, request):
     """The test database is dropped at the end, which needs it to have no connection."""
     if kind == "postgres":
-        server = request.getfixturevalue("postgres")
-        databases = {
-            "default": {
-                "ENGINE": "django.db.backends.postgresql",
-                "NAME": "postgres",
-                "USER": "postgres",
-                "HOST": "127.0.0.1",
-                "PORT": server.port,
-                "TEST": {"NAME": f"test_{uuid4().hex}"},
-            }
-        }
+        url = request.getfixturevalue("postgres").url()
+        databases = {"default": {**as_django_says(url), "TEST": {"NAME": f"test_{uuid4().hex}"}}}
         with (shop / "shop" / "settings.py").open("a") as settings:
             settings.write(f"DATABASES = {databases!r}\n")
 
