@@ -54,6 +54,23 @@ def test_adjacent_text_is_joined(worked):
     assert page.ended == "completed"
 
 
+@pytest.mark.one_database
+def test_joined_text_is_no_larger_than_a_payload_may_be(make_app):
+    """Else no word and no outcome of the worker could be written any more."""
+    app = make_app(max_payload=100)
+
+    @app.task()
+    async def write(ctx: Context) -> None:
+        for n in range(10):
+            ctx.stream(str(n) * 40)
+
+    with working(app):
+        job = write.enqueue()
+        job.result(20)
+
+    assert "".join(read_all(app, job)) == "".join(str(n) * 40 for n in range(10))
+
+
 def test_a_word_is_read_while_the_job_runs(worked, steps):
     @worked.task()
     def write(ctx: Context) -> None:

@@ -37,6 +37,7 @@ class Speech:
         self._is_held = False  # a transaction that ends the job writes the words itself
         self._lease = lease
         self._max_payload = max_payload
+        self._most_joined = min(JOINED, max_payload)
         self._on_news = on_news
         self._changed = Condition()
         self._words: deque[EventBody] = deque()
@@ -89,7 +90,7 @@ class Speech:
     def _add_text(self, text: str, size: int) -> None:
         with self._changed:
             self._check()
-            if self._joined + size > JOINED:
+            if self._joined + size > self._most_joined:
                 self._join()
             is_first = self._put(size)
             self._text.append(text)
