@@ -134,10 +134,16 @@ class Position {
 
   /** Refuse a batch that does not join what was handled before. */
   check(from: string): void {
-    if (this.cursor === undefined || this.cursor === START || from <= this.cursor) return;
+    if (this.cursor === undefined || this.cursor === START) return;
+    if (numberOf(from) <= numberOf(this.cursor)) return;
     const message = `events of channel ${this.channel} are missing: ${this.cursor} to ${from}`;
     throw new TowpathError(message, { code: "missing_events" });
   }
+}
+
+/** What a fork and its source have in common: the number of the event, without that of the channel. */
+function numberOf(cursor: string): string {
+  return cursor.slice(cursor.indexOf("_") + 1);
 }
 
 class Run implements Sink {

@@ -99,6 +99,20 @@ for (const [line, client] of Object.entries(clients)) {
     assert.deepEqual(await all(client, channel, { types: [] }), []);
   });
 
+  test(`by ${line}, a cursor of its source goes on in a fork`, async () => {
+    const [source, fork] = [newChannel(), newChannel()];
+    const [first, second] = await towpath.events.publishMany(source, [{ payload: 1 }, { payload: 2 }]);
+    const headers = { Authorization: `Bearer ${towpath.token}`, "Stream-Forked-From": `/v1/stream/${source}` };
+    const made = await fetch(`${url}/v1/stream/${fork}`, { method: "PUT", headers });
+    assert.equal(made.status, 201);
+    await towpath.events.publish(fork, 3);
+    await towpath.events.close(fork);
+
+    assert.deepEqual(await all(client, fork, { from: first!.cursor }), [2, 3]);
+    assert.deepEqual(await all(client, fork, { from: second!.cursor }), [3]);
+    assert.deepEqual(await all(client, fork, { from: first!.cursor, types: ["none"] }), []);
+  });
+
   test(`by ${line}, events are handled as they are published`, async () => {
     const channel = newChannel();
     const came = gate<unknown>();
