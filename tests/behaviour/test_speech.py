@@ -289,6 +289,33 @@ def test_a_thread_waits_for_room_and_nothing_is_dropped(worked, full):
 
 
 @pytest.mark.one_database
+def test_one_statement_takes_so_many_bytes_of_all_runs(make_app):
+    """After an outage every run has up to a MiB to say; all of it at once could be a GiB."""
+    app = make_app(batch_bytes=5_000)
+    leases = app.jobs.reserve("talk", limit=len(app.jobs.enqueue_many("talk", range(8))))
+    written = []
+
+    async def write():
+        out = outbox.Outbox(app)
+        speeches = {speech.Speech(lease, 2**20, out.hear) for lease in leases}
+        for each in speeches:
+            each.hear(body('"' + "x" * 2_000 + '"'))
+        arun = app.arun
+
+        def counted(operation):
+            written.append(operation.batch.size)
+            return arun(operation)
+
+        app.arun = counted
+        await out._write_words(speeches)
+
+    asyncio.run(write())
+
+    assert written == [4_004] * 4
+    assert [len(read_all(app, lease.job)) for lease in leases] == [1] * 8
+
+
+@pytest.mark.one_database
 def test_a_coroutine_waits_for_room(worked, full):
     async def speak():
         waiting = asyncio.create_task(full.room())

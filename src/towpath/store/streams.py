@@ -43,6 +43,11 @@ class Say(Struct, frozen=True, kw_only=True):
     words: Sequence[EventBody] = ()
     notes: Sequence[Note] = ()  # stored with them
 
+    @property
+    def size(self) -> int:
+        """Bytes of its words."""
+        return sum(word.size for word in self.words)
+
 
 class SpeakingLease(NamedTuple):
     """A lease that its run speaks under."""
@@ -101,7 +106,8 @@ class sql(Statements):
 
 def say(says: Sequence[Say]) -> Operation[list[Answer[Said]]]:
     """Add words to the streams of jobs; those of a lease that has ended are refused."""
-    return Operation("say", lambda: said(says), Mode.APPEND, batch=Batch(says, say))
+    batch = Batch(says, say, sum(each.size for each in says))
+    return Operation("say", lambda: said(says), Mode.APPEND, batch=batch)
 
 
 def say_last(last: Say) -> Operation[list[Answer[Said]]]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
 from towpath.app.app import App
@@ -14,6 +14,7 @@ from towpath.operation import Answer
 from towpath.store import job_output as store
 from towpath.store import leases, streams
 from towpath.store.leases import Completion, Outcome, Settled
+from towpath.store.streams import Say
 
 log: Final = logging.getLogger("towpath")
 
@@ -112,7 +113,8 @@ class Outbox:
     async def _write_words(self, speeches: set[Speech]) -> None:
         """Write the words of running jobs, all that each has said by now."""
         left = {speech: len(speech) for speech in speeches}
-        while says := [(speech, say) for speech in left if (say := speech.next())]:
+        most = self._app.settings.batch_bytes
+        while says := _some_says(left, most):
             answers = await self._app.arun(streams.say([say for _, say in says]))
             for (speech, say), answer in zip(says, answers, strict=True):
                 left[speech] -= len(say.words)
@@ -148,6 +150,21 @@ class Outbox:
             work.append(self._app.arun(leases.settle(outcomes)))
         for answers in await asyncio.gather(*work):
             _report(answers)
+
+
+def _some_says(speeches: Iterable[Speech], most: int) -> list[tuple[Speech, Say]]:
+    """Return the next words of runs, as many as one statement takes."""
+    says: list[tuple[Speech, Say]] = []
+    size = 0
+    for speech in speeches:
+        say = speech.next()
+        if say is None:
+            continue
+        size += say.size
+        if says and size > most:
+            break
+        says.append((speech, say))
+    return says
 
 
 def _report(answers: list[Answer[Settled]]) -> None:
