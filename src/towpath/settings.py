@@ -89,7 +89,7 @@ class Settings:
 
     # events; a limit of 0 is none
     event_max_age: float = 7 * 86_400.0  # how long a channel keeps an event
-    event_max_bytes: int = 2**30  # bytes of payloads that a channel keeps
+    event_max_bytes: int = 2**30  # bytes of payloads and headers that a channel keeps
     event_max_count: int = 1_000_000  # events that a channel keeps
     consumer_ttl: float = 7 * 86_400.0  # how long a silent consumer may hold events back
     max_channels: int = 0  # channels that may exist; `system` and the streams of jobs do not count

@@ -109,6 +109,16 @@ def test_a_page_ends_at_a_number_of_bytes(app):
     assert len(app.events.read("big", page.cursor).events) == 1
 
 
+def test_headers_count_among_the_bytes_of_a_page_and_of_a_channel(app):
+    """Else pages of events without payloads could be a hundred times as large as others."""
+    app.events.publish_many("big", [NewEvent(b"", headers={"a": "x" * 7_991})] * 140)
+
+    [big] = app.events.list()
+
+    assert big.size == 140 * 8_000 - 140
+    assert len(app.events.read("big").events) == 132
+
+
 def test_a_channel_that_nobody_published_to_is_empty(app):
     page = app.events.read("later")
 

@@ -294,16 +294,17 @@ def test_a_subscriber_that_upkeep_overtakes_gets_all_or_is_told(
 
 
 @pytest.mark.one_database
-def test_the_hub_keeps_few_events_though_each_is_empty(make_app, loop):
-    """EV-3: an event of no bytes takes memory, too."""
+@pytest.mark.parametrize(("headers", "most"), [({}, 300), ({"a": "x" * 7_000}, 40)])
+def test_the_hub_keeps_few_events_though_each_is_empty(make_app, loop, headers, most):
+    """EV-3: an event of no bytes takes memory, too, and so do headers."""
     app = make_app()
     follow = Following(InLoop(app, loop), "chat")
     for n in range(6):
-        app.events.publish_many("chat", [NewEvent(b"")] * 100)
+        app.events.publish_many("chat", [NewEvent(b"", headers=headers)] * 100)
         follow.payloads(100 * (n + 1))
     [watched] = app.events._hubs._hubs[loop]._watched.values()
 
-    assert sum(len(each.page.events) for each in watched._pages.values()) <= 300
+    assert sum(len(each.page.events) for each in watched._pages.values()) <= most
 
 
 def test_the_hub_reads_for_all_subscribers_at_once(make_app, loop, monkeypatch):

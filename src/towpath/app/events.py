@@ -678,12 +678,13 @@ def _body(event: Any, most: int) -> EventBody:
         msg = f"expected a NewEvent, not {event!r}"
         raise Invalid(msg)
     body, encoding = encode(event.payload, most)
+    headers = encoded(headers_of(event.headers))
     return EventBody(
         id=uuid7(),
         body=body,
         encoding=encoding,
-        size=len(body.encode()),
+        size=len(body.encode()) + len((headers or "").encode()),
         type=event_type(event.type),
         key=key_of(event.key),
-        headers=encoded(headers_of(event.headers)),
+        headers=headers,
     )

@@ -167,7 +167,7 @@ class Watched:
 
 
 def _size(page: EventPage) -> int:
-    return sum(len(event.body) + PER_EVENT for event in page.events)
+    return sum(len(event.body) + len(str(event.headers)) + PER_EVENT for event in page.events)
 
 
 class Hub:

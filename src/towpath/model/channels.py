@@ -24,7 +24,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     oldest: str  # a reader with an older cursor than this one is reset
     head: str  # the cursor of the newest event
     events: int  # that are kept
-    size: int  # bytes of all payloads that are kept
+    size: int  # bytes of all payloads and headers that are kept
     created_at: datetime  # when its first event was published
     ended: str | None  # how it was closed; None while it is open
 

@@ -21,7 +21,7 @@ class EventBody(Struct, frozen=True, kw_only=True):
     id: UUID
     body: str
     encoding: str
-    size: int
+    size: int  # bytes of its body and headers
     type: str | None = None
     key: str | None = None
     headers: str | None = None

@@ -3,7 +3,8 @@
 A channel lets go of its oldest event while any of this holds:
 
 - the event is older than `max_age`;
-- the channel has more than `max_count` events, or more than `max_bytes` bytes of payloads;
+- the channel has more than `max_count` events, or more than `max_bytes` bytes of their payloads
+  and headers;
 - the channel has `drop_acked`, and every active consumer, of at least one, has acked the event. A
   consumer is active until it is silent for `consumer_ttl`; the router of webhooks always is.
 
