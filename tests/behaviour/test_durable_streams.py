@@ -616,6 +616,9 @@ def test_a_subscription_of_a_fork_begins_among_the_events_of_its_source(streams,
     assert [e.payload for e in events.subscribe("b", last=3)] == [2, 3, 4]
     since = events.read("a").events[2].at
     assert [e.payload for e in events.subscribe("b", since=since)] == [2, 3, 4]
+    second = events.read("a").events[1].cursor
+    assert [e.payload for e in events.subscribe("b", second, consumer="c")] == [2, 3, 4]
+    assert events.move_consumer("b", "c", second) == events.read("b").events[1].cursor
 
 
 def test_a_fork_cannot_begin_where_its_source_has_no_event(streams):

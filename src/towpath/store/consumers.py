@@ -28,9 +28,10 @@ from towpath.model.channels import JOB
 from towpath.model.consumers import Attachment, Consumer, Owner
 from towpath.model.cursor import START, Cursor
 from towpath.model.instants import as_datetime
-from towpath.operation import Answer, Batch, Mode, Operation, Rerun, Steps
+from towpath.operation import Answer, Batch, Mode, Operation, Rerun, Steps, answered
 from towpath.statement import Statements, no_rows, rows
 from towpath.store import events, reading
+from towpath.store.reading import ReadFrom
 
 TRIES: Final = 5  # to hold a channel that others delete
 
@@ -153,7 +154,7 @@ def attach(
             yield sql.move_consumer(channel=held.channel, name=name, acked=place.acked)
         else:
             yield from _check_room(channel, held, most)
-            place = PlaceRow(_begin(channel, after, held), 0, by)
+            place = PlaceRow((yield from _begin(channel, after, held)), 0, by)
             yield sql.begin_consumer(
                 channel=held.channel, name=name, acked=place.acked, owner=place.owner
             )
@@ -207,7 +208,7 @@ def move(channel: str, name: str, after: Cursor | None, owner: str | None) -> Op
         if not found:
             raise _unknown(channel, name)
         _check_owner(channel, name, owner, found[0].owner)
-        acked = _begin(channel, after, held)
+        acked = yield from _begin(channel, after, held)
         yield sql.move_consumer(channel=held.channel, name=name, acked=acked)
         return str(held.oldest._replace(seq=acked))
 
@@ -233,13 +234,13 @@ def held_channel(channel: str, *, makes: bool = True) -> Steps[HeldPlace]:
     raise NotFound(msg)
 
 
-def _begin(channel: str, after: Cursor | None, held: HeldPlace) -> int:
+def _begin(channel: str, after: Cursor | None, held: HeldPlace) -> Steps[int]:
     """Return the number behind which to begin; raise CursorReset if that cannot be."""
     if after is None or after == START:
         return held.low
-    if error := reading.refusal(channel, after, held.oldest, held.newest):
-        raise error
-    return after.seq
+    # As a reader would: a fork also goes on from a cursor of its source.
+    [found] = yield from reading.read([ReadFrom(channel, after, most=1)]).inside()
+    return Cursor.parse(answered(found.page).after).seq
 
 
 def ack(acks: Sequence[Ack]) -> Operation[list[Answer[str]]]:
