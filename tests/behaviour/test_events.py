@@ -16,6 +16,7 @@ from towpath.errors import (
 )
 from towpath.operation import Operation
 from towpath.statement import Statement
+from towpath.store import events
 
 
 def payloads(page):
@@ -241,6 +242,16 @@ def test_a_deleted_channel_begins_again_and_resets_its_readers(app):
     assert gone.value.reason == made_again.value.reason == "channel"
     assert made_again.value.head == new.cursor
     assert payloads(app.events.read("chat", made_again.value.oldest)) == [2]
+
+
+def test_a_channel_that_is_deleted_before_its_events_are_placed_is_not_made_again(app):
+    """A reader or a round of upkeep has seen that events wait, and then they are gone."""
+    app.events.publish("chat", 1)
+    app.events.delete("chat")
+
+    app.run(events.place(["chat"]))
+
+    assert app.events.list() == []
 
 
 def test_upkeep_deletes_the_events_of_deleted_channels(app):

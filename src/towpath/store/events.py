@@ -209,7 +209,7 @@ def append(appends: Sequence[Append]) -> Operation[list[Answer[Appended]]]:
 
 def place(names: Sequence[str]) -> Operation[list[Answer[Appended]]]:
     """Give numbers to what is posted for these channels, at most PLACED_AT_ONCE in all."""
-    return append([Append(channel=name) for name in names])
+    return append([Append(channel=name, create=False) for name in names])
 
 
 def _events(each: Append, stored: Sequence[NumberedEvent]) -> list[Event]:
