@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 
 from tests.conftest import eventually
 from tests.schemas import Schemas
-from tests.server.conftest import Web
+from tests.server.conftest import Web, token_of
 from tests.server.live import Served
 from tests.server.sockets import Client, Socket
 from towpath import App, NewEvent
@@ -132,6 +132,22 @@ def test_a_subscription_begins_where_the_client_wants(served, key, app):
     assert found(**{"from": {"last": 2}}) == [4, 5]
     assert found(**{"from": {"since": "2020-01-01T00:00:00Z"}}) == [0, 1, 2, 3, 4, 5]
     assert found(types=["t1"]) == [1, 3, 5]
+
+
+def test_a_cursor_of_its_source_is_told_as_one_of_the_fork(quick_web):
+    """So the first frame joins it, as each frame joins the one before."""
+    events, root = quick_web.app.events, token_of(quick_web.app, "_superusers", "root@example.org")
+    events.publish_many("a", [NewEvent(n) for n in range(3)])
+    forked = {"stream-forked-from": "/v1/stream/a"}
+    assert quick_web("PUT", "/v1/stream/b", as_=root, headers=forked).status_code == 201
+    socket = Socket(quick_web, root)
+    asked = {"channel": "b", "from": events.read("a").events[0].cursor}
+
+    told = socket.ask(subscribe=asked)["ok"]
+
+    batch = socket.until("events")
+    assert [batch["from"], len(batch["items"])] == [told["cursor"], 2]
+    socket.close()
 
 
 def test_events_of_other_types_are_no_hole(client, app):

@@ -84,9 +84,8 @@ class Reader:
         self._has_read = False
 
     def begin(self, cursor: str) -> None:
-        """Begin behind a cursor, if no place was chosen: a reader that knows it can be reset."""
-        if self.cursor is None:
-            self.cursor = self._told = cursor
+        """Begin behind the cursor that a read has told: a reader that knows it can be reset."""
+        self.cursor = self._told = cursor
 
     def taken(self, shared: SharedPage) -> SharedPage | None:
         """Move behind a page; return what of it is wanted, or None to go on reading."""
