@@ -190,9 +190,12 @@ class Words {
 
   join(text: string): void {
     this.#check(text.length);
-    if (this.#joined.length + text.length > JOINED) this.#close(false);
-    this.#joined += text;
-    this.#characters += text.length;
+    for (let at = 0; at < text.length; at += JOINED) {
+      const piece = text.slice(at, at + JOINED);
+      if (this.#joined.length + piece.length > JOINED) this.#close(false);
+      this.#joined += piece;
+      this.#characters += piece.length;
+    }
   }
 
   /** No more text comes: a half character at the end is not completed any more. */

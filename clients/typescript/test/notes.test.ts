@@ -328,6 +328,15 @@ test("adjacent text is joined, also where a piece ends within a character", asyn
   assert.ok(server.words.length <= 5, `${server.words.length}`);
 });
 
+test("text that is larger than an event may be is sent in pieces", async (t) => {
+  const text = "x" + "😀".repeat(600_000);
+  const { outcome, server } = await run(t, async (_, { stream }) => stream(text));
+
+  await outcome;
+  assert.equal(server.text, text);
+  assert.ok(server.words.every(({ payload }) => String(payload).length <= 8_193));
+});
+
 test("where very much waits, publish waits for room and then throws", async (t) => {
   let isFull = false;
   const piece = "x".repeat(2 ** 18);
