@@ -375,6 +375,7 @@ WRONG_FRAMES = [
     '{"subscribe": {"channel": "a", "from": "soon"}}',
     '{"subscribe": {"channel": "a", "from": {"last": 0}}}',
     '{"subscribe": {"channel": "a", "types": ["a b"]}}',
+    json.dumps({"subscribe": {"channel": "a", "types": ["t"] * 51}}),
     '{"hello": {"token": "x"}, "beat": 1}',
     '{"publish": {"channel": "system", "events": [{}]}}',
     '{"publish": {"channel": "a", "events": [{"payload": NaN}]}}', "[" * 10_000,

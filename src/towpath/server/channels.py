@@ -21,7 +21,7 @@ from towpath.server.inputs import (
     OwnChannel,
     Positive,
     Prefix,
-    TypePattern,
+    Types,
 )
 from towpath.server.live.feed import SSE, as_server_sent, goodbye
 from towpath.server.outputs import (
@@ -57,7 +57,7 @@ class ReadQuery(Input):
     after: OptionalPlace = ""  # a cursor, `start` (the default) or `now`
     last: Positive | None = None  # begin with the newest so many events
     since: Instant | None = None  # begin with the events since a time
-    types: Annotated[list[TypePattern], Meta(max_length=50)] | None = None  # such as order.*
+    types: Types | None = None  # such as order.*
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     wait: Annotated[float, Meta(ge=0, le=MOST_WAIT)] = 0.0  # seconds to wait if there is none
     pass_: str = field(default="", name="pass")  # instead of a token

@@ -9,7 +9,7 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model.event import EventPage
 from towpath.server.errors import Refusal, refusal
-from towpath.server.inputs import EventInput, PlaceText, StartAt
+from towpath.server.inputs import EventInput, PlaceText, StartAt, Types
 from towpath.server.outputs import event_shown
 
 MOST_PAUSE: Final = 2.0  # seconds
@@ -31,7 +31,7 @@ class Subscribe(FrameInput):
 
     channel: str
     start: PlaceText | StartAt = msgspec.field(default="start", name="from")
-    types: list[str] | None = None
+    types: Types | None = None
     consumer: str | None = None  # a durable one; `from` is for a new one
     generation: int | None = None  # of the attachment as which to go on
 
