@@ -1,6 +1,8 @@
 """Values and rules that need no database."""
 
+import itertools
 from datetime import timedelta
+from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from towpath import Backoff, Settings
 from towpath.errors import Invalid, InvalidPayload, InvalidUrl, PayloadTooLarge
 from towpath.model import payload
+from towpath.model.event import TypeFilter
 from towpath.model.instants import as_datetime, instant, microseconds
 
 
@@ -46,6 +49,19 @@ def test_an_instant_survives_its_journey(us):
 @given(st.integers(1, 10_000))
 def test_a_backoff_never_exceeds_its_most(failures):
     assert 0 < Backoff().seconds(failures) <= 86_400
+
+
+def test_a_star_of_a_type_stands_for_any_characters():
+    def words(letters, most):
+        return [
+            "".join(each) for n in range(most) for each in itertools.product(letters, repeat=n + 1)
+        ]
+
+    for pattern in words("ab*", 5):
+        wants = TypeFilter([pattern])
+        wrong = [type for type in words("ab", 5) if wants(type) != fnmatchcase(type, pattern)]
+        assert not wrong, pattern
+        assert wants(None) == fnmatchcase("", pattern)
 
 
 json_values = st.recursive(

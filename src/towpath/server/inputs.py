@@ -50,7 +50,7 @@ PlaceText = Annotated[str, _bounds(pattern="^(start|now|-1|[0-9]{16}_[0-9]{16})$
 OptionalPlace = Annotated[str, _bounds(pattern="^(start|now|-1|[0-9]{16}_[0-9]{16})?$")]
 EventType = Annotated[str, _bounds(pattern=r"^[^\x00-\x20\x7f*?\[\]]{1,200}$")]
 TypePattern = Annotated[str, _bounds(pattern=r"^[^\x00-\x20\x7f?\[\]]{1,200}$")]
-Types = Annotated[list[TypePattern], Meta(max_length=50)]  # to compile more would take seconds
+Types = Annotated[list[TypePattern], Meta(max_length=50)]  # each is compared with every event
 Key = Annotated[str, _bounds(minLength=1, maxLength=255, pattern="^[^\\x00]*$")]
 WorkerName = Key  # the same bounds
 TaskName = Annotated[str, _bounds(pattern="^[A-Za-z0-9_.-]{1,200}$")]
