@@ -210,6 +210,7 @@ def test_a_filter_that_makes_no_sense_is_refused(shop, app, clock):
     for filter, message in (
         ({"status": "Pending"}, "Completed, DeadLettered, Cancelled"),
         ({"status": 7}, "not that of an ended delivery"),
+        ({"status": ["Completed"]}, "not that of an ended delivery"),
         ({"types": []}, "at least one type"),
         ({"types": "order"}, "must be a list"),
         ({"since": "yesterday"}, "not a datetime"),

@@ -558,6 +558,9 @@ def test_what_is_not_there_is_named(app):
             app.webhooks.dead_letters.requeue(wrong)
     with pytest.raises(Invalid, match="known statuses"):
         app.webhooks.sagas.list(status="done")
+    for wrong in (10**30, "\0", "\ud800", "x" * 201):
+        with pytest.raises(Invalid, match="type must be text"):
+            app.webhooks.sagas.list(type=wrong)
     with pytest.raises(Invalid, match="UUID"):
         app.webhooks.sagas.of_event("x")
     with pytest.raises(Invalid, match="actor"):

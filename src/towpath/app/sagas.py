@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from towpath.app.checks import at_least_one
-from towpath.app.webhook_checks import number_of
+from towpath.app.webhook_checks import number_of, type_of
 from towpath.errors import Invalid
 from towpath.model.sagas import SagaStatus
 from towpath.model.subscriptions import Attempt, Saga
@@ -70,7 +70,7 @@ class Sagas:
                 None if before is None else _number(before),
                 None if subscription is None else number_of(subscription, "subscription"),
                 None if status is None else _status(status),
-                type,
+                type_of(type),
             )
         )
 
@@ -123,7 +123,7 @@ class Sagas:
                 None if before is None else _number(before),
                 None if subscription is None else number_of(subscription, "subscription"),
                 None if status is None else _status(status),
-                type,
+                type_of(type),
             )
         )
 

@@ -28,6 +28,7 @@ MOST_BURST: Final = 1_000
 MOST_TYPES: Final = 100
 MOST_FINAL: Final = 100
 MOST_OWNER: Final = 255
+MOST_TYPE: Final = 200
 MOST_DESCRIPTION: Final = 1_000
 MOST_OVERLAP: Final = 7 * DAY
 FAILURES: Final = range(300, 600)  # statuses of answers that are no success
@@ -148,7 +149,7 @@ def replay_of(subscription: int, given: ReplayFilter) -> Replay:
     """Check a filter; return the replay, which is not counted yet."""
     refuse_unknown(given.keys(), ReplayFilter.__optional_keys__)
     status = given.get("status", SagaStatus.DEAD_LETTERED)
-    if status not in ENDED:
+    if not isinstance(status, str) or status not in ENDED:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         known = ", ".join(each for each in SagaStatus if each in ENDED)
         msg = f"status {str(status)[:100]!r} is not that of an ended delivery: {known}"
         raise Invalid(msg)
@@ -180,6 +181,13 @@ def owner_of(owner: Any) -> str | None:
     if owner is None:
         return None
     return _text(owner, "owner", 1, MOST_OWNER)
+
+
+def type_of(type: Any) -> str | None:
+    """Return the type of an event to search for; raise Invalid if no database can compare it."""
+    if type is None:
+        return None
+    return _text(type, "type", 0, MOST_TYPE)
 
 
 def pace_of(rate: Any) -> int | None:
