@@ -4,9 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.behaviour.webhooks import DONE, FAILED, GONE, SECOND, Webhooks
+from tests.behaviour.webhooks import DONE, FAILED, GONE, SECOND, Webhooks, outcome_of
 from towpath.errors import Conflict, LeaseLost, NotFound
-from towpath.model.deliveries import AttemptOutcome
 from towpath.model.sagas import SagaStatus
 from towpath.operation import Operation
 from towpath.statement import Statement
@@ -192,7 +191,7 @@ def test_a_lease_that_a_worker_declines_counts_for_nothing(hooks, clock):
 def test_a_worker_claims_what_goes_to_prompt_receivers_apart(hooks, clock):
     answers = {
         "prompt": DONE,
-        "slow": AttemptOutcome.answered(204, duration=2 * SECOND),
+        "slow": outcome_of(204, duration=2 * SECOND),
         "failing": FAILED,
     }
     for channel, outcome in answers.items():
@@ -233,7 +232,7 @@ def test_a_release_leaves_a_retry_for_its_time_and_brings_back_the_others_in_ord
     """Checks 32 and 35: the receiver has asked for an hour."""
     id = hooks.create().id
     hooks.publish("asked")
-    hooks.deliver(AttemptOutcome.answered(503, retry_after=3_600 * SECOND))
+    hooks.deliver(outcome_of(503, retry_after=3_600 * SECOND))
     due = hooks.sagas()[0].next_attempt_at
     hooks.publish("overdue")
     hooks.deliver(FAILED)
@@ -426,7 +425,7 @@ def test_the_health_tells_how_long_the_last_attempts_took_and_how_one_failed(hoo
     for each in hooks.claim():
         took = max(0, int(each.payload) - 9)  # the last 20: 1 to 20 ms
         status = 503 if each.payload in {"12", "28"} else 204
-        hooks.report(each, AttemptOutcome.answered(status, duration=took * 1_000))
+        hooks.report(each, outcome_of(status, duration=took * 1_000))
     hooks.advance()
 
     health = hooks.health(id)

@@ -11,7 +11,6 @@ from towpath.model.deliveries import (
     HOUR,
     MINUTE,
     WAITS,
-    AttemptOutcome,
     Decision,
     EndedAttempt,
     RetrySchedule,
@@ -85,18 +84,10 @@ def test_all_other_failures_are_tried_again(code):
     [(None, 5, 6), (1, 5, 6), (600, 600, 600), (10 * 365 * 86_400, 86_400, 86_400), (-5, 5, 6)],
 )
 def test_the_receiver_may_ask_for_a_later_attempt_within_a_day(asked, least, most):
-    outcome = AttemptOutcome.answered(503, retry_after=asked and asked * SECOND)
-    attempt = ended(retry_after=outcome.retry_after)
+    attempt = ended(retry_after=asked and asked * SECOND)
 
     found = decided(attempt, RetrySchedule(), (), 0).next_attempt_at
     assert least * SECOND <= found <= most * SECOND
-
-
-def test_an_answer_is_kept_as_text_that_every_database_takes():
-    outcome = AttemptOutcome.answered(500, excerpt="a\0b\ud800" + "x" * 9_000)
-
-    assert outcome.excerpt.startswith("a\N{REPLACEMENT CHARACTER}b")
-    assert len(outcome.excerpt) == 8_192
 
 
 @pytest.mark.parametrize("waits", ["5s", [0], ["8d"], ["1s"] * 51, [-1], [True]])

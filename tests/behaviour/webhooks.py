@@ -24,9 +24,6 @@ from towpath.store.deliveries import Line, Report
 from towpath.store.subscriptions import NewSubscription
 
 SECOND = 10**6
-FAILED = AttemptOutcome.answered(503)
-DONE = AttemptOutcome.answered(204)
-GONE = AttemptOutcome.answered(410)
 _tokens = itertools.count(1)
 WRONG = (
     # A saga is dead exactly if it has a dead letter, which is one by an index.
@@ -55,6 +52,15 @@ select count(*) from towpath.sagas s left join towpath.webhook_events e on e.id 
 select count(*) from towpath.webhook_delivery_jobs j left join towpath.sagas s on s.id = j.saga_id
  where s.id is null""",
 )
+
+
+def outcome_of(status, **facts):
+    """Return the outcome of an attempt that got this answer."""
+    code = None if status < 300 else f"http_{status}"
+    return AttemptOutcome(response_status=status, error_code=code, **facts)
+
+
+FAILED, DONE, GONE = outcome_of(503), outcome_of(204), outcome_of(410)
 
 
 @cache

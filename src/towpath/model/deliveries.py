@@ -13,7 +13,6 @@ from msgspec import Struct
 from towpath.errors import Invalid
 from towpath.model.attempts import AttemptError
 from towpath.model.instants import Duration, microseconds
-from towpath.model.payload import clean_text
 from towpath.model.sagas import DeliveryStatus, SagaStatus
 
 SECOND: Final = 10**6
@@ -31,9 +30,6 @@ LONGEST_WAIT: Final = 7 * DAY
 LATEST_RETRY: Final = DAY  # that a receiver can ask for
 LEASE_SLACK: Final = 15 * SECOND  # by which a lease is longer than the attempt
 MOST_LOSSES: Final = 5  # leases of one attempt
-EXCERPT: Final = 8_192  # bytes of an answer that are kept
-LONGEST_CODE: Final = 100
-LONGEST_LOCATION: Final = 2_000
 
 LEASE_LOST: Final = "lease_lost"
 UNOPENED: Final = "unopened"  # no outcome: a worker could not open the secrets
@@ -44,13 +40,7 @@ FINAL: Final = frozenset(
 """Error codes after which no attempt follows."""
 
 GONE: Final = 410
-_SUCCESS: Final = range(200, 300)
 _waits: Final = msgspec.json.Decoder(tuple[int, ...])
-
-
-def http_code(status: int) -> str:
-    """Return the error code of an answer that is no success."""
-    return f"http_{status}"
 
 
 class AttemptOutcome(Struct, frozen=True, kw_only=True):
@@ -62,31 +52,6 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True):
     duration: int | None = None  # microseconds
     excerpt: str | None = None  # the beginning of the answer
     location: str | None = None  # where an answer pointed, which is not followed
-
-    @classmethod
-    def answered(
-        cls,
-        status: int,
-        *,
-        duration: int | None = None,
-        retry_after: int | None = None,
-        excerpt: str | None = None,
-        location: str | None = None,
-    ) -> "AttemptOutcome":
-        """Return the outcome of an attempt that got an answer."""
-        return cls(
-            response_status=status,
-            error_code=None if status in _SUCCESS else http_code(status),
-            retry_after=None if retry_after is None else max(0, min(retry_after, LATEST_RETRY)),
-            duration=duration,
-            excerpt=None if excerpt is None else clean_text(excerpt, EXCERPT),
-            location=None if location is None else clean_text(location, LONGEST_LOCATION),
-        )
-
-    @classmethod
-    def failed(cls, code: str, *, duration: int | None = None) -> "AttemptOutcome":
-        """Return the outcome of an attempt that got no answer."""
-        return cls(error_code=code[:LONGEST_CODE], duration=duration)
 
     @property
     def status(self) -> DeliveryStatus:
