@@ -178,6 +178,9 @@ def test_a_user_owns_what_it_makes(web, root, ada, ada_id, callers):
     assert refused(web.patch(path, {"owner": "bob"}, as_=ada)) == (403, "forbidden")
     assert refused(web.patch(path, {"owner": None}, as_=ada)) == (403, "forbidden")
     assert web.patch(path, {"owner": ada_id}, as_=ada).status_code == 200
+    web.app.access.set(webhook_rule="@request.auth.id != ''")  # which says nothing of owners
+    assert refused(web.patch(path, {"owner": "bob"}, as_=ada)) == (403, "forbidden")
+    web.app.access.set(webhook_rule=OWN)
     assert web.post("/api/webhooks", {**NEW, "owner": "x"}, as_=callers["key"]).status_code == 201
     assert web.patch(path, {"owner": "bob"}, as_=root).json()["owner"] == "bob"
     assert web.get(path, as_=ada).status_code == 404
