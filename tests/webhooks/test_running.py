@@ -201,6 +201,32 @@ async def test_what_a_claim_gets_during_the_stop_is_delivered(place, monkeypatch
         assert [job.status for job in attempts(app)] == ["Completed"]
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@in_loop
+async def test_a_round_that_does_not_end_keeps_no_stop_waiting(place, monkeypatch):
+    """As where the database answers no more: what was claimed is made again after its lease."""
+    monkeypatch.setattr("towpath.webhooks.running.LAST_ROUND", 0.1)
+    url, needed = place
+    claimed = asyncio.Event()
+    async with App(url, **needed) as app:
+        run = app.arun
+
+        async def never(operation):
+            answer = await run(operation)
+            if operation.name == "claim_deliveries" and answer:
+                claimed.set()
+                await asyncio.Event().wait()
+            return answer
+
+        monkeypatch.setattr(app, "arun", never)
+        subscribe(app, URL)
+        async with asyncio.timeout(60), running(app, Gated(), grace=0):
+            await app.events.apublish("orders", 1)
+            await claimed.wait()
+
+        assert [job.status for job in attempts(app)] == ["Leased"]
+
+
 @in_loop
 async def test_a_second_stop_abandons_what_is_under_way(place):
     url, needed = place
