@@ -1,8 +1,10 @@
 """WH-9: each part does its own work and nothing else: by roles on PostgreSQL, code on SQLite."""
 
 import ast
+import asyncio
 import contextlib
 import json
+from logging import WARNING
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,9 +14,13 @@ import pytest
 from tests.behaviour.webhooks import FAILED, Webhooks, selection
 from tests.cli.conftest import Towpath
 from tests.conftest import Clock, new_place
+from tests.faults.processes import until
+from tests.webhooks.subscribing import subscribe
+from tests.webhooks.test_running import URL, Gated, running, statuses
 from towpath import App, store
 from towpath.errors import DatabaseDenied, TowpathError
 from towpath.model.sagas import OPERATIONS, Role, SagaStatus, may_run
+from towpath.model.sealing import new_key
 from towpath.model.subscriptions import Replay
 from towpath.store import (
     advancing,
@@ -34,6 +40,7 @@ from towpath.store.event_rows import EventBody
 from towpath.store.events import Append
 from towpath.store.roles import ROLES, role_name
 
+PROCESSES = (Role.ROUTER, Role.ORCHESTRATOR, Role.WORKER, Role.CLEANER)
 MODULES = (
     "advancing", "dead_letters", "deliveries", "replaying", "roles", "routing", "sagas",
     "subscriptions", "webhook_facts", "webhook_upkeep",
@@ -221,9 +228,9 @@ class Parts:
 @pytest.fixture(params=["sqlite", "postgres"])
 def parts(request, tmp_path):
     url, needed = new_place(request.param, tmp_path, request)
-    clock = Clock()
+    clock, key = Clock(), new_key()
     with contextlib.ExitStack() as stack:
-        app = stack.enter_context(App(url, clock=clock, **needed))
+        app = stack.enter_context(App(url, clock=clock, webhook_key=key, **needed))
         app.migrate()
         app.clock = clock
         logins = {}
@@ -233,7 +240,7 @@ def parts(request, tmp_path):
             app.deliveries.make_roles()  # again, which changes nothing
             stack.callback(drop_roles, url, needed["schema"])
             for role in ROLES:
-                logins[role] = login(stack, postgres, clock, needed["schema"], role)
+                logins[role] = login(stack, postgres, role, clock=clock, webhook_key=key, **needed)
         yield Parts(app, logins)
 
 
@@ -243,11 +250,11 @@ def postgres(own_postgres):
     return own_postgres
 
 
-def login(stack, postgres, clock, schema, role):
-    name = role_name(schema, role)
+def login(stack, postgres, role, **options):
+    name = role_name(options["schema"], role)
     with psycopg.connect(postgres.url(), autocommit=True) as admin:
         admin.execute(f"create role {name}_login login in role {name}")
-    return stack.enter_context(App(postgres.url(user=f"{name}_login"), clock=clock, schema=schema))
+    return stack.enter_context(App(postgres.url(user=f"{name}_login"), **options))
 
 
 def drop_roles(url, schema):
@@ -306,6 +313,28 @@ def test_the_operator_requeues_by_the_verb_and_by_the_command(parts, tmp_path):
     assert f"saga {made.id + 1} is Held: subscription {paused} is paused or stopped" in said.stdout
     hooks.advance()
     assert hooks.statuses()[-2:] == ["Held", "Held"]
+
+
+@pytest.mark.parametrize("parts", ["postgres"], indirect=True)
+def test_the_parts_deliver_though_each_is_logged_in_as_its_role(parts, caplog):
+    """WH-9: what a process does beside its operations needs no other rights."""
+    subscribe(parts.app, URL, waits="[1000]")
+    poster = Gated()
+    poster.gate.set()
+    poster.receivers[URL].answers(503)
+
+    async def deliver():
+        async with contextlib.AsyncExitStack() as stack:
+            for role in PROCESSES:
+                app = parts.logins[role]
+                await stack.enter_async_context(running(app, poster, only=role.value))
+            await parts.app.events.apublish("orders", 1)
+            await until(lambda: [saga.attempts for saga in parts.app.webhooks.sagas.list()] == [1])
+            parts.app.clock.advance(1)
+            await until(lambda: statuses(parts.app) == ["Completed"])
+
+    asyncio.run(deliver())
+    assert [record.getMessage() for record in caplog.records if record.levelno >= WARNING] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
