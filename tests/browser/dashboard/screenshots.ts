@@ -1,11 +1,11 @@
-/** Writes a picture of each page, in both themes and widths: `./dev screenshots [PATH ...]`. */
+/** Writes a picture of each page, empty, usual and hostile, in both themes and widths: `./dev screenshots [PATH ...]`. */
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
 import type { Page } from "playwright-core";
 
-import { THEMES, WIDTHS, open, settled } from "./here.ts";
+import { type Look, THEMES, WIDTHS, open, settled } from "./here.ts";
 import { everyPage } from "./world.ts";
 
 /** The pages beside those of the world, by the names of their pictures. */
@@ -18,6 +18,15 @@ const PAGES: Record<string, string> = {
   "rows-chosen": "/jobs",
   login: "/login",
   setup: "/setup",
+};
+/** The pages of a server on which nothing has happened yet. */
+const EMPTY = {
+  ...Object.fromEntries(["jobs", "topics", "workers", "schedules", "flows", "channels", "webhooks", "activity"].map((page) => [`empty-${page}`, `/${page}`])),
+  "empty-overview": "/",
+  "empty-deliveries": "/webhooks/deliveries",
+  "empty-dead-letters": "/webhooks/dead-letters",
+  "empty-users": "/settings/users",
+  "empty-keys": "/settings/keys",
 };
 /** What is done on a page before its picture. */
 const FIRST: Record<string, (page: Page) => Promise<unknown>> = {
@@ -44,21 +53,26 @@ const folder = process.env["TOWPATH_SCREENSHOTS"] ?? "";
 const chosen = process.argv.slice(2);
 
 mkdirSync(folder, { recursive: true });
-Object.assign(PAGES, await everyPage());
+await pictures(EMPTY);
+await pictures({ ...PAGES, ...(await everyPage()) });
+process.exit(0);
 
-for (const [name, path] of Object.entries(PAGES)) {
-  if (chosen.length && !chosen.includes(name)) continue;
-  for (const theme of THEMES) {
-    for (const width of WIDTHS) {
-      const page = await open(path, { theme, width, isLoggedIn: !OPEN.has(name) });
-      await settled(page);
-      await FIRST[name]?.(page);
-      await page.waitForTimeout(300);
-      const height = Number(await page.evaluate("document.documentElement.scrollHeight"));
-      await page.setViewportSize({ width, height: Math.min(Math.max(height, 860), TALLEST) });
-      await page.screenshot({ path: join(folder, `${name}-${theme}-${width}.png`) });
-      await page.context().close();
-    }
+async function pictures(of: Record<string, string>): Promise<void> {
+  for (const [name, path] of Object.entries(of)) {
+    if (chosen.length && !chosen.includes(name)) continue;
+    const looks = THEMES.flatMap((theme) => WIDTHS.map((width) => ({ theme, width, isLoggedIn: !OPEN.has(name) })));
+    await Promise.all(looks.map((look) => picture(name, path, look)));
   }
 }
-process.exit(0);
+
+async function picture(name: string, path: string, look: Required<Look>): Promise<void> {
+  const { theme, width } = look;
+  const page = await open(path, look);
+  await settled(page);
+  await FIRST[name]?.(page);
+  await page.waitForTimeout(300);
+  const height = Number(await page.evaluate("document.documentElement.scrollHeight"));
+  await page.setViewportSize({ width, height: Math.min(Math.max(height, 860), TALLEST) });
+  await page.screenshot({ path: join(folder, `${name}-${theme}-${width}.png`) });
+  await page.context().close();
+}

@@ -54,7 +54,8 @@ export async function everyPage(): Promise<Record<string, string>> {
     ...(await webhookScenes()),
     ...(await settingScenes()),
   };
-  await towpath.schedules.pause("sweep"); // it has fired by now; a page that changes every second does not settle
+  while (!(await towpath.schedules.get("sweep")).history.length) await new Promise((resolve) => setTimeout(resolve, 100));
+  await towpath.schedules.pause("sweep"); // a page that changes every second does not settle
   return pages;
 }
 
