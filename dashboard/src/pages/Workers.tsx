@@ -74,7 +74,7 @@ function Row({ worker }: { worker: WorkerInfo }) {
   return (
     <tr>
       <td>
-        <bdi class="mono" title={worker.version ? `Towpath ${worker.version}` : undefined}>
+        <bdi class="mono" title={plain(worker.version ? `${worker.worker}\nTowpath ${worker.version}` : worker.worker)}>
           {plain(worker.worker)}
         </bdi>
       </td>
@@ -82,7 +82,7 @@ function Row({ worker }: { worker: WorkerInfo }) {
         <Alive worker={worker} />
       </td>
       <td class={worker.host === null ? "none" : ""} data-label="host">
-        <bdi title={worker.pid === null ? undefined : `process ${worker.pid}`}>{plain(worker.host ?? "–")}</bdi>
+        <bdi title={plain(worker.pid === null ? (worker.host ?? "") : `${worker.host}\nprocess ${worker.pid}`)}>{plain(worker.host ?? "–")}</bdi>
       </td>
       <td class="num" data-label="runs">
         <Places worker={worker} />

@@ -98,7 +98,7 @@ function Row({ act }: { act: ChannelEvent<Act> }) {
         <Time at={act.at} as="clock" />
       </td>
       <td>
-        <bdi>{plain(nameOf(act))}</bdi>
+        <bdi title={plain(nameOf(act))}>{plain(nameOf(act))}</bdi>
       </td>
       <td class="cut">
         {verb} <bdi>{link ? <a href={link}>{plain(object)}</a> : plain(object)}</bdi>

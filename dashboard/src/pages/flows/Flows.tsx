@@ -78,7 +78,7 @@ function Row({ flow, isChosen }: { flow: Flow; isChosen: boolean }) {
       <td>
         <a
           href={href("/flows", { ...Object.fromEntries(place.value.query), flow: job.id })}
-          title={job.id}
+          title={`${job.topic} ${job.id}`}
           aria-current={isChosen ? "true" : undefined}
         >
           <bdi>{job.topic}</bdi> <code>{short(job.id)}</code>

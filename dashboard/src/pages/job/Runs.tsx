@@ -41,7 +41,7 @@ function Row({ run }: { run: Run }) {
   return (
     <tr>
       <td>
-        <bdi>{plain(run.worker)}</bdi>
+        <bdi title={plain(run.worker)}>{plain(run.worker)}</bdi>
       </td>
       <td class="state">
         <Mark of={MARKS[run.state] ?? "processing"} word={run.state} />

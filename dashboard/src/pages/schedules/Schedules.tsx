@@ -74,7 +74,7 @@ function Row({ schedule, again }: { schedule: Schedule; again: () => void }) {
   return (
     <tr>
       <td class="name">
-        <a href={href(`/schedules/${encodeURIComponent(schedule.name)}`)}>
+        <a href={href(`/schedules/${encodeURIComponent(schedule.name)}`)} title={plain(schedule.name)}>
           <bdi>{plain(schedule.name)}</bdi>
         </a>
       </td>
@@ -89,7 +89,7 @@ function Row({ schedule, again }: { schedule: Schedule; again: () => void }) {
         {schedule.paused ? <span class="mark warned">paused</span> : schedule.nextAt ? <Time at={schedule.nextAt} /> : "never fires"}
       </td>
       <td data-label="enqueues">
-        <a href={href(`/topics/${encodeURIComponent(schedule.topic)}`)}>
+        <a href={href(`/topics/${encodeURIComponent(schedule.topic)}`)} title={plain(schedule.topic)}>
           <bdi>{plain(schedule.topic)}</bdi>
         </a>
       </td>
