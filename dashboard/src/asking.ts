@@ -3,7 +3,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
-import { isLoggedOut, said } from "./client.ts";
+import { isLoggedOut, notDone } from "./client.ts";
 import { toast } from "./parts/Toast.tsx";
 import { ended, logins } from "./session.ts";
 
@@ -70,7 +70,7 @@ export async function act(what: string, run: () => Promise<unknown>): Promise<bo
       ended();
       toast({ text: `${what}: nothing was changed, as the login has ended. Log in, then do it again.`, tone: "bad" });
     } else {
-      toast({ text: `${what}: ${said(error)}`, tone: "bad" });
+      toast({ text: `${what}: ${notDone(error)}`, tone: "bad" });
     }
     return false;
   }

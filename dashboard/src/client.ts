@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 
-import { Towpath, TowpathError, Unauthorized } from "../../clients/typescript/src/index.ts";
+import { NetworkError, TimeoutError, Towpath, TowpathError, Unauthorized } from "../../clients/typescript/src/index.ts";
 import { withTexts } from "./parts/json.ts";
 
 export { newId } from "../../clients/typescript/src/ids.ts";
@@ -30,6 +30,12 @@ export function said(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   const sentence = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
+/** Why something was not done; without an answer it may have been. */
+export function notDone(error: unknown): string {
+  if (error instanceof NetworkError || error instanceof TimeoutError) return "The server gave no answer, so it may not be done. Look before you do it again.";
+  return `${said(error)} Nothing was changed.`;
 }
 
 /** The stable code of an error, to search for. */

@@ -212,7 +212,7 @@ test("a job that was re-queued elsewhere meanwhile is told, and its row is right
 
   await button.click();
 
-  await page.locator(".toast.bad").waitFor();
+  await page.locator(".toast.bad", { hasText: "Nothing was changed." }).waitFor();
   await row(page, job.id).locator(".mark:text-is('ready')").waitFor();
   expectComplaints(/409/);
 });

@@ -195,6 +195,8 @@ test("a page whose network is cut says so, and is live again with the network", 
 
   await page.context().setOffline(true);
   await state(page, "reconnecting");
+  await row(page, id).locator("button:text-is('Cancel')").click();
+  await page.locator(".toast.bad", { hasText: "it may not be done" }).waitFor();
   await towpath.jobs.cancel(id);
   await page.context().setOffline(false);
 

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { act, useAsk } from "../../asking.ts";
-import { type AccountRecord, api, isLoggedOut, said } from "../../client.ts";
+import { type AccountRecord, api, isLoggedOut, notDone } from "../../client.ts";
 import { Button, Confirmed } from "../../parts/Button.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
@@ -116,7 +116,7 @@ function Form({ collection, noun, of, close, done }: { collection: Collection; n
       done();
     } catch (error) {
       if (isLoggedOut(error)) ended();
-      tell(`${said(error)} Nothing was changed.`);
+      tell(notDone(error));
     }
   };
   return (

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { act, useAsk } from "../../asking.ts";
-import { type CreatedKey, type Key, type Scope, api, isLoggedOut, said } from "../../client.ts";
+import { type CreatedKey, type Key, type Scope, api, isLoggedOut, notDone } from "../../client.ts";
 import { Button, Confirmed, Copy } from "../../parts/Button.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { Empty, ErrorNote, Loading } from "../../parts/notes.tsx";
@@ -123,7 +123,7 @@ function Form({ close, done }: { close: () => void; done: (key: CreatedKey) => v
       done(await api.keys.create({ ...given, ...(life ? { expiresIn: Number(life) } : {}) }));
     } catch (error) {
       if (isLoggedOut(error)) ended();
-      tell(`${said(error)} No key was made.`);
+      tell(notDone(error));
     }
   };
   return (

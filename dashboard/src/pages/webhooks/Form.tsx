@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 
-import { type NewWebhook, type WebhookChange, type WebhookSubscription, api, isLoggedOut, said } from "../../client.ts";
+import { type NewWebhook, type WebhookChange, type WebhookSubscription, api, isLoggedOut, notDone } from "../../client.ts";
 import { Button } from "../../parts/Button.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { toast } from "../../parts/Toast.tsx";
@@ -33,7 +33,7 @@ export function Form({ of, close, done }: Given) {
       }
     } catch (error) {
       if (isLoggedOut(error)) ended();
-      tell(`${said(error)} Nothing was changed.`);
+      tell(notDone(error));
     }
   };
   return (
