@@ -39,7 +39,7 @@ export function Workers() {
       {asked.error !== undefined && <ErrorNote error={asked.error} again={asked.again} />}
       {!value && asked.error === undefined && <Loading />}
       {value && !value.items.length && (
-        <Empty title="No worker has been heard of." commands={["towpath worker myapp:app"]}>
+        <Empty title="There is no worker." commands={["towpath worker myapp:app"]}>
           <p>A worker runs the tasks of your application. It appears here with its first heartbeat.</p>
         </Empty>
       )}

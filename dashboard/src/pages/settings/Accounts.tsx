@@ -41,7 +41,7 @@ export function Accounts({ collection }: { collection: Collection }) {
       {asked.error !== undefined && <ErrorNote error={asked.error} again={asked.again} what="The accounts could not be read" />}
       {!found && asked.error === undefined && <Loading />}
       {found && !found.items.length && (
-        <Empty title={page > 1 ? "No more accounts." : `There is no ${noun} yet.`}>{collection === "users" && <p>Users log in over HTTP, and access rules decide what they may do.</p>}</Empty>
+        <Empty title={page > 1 ? "No more accounts." : `There is no ${noun} yet.`} commands={page > 1 ? [] : ["towpath users create ann@example.com"]}>{collection === "users" && <p>Users log in over HTTP, and access rules decide what they may do.</p>}</Empty>
       )}
       {found && found.items.length > 0 && (
         <Table label={`${noun}s`} columns={COLUMNS} class="accounts">

@@ -78,7 +78,10 @@ export function Deliveries() {
       {asked.error !== undefined && <ErrorNote error={asked.error} again={asked.again} what="The deliveries could not be read" />}
       {!sagas && asked.error === undefined && <Loading />}
       {sagas && !sagas.length && (
-        <Empty title={isNarrowed || before ? "No delivery fits." : "Nothing was delivered yet."}>
+        <Empty
+          title={isNarrowed || before ? "No delivery fits." : "Nothing was delivered yet."}
+          commands={isNarrowed || before ? [] : [`towpath events publish orders '{"order": 1}' --type order.paid`]}
+        >
           {isNarrowed || before ? (
             <Button onClick={() => go("/webhooks/deliveries")}>Clear the filters</Button>
           ) : (
