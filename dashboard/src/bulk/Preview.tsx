@@ -7,7 +7,8 @@ import { Dialog } from "../parts/Dialog.tsx";
 import { noteBulk } from "../parts/live.ts";
 import { Mark, markOf } from "../parts/Mark.tsx";
 import { ErrorNote, Loading } from "../parts/notes.tsx";
-import { clock, counted, plain, short } from "../words.ts";
+import { Time } from "../parts/Time.tsx";
+import { counted, plain, short } from "../words.ts";
 import { intent, refusal } from "./said.ts";
 
 export interface Wanted {
@@ -40,7 +41,7 @@ export function Preview({ wanted, close, done }: { wanted: Wanted; close: () => 
       {seen && (
         <div class="stack preview">
           <p class="note">
-            <bdi>{plain(words)}</bdi> · created before {clock(seen.at, seen.at)}
+            <bdi>{plain(words)}</bdi> · created before <Time at={seen.at} as="clock" />
           </p>
           <Sample seen={seen} />
           {Object.entries(seen.refused).map(([code, count]) => (

@@ -8,7 +8,7 @@ import { Button, Copy } from "../../parts/Button.tsx";
 import { LongText } from "../../parts/LongText.tsx";
 import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { Time } from "../../parts/Time.tsx";
-import { clock, duration, number, plain } from "../../words.ts";
+import { duration, number, plain } from "../../words.ts";
 import { type Bar, timeline } from "./timeline.ts";
 
 const AT_FIRST = 10; // the newest tries
@@ -58,7 +58,7 @@ export function Tries({ tries, error, again }: Given) {
   const there = (isRunning ? now.value : now.peek()) + ahead.value;
   const { begin, end, bars } = timeline(shown, there);
   return (
-    <Card title="Tries" note={`from ${clock(begin, there)} to ${isRunning ? "now" : clock(end, there)}`}>
+    <Card title="Tries" note={<>from <Time at={begin} as="clock" /> to {isRunning ? "now" : <Time at={end} as="clock" />}</>}>
       {shown.length < tries.length && (
         <Button kind="quiet" onClick={() => setWhole(true)}>
           Show all {number(tries.length)} tries

@@ -10,7 +10,7 @@ import { hiddenIn, pretty } from "../../parts/json.ts";
 import { changed } from "../../parts/live.ts";
 import { ErrorNote, Loading } from "../../parts/notes.tsx";
 import { toast } from "../../parts/Toast.tsx";
-import { counted, plain } from "../../words.ts";
+import { counted, plain, whole } from "../../words.ts";
 import { exactly } from "./exact.ts";
 
 const PAUSE = 300; // milliseconds after a key, before the rule is asked for
@@ -214,9 +214,14 @@ function Preview({ typed: { kind, cron, tz, every } }: { typed: Typed }) {
       {value && typeof value !== "string" && (
         <>
           <p>{value.words}</p>
+          <p class="note">The next fires, in local time:</p>
           <ol>
             {value.fires.map((at) => (
-              <li key={at}>{FIRE.format(Date.parse(at))}</li>
+              <li key={at}>
+                <time dateTime={at} title={whole(Date.parse(at))}>
+                  {FIRE.format(Date.parse(at))}
+                </time>
+              </li>
             ))}
           </ol>
         </>
