@@ -8,13 +8,13 @@ import { clock, duration, relative, rough, whole } from "../words.ts";
 
 type Instant = string | number | Date | null | undefined;
 
-/** An instant: "8 s ago", or with `clock` its time of day if it is past. */
-export function Time({ at, as = "ago" }: { at: Instant; as?: "ago" | "clock" }) {
+/** An instant: "8 s ago"; if it is past, with `clock` its time of day, and with `next` "now". */
+export function Time({ at, as = "ago" }: { at: Instant; as?: "ago" | "clock" | "next" }) {
   const text = useComputed(() => {
     if (at === null || at === undefined) return "–";
     const instant = new Date(at).getTime();
     const there = now.value + ahead.value;
-    return as === "clock" && instant <= there ? clock(instant, there) : relative(instant, there);
+    return as === "clock" && instant <= there ? clock(instant, there) : relative(as === "next" ? Math.max(instant, there) : instant, there);
   });
   if (at === null || at === undefined) return <span>–</span>;
   const instant = new Date(at);

@@ -57,7 +57,7 @@ export function Schedule({ name = "" }: PageParts) {
                   {!schedule.paused &&
                     schedule.nextFires.map((at) => (
                       <div key={at}>
-                        <Time at={at} />
+                        <Time at={at} as="next" />
                       </div>
                     ))}
                 </dd>

@@ -86,7 +86,7 @@ function Row({ schedule, again }: { schedule: Schedule; again: () => void }) {
         <Fires of={schedule} />
       </td>
       <td data-label="next">
-        {schedule.paused ? <span class="mark warned">paused</span> : schedule.nextAt ? <Time at={schedule.nextAt} /> : "never fires"}
+        {schedule.paused ? <span class="mark warned">paused</span> : schedule.nextAt ? <Time at={schedule.nextAt} as="next" /> : "never fires"}
       </td>
       <td data-label="enqueues">
         <a href={href(`/topics/${encodeURIComponent(schedule.topic)}`)} title={plain(schedule.topic)}>

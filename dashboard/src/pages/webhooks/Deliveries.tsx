@@ -129,7 +129,7 @@ function Row({ saga, url, again }: { saga: Saga; url: string | undefined; again:
           <Time at={saga.createdAt} as="clock" />
           {saga.nextAttemptAt && saga.status === "PendingRetry" && (
             <span class="note">
-              , next <Time at={saga.nextAttemptAt} />
+              , next <Time at={saga.nextAttemptAt} as="next" />
             </span>
           )}
         </td>
