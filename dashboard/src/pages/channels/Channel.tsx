@@ -11,7 +11,7 @@ import { Json } from "../../parts/Json.tsx";
 import { Card, ErrorNote } from "../../parts/notes.tsx";
 import { useEvery } from "../../parts/seldom.ts";
 import { Time } from "../../parts/Time.tsx";
-import { filter, place } from "../../router.ts";
+import { filter, href, place } from "../../router.ts";
 import { bytes, counted, number, plain } from "../../words.ts";
 import { Consumers } from "./Consumers.tsx";
 import { textOf } from "./exact.ts";
@@ -35,6 +35,9 @@ export function Channel({ channel = "" }: PageParts) {
   const isNew = asked.error instanceof NotFound;
   return (
     <>
+      <a class="back" href={href("/channels")}>
+        ‹ Channels
+      </a>
       <Head
         title={
           <>

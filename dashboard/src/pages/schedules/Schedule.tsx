@@ -19,6 +19,9 @@ export function Schedule({ name = "" }: PageParts) {
   const schedule = asked.value;
   return (
     <>
+      <a class="back" href={href("/schedules")}>
+        ‹ Schedules
+      </a>
       <Head
         title={
           <>

@@ -30,6 +30,9 @@ export function Topic({ topic: name = "" }: PageParts) {
   const topic = asked.value;
   return (
     <>
+      <a class="back" href={href("/topics")}>
+        ‹ Topics
+      </a>
       <Head
         title={
           <>
