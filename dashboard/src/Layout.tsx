@@ -15,7 +15,7 @@ import { asOf, counts, isOld, line, pause, resume } from "./parts/live.ts";
 import { href, place } from "./router.ts";
 import { logOut, me } from "./session.ts";
 import { type Theme, dense, theme } from "./settings.ts";
-import { atLeast, clock } from "./words.ts";
+import { atLeast, clock, number } from "./words.ts";
 
 export function Layout({ under, title, children }: { under: string; title: string; children: ComponentChildren }) {
   const main = useRef<HTMLElement>(null);
@@ -79,8 +79,9 @@ export function Brand() {
 /** The figure beside a page of the side bar, if it has one. */
 function Count({ of }: { of: string }) {
   const found = counts.value;
-  if (!found || of !== "/jobs") return null;
-  return <small>{atLeast(found.pending + found.processing, found.exact)}</small>;
+  if (!found) return null;
+  if (of === "/jobs") return <small title="pending and processing">{atLeast(found.pending + found.processing, found.exact)}</small>;
+  return of === "/topics" ? <small>{number(found.topics)}</small> : null;
 }
 
 const KINDS: Record<string, string> = { sqlite: "SQLite", postgresql: "PostgreSQL", postgres: "PostgreSQL" };
