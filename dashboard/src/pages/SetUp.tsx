@@ -40,7 +40,7 @@ export function SetUp() {
         <Brand />
         Set up Towpath
       </h1>
-      <p class="note">There is no superuser yet. Create the first one, who may do everything.</p>
+      <p class="note">The link creates the first superuser, which may do everything, and works once.</p>
       <form class="stack" onSubmit={submit}>
         <label>
           E-mail

@@ -59,7 +59,7 @@ function headline({ items }: WorkerOverview): string {
   const silent = items.filter(isSilent).length;
   const live = items.length - silent;
   const stopping = items.filter((each) => !isSilent(each) && each.stopping).length;
-  return [`${number(live)} live`, silent && `${number(silent)} silent`, stopping && `${number(stopping)} stopping`]
+  return [`${counted(live, "worker")} live`, silent && `${number(silent)} silent`, stopping && `${number(stopping)} stopping`]
     .filter(Boolean)
     .join(" · ");
 }

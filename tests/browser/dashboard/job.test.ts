@@ -293,7 +293,7 @@ test("the stream of a running job comes as it is said, survives a reload, and is
   assert.equal(await text.innerText(), `${first}Today people cycle there.`);
   await card(page, "Stream").getByText("1 event").first().waitFor();
 
-  await page.click("button:text-is('Stop the stream')");
+  await page.click("button:text-is('Stop the job')");
   await page.locator(".top .mark", { hasText: "stopping" }).waitFor();
   assert.equal((await lease.touch()).cancelRequested, true);
   await lease.release();

@@ -15,6 +15,7 @@ export async function problems(page: Page): Promise<string[]> {
       await resize(page, width);
       note(`${theme} ${width}`, await violations(page));
       note(`${theme} ${width}`, await page.evaluate(tooWide));
+      note(`${theme} ${width}`, await page.evaluate(cutTables));
     }
   }
   note("390 px", await page.evaluate(smallTargets));
@@ -66,6 +67,12 @@ function strangeTexts(): string[] {
     if (!/isolate|plaintext/.test(getComputedStyle(at).unicodeBidi) || at.localName !== "bdi") found.push(`not isolated: ${at.outerHTML.slice(0, 200)}`);
   }
   return found;
+}
+
+/** Tables of which a long name pushes columns away. */
+function cutTables(): string[] {
+  const found = [...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth);
+  return found.map((each) => `a table is cut: ${each.outerHTML.slice(0, 200)}`);
 }
 
 /** What sticks out of the screen, or of an open dialog. */

@@ -57,7 +57,7 @@ test("the job that has been ready for the longest time is shown, with its age, t
   const page = await open("/");
   const line = page.locator("p", { hasText: "Oldest ready job" });
   await line.locator(`a[href$="/jobs/${oldest.id}"]`).waitFor();
-  assert.match(await line.innerText(), /of longest-of-all waits for 2 h/);
+  assert.match(await line.innerText(), /of longest-of-all has waited for 2 h/);
 
   await towpath.jobs.cancel(oldest.id);
   await line.locator(`a[href$="/jobs/${oldest.id}"]`).waitFor({ state: "detached" });

@@ -43,7 +43,7 @@ export function Stream({ job, stop }: { job: JobDetail; stop: () => Promise<void
         <>
           {isRunning && (
             <Button kind="danger" disabled={job.cancelRequested} onClick={stop}>
-              {job.cancelRequested ? "Stopping" : "Stop the stream"}
+              {job.cancelRequested ? "Stopping" : "Stop the job"}
             </Button>
           )}
           {text && <Copy text={text} label="Copy the text of the stream" />}

@@ -19,9 +19,9 @@ const UNTIL: Record<string, string> = {
   running: "Must end",
   not_begun: "Its lease ends",
   limit: "The next one may start",
-  completed: "Forgotten",
-  cancelled: "Forgotten",
-  expired: "Forgotten",
+  completed: "Will be forgotten",
+  cancelled: "Will be forgotten",
+  expired: "Will be forgotten",
   paused: "Goes on",
 };
 

@@ -237,6 +237,6 @@ function Nothing({ value, filters }: { value: Rows; filters: Filters }) {
     );
   }
   if (isNarrowed(filters)) return <Empty title={`No job fits: ${described(filters)}.`}>{clear}</Empty>;
-  if (filters.status) return <Empty title={`No job is ${filters.status}.`} />;
+  if (filters.status) return <Empty title={`There is no ${filters.status} job.`} />;
   return <NoJobs />;
 }

@@ -76,7 +76,7 @@ export async function runAll(verb: Verb, jobs: JobBrief[]): Promise<void> {
   });
   const refused = jobs.length - done;
   if (!isHeard && !done) return;
-  const rest = refused ? ` ${counted(refused, "job")} ${refused === 1 ? "was" : "were"} left as they are${refusal && `: ${refusal}`}.` : "";
+  const rest = refused ? ` ${counted(refused, "job")} ${refused === 1 ? "was left as it is" : "were left as they are"}${refusal && `: ${refusal}`}.` : "";
   toast({ text: `${LABELS[verb]}: ${counted(done, "job")}.${rest}`, ...(refused ? { tone: "bad" as const } : {}) });
 }
 

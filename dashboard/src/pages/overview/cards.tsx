@@ -127,7 +127,7 @@ function Oldest({ of: { topic, oldestAt } }: { of: Topic }) {
   if (!job) return null;
   return (
     <p class="oldest">
-      Oldest ready job: <a href={href(`/jobs/${job.id}`)}>{short(job.id)}</a> of <bdi>{plain(job.topic)}</bdi> waits for <Took isRough from={job.runAt} />.
+      Oldest ready job: <a href={href(`/jobs/${job.id}`)}>{short(job.id)}</a> of <bdi>{plain(job.topic)}</bdi> has waited for <Took isRough from={job.runAt} />.
     </p>
   );
 }
@@ -190,7 +190,7 @@ export function WorkersNow({ asked, topic }: { asked: Asked<WorkerOverview>; top
                 <Places worker={worker} />
               </li>
             ))}
-            {!all.length && <li class="note">No worker has been heard of.</li>}
+            {!all.length && <li class="note">There is no worker.</li>}
           </ul>
         )}
       </Chart>

@@ -35,7 +35,7 @@ export function Schedule({ name = "" }: PageParts) {
         <>
           <Acts schedule={schedule} again={asked.again} isAlone />
           <div class="two">
-            <Card title="Change it">
+            <Card title="Edit">
               {schedule.declared && (
                 <p class="warned">Code declares this schedule: a change here lasts until the next deploy.</p>
               )}
@@ -46,8 +46,12 @@ export function Schedule({ name = "" }: PageParts) {
                 <dt>Rule</dt>
                 <dd>
                   {schedule.words}
-                  <br />
-                  <code>{ruleOf(schedule)}</code>
+                  {schedule.cron !== null && (
+                    <>
+                      <br />
+                      <code>{ruleOf(schedule)}</code>
+                    </>
+                  )}
                 </dd>
                 <dt>Last</dt>
                 <dd>
