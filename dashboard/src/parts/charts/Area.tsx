@@ -36,7 +36,7 @@ export function Area({ label, items, range, step, unit, at }: { label: string; i
           return (
             <g key={first}>
               <path class="area" d={`M${first.toFixed(1)} ${bottom}L${line}L${last.toFixed(1)} ${bottom}z`} />
-              <path class="line" d={`M${line}`} />
+              <path class="line" d={`M${line}h0`} />
             </g>
           );
         });
