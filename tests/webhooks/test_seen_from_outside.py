@@ -23,6 +23,12 @@ from towpath.store.roles import ROLES, role_name
 PROGRAM = [sys.executable, "-m", "towpath"]
 
 
+@pytest.fixture(scope="session")
+def postgres(own_postgres):
+    """A server whose roles a test may change."""
+    return own_postgres
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request, tmp_path):
     return new_place(request.param, tmp_path, request)
@@ -67,7 +73,7 @@ def test_the_doctor_finds_what_webhooks_wait_for(hooks):
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-def test_the_doctor_knows_a_restricted_role_and_one_from_before_a_migration(hooks, own_postgres):
+def test_the_doctor_knows_a_restricted_role_and_one_from_before_a_migration(hooks, postgres):
     app = hooks.app
     app.deliveries.make_roles()
     schema = app.settings.schema
@@ -84,7 +90,7 @@ def test_the_doctor_knows_a_restricted_role_and_one_from_before_a_migration(hook
         app.deliveries.make_roles()
         assert [verdict for verdict, _ in diagnosis(app)] == ["ok"]
         hooks.sql(f"alter role {name} login")
-        with App(own_postgres.url(user=name), schema=schema) as worker:
+        with App(postgres.url(user=name), schema=schema) as worker:
             checks = worker.doctor()
     finally:
         for role in ("router", "orchestrator", "worker", "cleaner", "operator"):
