@@ -87,13 +87,16 @@ export function short(id: string): string {
 
 const ANSI = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)/g;
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/g;
+/** Signs that turn the direction of all that follows, also of our own words in the same sentence. */
+const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /** Text that others wrote: without the colours of a terminal, with other control signs shown. */
 export function plain(text: string): string {
-  return text.replace(ANSI, "").replace(CONTROLS, (sign) => {
+  const shown = text.replace(ANSI, "").replace(CONTROLS, (sign) => {
     const code = sign.charCodeAt(0);
     return String.fromCharCode(code === 0x7f ? 0x2421 : 0x2400 + code);
   });
+  return shown.replace(TURNS, "\ufffd");
 }
 
 /** "8 s", "12 min", "1 h 4 min". */

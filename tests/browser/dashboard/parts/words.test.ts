@@ -44,4 +44,5 @@ test("an id is shown by its end", () => {
 test("foreign text has no colours of a terminal, and shows its control signs", () => {
   assert.equal(plain("\u001b[1;31mred\u001b[0m \u001b]8;;http://x\u0007link"), "red link");
   assert.equal(plain("a\u0000b\u001bc\u007f\nd\te"), "a␀b␛c␡\nd\te");
+  assert.equal(plain("by \u202enna\u202c and \u2067x\u2069"), "by \ufffdnna\ufffd and \ufffdx\ufffd");
 });
