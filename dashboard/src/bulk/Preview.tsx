@@ -7,8 +7,7 @@ import { Dialog } from "../parts/Dialog.tsx";
 import { noteBulk } from "../parts/live.ts";
 import { Mark, markOf } from "../parts/Mark.tsx";
 import { ErrorNote, Loading } from "../parts/notes.tsx";
-import { Time } from "../parts/Time.tsx";
-import { counted, plain, short } from "../words.ts";
+import { clock, counted, plain, short, whole } from "../words.ts";
 import { intent, refusal } from "./said.ts";
 
 export interface Wanted {
@@ -41,7 +40,7 @@ export function Preview({ wanted, close, done }: { wanted: Wanted; close: () => 
       {seen && (
         <div class="stack preview">
           <p class="note">
-            <bdi>{plain(words)}</bdi> · created before <Time at={seen.at} as="clock" />
+            <bdi>{plain(words)}</bdi> · created before <time title={whole(seen.at)}>{clock(seen.at, seen.at)}</time>
           </p>
           <Sample seen={seen} />
           {Object.entries(seen.refused).map(([code, count]) => (

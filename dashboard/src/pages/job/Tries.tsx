@@ -8,7 +8,7 @@ import { Button, Copy } from "../../parts/Button.tsx";
 import { LongText } from "../../parts/LongText.tsx";
 import { Card, ErrorNote, Loading } from "../../parts/notes.tsx";
 import { Time } from "../../parts/Time.tsx";
-import { duration, number, plain } from "../../words.ts";
+import { clock, duration, number, plain, whole } from "../../words.ts";
 import { type Bar, timeline } from "./timeline.ts";
 
 const AT_FIRST = 10; // the newest tries
@@ -58,7 +58,11 @@ export function Tries({ tries, error, again }: Given) {
   const there = (isRunning ? now.value : now.peek()) + ahead.value;
   const { begin, end, bars } = timeline(shown, there);
   return (
-    <Card title="Tries" note={<>from <Time at={begin} as="clock" /> to {isRunning ? "now" : <Time at={end} as="clock" />}</>}>
+    <Card title="Tries" note={
+        <>
+          from <time title={whole(begin)}>{clock(begin, there)}</time> to {isRunning ? "now" : <time title={whole(end)}>{clock(end, there)}</time>}
+        </>
+      }>
       {shown.length < tries.length && (
         <Button kind="quiet" onClick={() => setWhole(true)}>
           Show all {number(tries.length)} tries
