@@ -95,7 +95,9 @@ class Watched:
             return found
         for each in reversed(self._pages.values()):
             page = each.page
-            if page.after < cursor < page.cursor:  # between two of its events
+            if page.cursor <= cursor:
+                return None  # the pages before it are older still
+            if page.after < cursor:  # between two of its events
                 later = [event for event in page.events if (event.cursor or "") > cursor]
                 return SharedPage(replace(page, events=later, after=cursor))
         return None
