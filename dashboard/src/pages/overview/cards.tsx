@@ -115,7 +115,7 @@ export function Backlog({ series, at, topic }: { series: Asked<History>; at: Cur
         ))}
       </ul>
       {asked.value && !waiting.length && <p class="note oldest">No job waits for a worker.</p>}
-      {waiting.length > MOST_TOPICS && <a href={href("/topics")}>All {counted(waiting.length, "topic")}</a>}
+      {waiting.length > MOST_TOPICS && <a href={href("/topics")}>All topics</a>}
     </Card>
   );
 }
