@@ -1,6 +1,8 @@
 """Callers that are cancelled: their neighbours do not notice, and no lease is left over."""
 
 import asyncio
+import contextlib
+import sqlite3
 from collections import Counter
 
 import pytest
@@ -223,6 +225,32 @@ async def until_ready(app, topic, number):
     async with asyncio.timeout(5):
         while (await app.jobs.astats_topic(topic)).ready != number:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.005)
+
+
+@on_sqlite
+def test_quiet_waits_for_a_call_whose_caller_has_gone(make_app, place):
+    """It runs late, as another connection holds the file; a worker ends behind its last words."""
+
+    async def main():
+        url, _ = place
+        async with make_app() as app:
+            await app.jobs.aenqueue("mail")
+            with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+                other.execute("begin immediate")
+                in_use = app._database._writer._in_use
+                call = asyncio.create_task(app.jobs.aenqueue("mail"))
+                await until(in_use.locked)  # by a thread, which waits for the file
+                call.cancel()
+                await asyncio.wait([call])
+                quiet = asyncio.create_task(app.aquiet())
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert not quiet.done()
+                other.rollback()
+            await quiet
+            assert (await app.jobs.astats_topic("mail")).ready == 2
+
+    asyncio.run(main())
 
 
 @on_postgres

@@ -1,6 +1,7 @@
 """SQLite: one file, one writer at a time, and as many readers as there are callers."""
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from towpath.database.forks import begin_anew_after_fork, hold_still_at_fork, ke
 from towpath.database.group_commit import COMPANY_TICKS, Operations, Policy, tell
 from towpath.database.opener import Opener
 from towpath.database.sqlite import SqliteConnection, backup, execute, identity, translated
-from towpath.database.sqlite_writer import CLOSING, Writer
+from towpath.database.sqlite_writer import NOTHING, Writer
 from towpath.database.thread_lanes import ThreadLanes
 from towpath.errors import AppClosed, DatabaseBusy, DatabaseError, DatabaseUnavailable
 from towpath.operation import Mode, OnCommit, Operation, drive, value_of
@@ -127,7 +128,9 @@ class SqliteDatabase:
         return await asyncio.to_thread(self._read, operation)  # opening the file may have to wait
 
     async def aquiet(self) -> None:
-        """Do nothing: a later call runs behind all calls before it."""
+        """Wait for the calls before this one, also for those whose callers have gone."""
+        with contextlib.suppress(DatabaseError):  # theirs, if it shares their transaction
+            await self._lanes.arun(NOTHING)
 
     def leads_here(self, place: str) -> bool:
         """Say whether the file of a caller's connection is this one; see `borrowed.WHERE`."""
@@ -150,7 +153,7 @@ class SqliteDatabase:
             return
         self._closed = True
         if self._writer.was_opened:
-            self._lanes.run(CLOSING, last=True)  # behind all that is under way
+            self._lanes.run(NOTHING, last=True)  # behind all that is under way
         if self._thread:
             self._thread.shutdown()
         self._writer.shut_down()

@@ -67,8 +67,8 @@ class Writer:
 
     def run(self, operations: Operations, began: float) -> list[Any]:
         """Run operations in one transaction, for calls the first of which began then."""
-        if operations[0] is CLOSING:
-            return [None]  # without a lock, which another process may hold
+        if all(operation is NOTHING for operation in operations):
+            return [None] * len(operations)  # without a lock, which another process may hold
         if self._locked:
             return self._run(operations, began)
         with self._in_use:
@@ -206,4 +206,5 @@ def _nothing() -> Generator[Query[Any], list[Row], None]:
     yield
 
 
-CLOSING: Final = Operation("close", _nothing)
+NOTHING: Final = Operation("nothing", _nothing)
+"""Runs behind the calls before it: these have ended then."""
