@@ -5,7 +5,7 @@
  */
 
 import { effect, signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 import { place } from "../router.ts";
 import { singleKeys } from "../settings.ts";
@@ -35,7 +35,8 @@ effect(() => {
 
 /** Listen, as long as the component is shown. */
 export function useKeyboard(): void {
-  useEffect(() => {
+  // Not after the first paint: a key that is pressed as soon as the page is seen would be lost.
+  useLayoutEffect(() => {
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   }, []);
