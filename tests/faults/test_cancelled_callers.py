@@ -249,6 +249,7 @@ def test_quiet_waits_for_a_call_whose_caller_has_gone(make_app, place):
                 other.rollback()
             await quiet
             assert (await app.jobs.astats_topic("mail")).ready == 2
+        await app.aquiet()  # after a close nothing is under way
 
     asyncio.run(main())
 

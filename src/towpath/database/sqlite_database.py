@@ -129,7 +129,8 @@ class SqliteDatabase:
 
     async def aquiet(self) -> None:
         """Wait for the calls before this one, also for those whose callers have gone."""
-        with contextlib.suppress(DatabaseError):  # theirs, if it shares their transaction
+        # An error is theirs, if it shares their transaction; after a close nothing is under way.
+        with contextlib.suppress(AppClosed, DatabaseError):
             await self._lanes.arun(NOTHING)
 
     def leads_here(self, place: str) -> bool:
